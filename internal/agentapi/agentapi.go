@@ -1,0 +1,282 @@
+// Package agentapi is the language between the control plane and the host agents: messages, subjects, enrolment.
+//
+// Everything an agent sends may arrive twice, late or out of order, and nothing it says is trusted beyond what it
+// signs: identity comes from the subject the connection may publish on. Messages are JSON. Times named …MS are unix
+// milliseconds on the server's (PostgreSQL's) clock unless the name says Boot, then milliseconds of the host's
+// CLOCK_BOOTTIME within the named boot.
+package agentapi
+
+import "fmt"
+
+// Protocol is this wire format's number. A server of protocol N accepts agents of N−1 and N.
+const Protocol = 1
+
+// What a host may publish on, and what it listens to. host is the prefixed id, "host_…".
+func SubjectInventory(host string) string { return "host." + host + ".inventory" } // request: Inventory → Ack
+func SubjectSync(host string) string      { return "host." + host + ".sync" }      // request: Sync → SyncReply
+func SubjectTelemetry(host string) string { return "host." + host + ".telemetry" } // publish: Telemetry
+func SubjectWake(host string) string      { return "host." + host + ".wake" }      // receive: Wake
+func SubjectDial(host string) string      { return "host." + host + ".dial" }      // receive: Dial
+func InboxPrefix(host string) string      { return "host." + host + ".in" }        // replies: InboxPrefix + ".>"
+
+// Ack answers a request that needs nothing else. Error is empty or a sentence for the agent's log.
+type Ack struct {
+	Error string `json:"error,omitempty"`
+}
+
+// Wake tells an agent to sync now. It may be lost; Revision is the one the host should end up with.
+type Wake struct {
+	Revision int64 `json:"revision"`
+	Watch    bool  `json:"watch,omitempty"` // somebody watches: send telemetry every second for a minute
+}
+
+// Sync is one idempotent report. The agent sends it every 15 s while leased, 60 s (jittered) when idle, and at once
+// when something changed.
+type Sync struct {
+	Protocol     int    `json:"protocol"`
+	AgentVersion string `json:"agent_version"`
+	BootID       string `json:"boot_id"` // kernel's; an agent restart is not a new boot
+	BootMS       int64  `json:"boot_ms"` // CLOCK_BOOTTIME when this was sent
+	ControlEpoch int64  `json:"control_epoch"`
+	Revision     int64  `json:"revision"` // highest desired state seen
+	// Full means Leases lists every lease-labelled container, overlay and lease folder on the host: what is not
+	// listed is gone. The first sync of a connection and every sync after a change of the set is full.
+	Full     bool          `json:"full"`
+	Leases   []LeaseStatus `json:"leases"`
+	Segments []Segment     `json:"segments,omitempty"` // oldest first, ≤ MaxSegments
+	Health   []HealthEvent `json:"health,omitempty"`
+	Seq      uint64        `json:"seq"` // of this report, for StatusAck
+}
+
+// MaxSegments is how many segments one Sync may carry.
+const MaxSegments = 200
+
+// SyncReply holds three separate acknowledgements: a report may be taken while its segments are not (the database was
+// busy) and the other way round.
+type SyncReply struct {
+	Error        string           `json:"error,omitempty"` // the whole sync was refused, why
+	ControlEpoch int64            `json:"control_epoch"`
+	Revision     int64            `json:"revision"`              // the host's current revision
+	Desired      *Desired         `json:"desired,omitempty"`     // only when newer than Sync.Revision
+	StatusAck    uint64           `json:"status_ack"`            // Sync.Seq when the statuses are committed, else 0
+	UsageAcks    []UsageAck       `json:"usage_acks,omitempty"`  // committed or for ever refused: the journal may let go
+	HealthAck    uint64           `json:"health_ack"`            // highest HealthEvent.Seq committed
+	Extensions   []LeaseExtension `json:"extensions,omitempty"`  // current run_until of every live lease of the host
+	Anchor       *Anchor          `json:"anchor,omitempty"`      // a new time anchor for Sync.BootID
+	LogsStored   []LeaseRef       `json:"logs_stored,omitempty"` // kept logs that may be deleted now
+	NextSyncMS   int64            `json:"next_sync_ms,omitempty"`
+}
+
+// LeaseRef names one run of a lease.
+type LeaseRef struct {
+	Lease string `json:"lease"`
+	Epoch int    `json:"epoch"`
+}
+
+func (r LeaseRef) String() string { return fmt.Sprintf("%s/e%d", r.Lease, r.Epoch) }
+
+// LeaseExtension is how long a lease may run on. The agent stops the workload at RunUntilMS unless it was extended;
+// 0 means not limited yet (provisioning: the server's deadlines hold).
+type LeaseExtension struct {
+	LeaseRef
+	RunUntilMS int64 `json:"run_until_ms"`
+}
+
+// Anchor ties a boot's clock to the server's. Numbered from 1 per (host, boot), immutable.
+type Anchor struct {
+	BootID   string `json:"boot_id"`
+	Number   int64  `json:"number"`
+	BootMS   int64  `json:"boot_ms"`
+	ServerMS int64  `json:"server_ms"`
+}
+
+// At maps a moment of the anchor's boot to the server's clock.
+func (a Anchor) At(bootMS int64) int64 { return a.ServerMS + bootMS - a.BootMS }
+
+// NodeState is what a host reports of one lease, in the order of a start. The names are the REST API's node states;
+// the host never reports pending, lost.
+type NodeState string
+
+const (
+	NodePulling  NodeState = "pulling"
+	NodeStarting NodeState = "starting" // guest, overlay
+	NodeJoining  NodeState = "joining"  // peers, preflight, workload up to its barrier
+	NodeReady    NodeState = "ready"    // at the barrier, or running once Started
+	NodeStopping NodeState = "stopping"
+	NodeStopped  NodeState = "stopped"
+	NodeFailed   NodeState = "failed"
+)
+
+// LeaseStatus is what a host says of one lease epoch.
+type LeaseStatus struct {
+	LeaseRef
+	State  NodeState `json:"state"`
+	Reason string    `json:"reason,omitempty"` // see the Reason constants
+	Detail string    `json:"detail,omitempty"` // for people; ≤ 500 bytes; never a secret
+	// Progress of the present step.
+	Progress Progress `json:"progress"`
+	// WGKey and Endpoints appear once the overlay stands: the base64 WireGuard public key made on the host, and
+	// host:port addresses it can be reached at, best first.
+	WGKey     string     `json:"wg_key,omitempty"`
+	Endpoints []string   `json:"endpoints,omitempty"`
+	Preflight *Preflight `json:"preflight,omitempty"` // once it ended
+	// ImageDigest is what was pulled: sha256:….
+	ImageDigest string `json:"image_digest,omitempty"`
+	// AtBarrier: the workload is created, started and waits for its release.
+	AtBarrier bool `json:"at_barrier,omitempty"`
+	// Started: the barrier was released for this epoch and the command is running (or has run).
+	Started bool `json:"started,omitempty"`
+	// Good: at this report the workload ran, its GPUs were healthy, its overlay and guest stood. It moves
+	// confirmed_until; a lease that is not good is not billed.
+	Good bool `json:"good,omitempty"`
+	// PeersDown lists ranks whose overlay was silent for longer than PeerSilence, as this host's overlay sees it.
+	PeersDown []int `json:"peers_down,omitempty"`
+	ExitCode  *int  `json:"exit_code,omitempty"` // once the command ended by itself
+	// LogKept: the run has ended and its log waits in the lease folder to be stored by the server.
+	LogKept bool `json:"log_kept,omitempty"`
+	// Gone: nothing of the lease is left on the host but its kept log and journal.
+	Gone bool `json:"gone,omitempty"`
+}
+
+// PeerSilenceMS is after how long without bytes from a peer its overlay counts as down (keepalives come every 2 s).
+const PeerSilenceMS = 7000
+
+// Progress of a step, for people. Zero fields are not known.
+type Progress struct {
+	Step       string  `json:"step,omitempty"` // "manifest", "layers", "unpack", "guest", "overlay", "peers", "preflight", "workload"
+	Done       int64   `json:"done,omitempty"` // bytes, for layers
+	Total      int64   `json:"total,omitempty"`
+	Layers     []Layer `json:"layers,omitempty"`
+	WaitingFor string  `json:"waiting_for,omitempty"` // the cause of a delay in words: "rank 1 has not joined"
+}
+
+// Layer is one image layer's download.
+type Layer struct {
+	Digest string `json:"digest"` // sha256:… first 12 hex
+	Done   int64  `json:"done"`
+	Total  int64  `json:"total"`
+	Cached bool   `json:"cached,omitempty"`
+}
+
+// Preflight is what a rank measured over the overlay before the workload started.
+type Preflight struct {
+	OK        bool      `json:"ok"`
+	Detail    string    `json:"detail,omitempty"`    // why not
+	BusbwGbps float64   `json:"busbw_gbps"`          // ring all-reduce: S/t·2(n−1)/n, gigabits per second; 0 for one node
+	Bytes     int64     `json:"bytes"`               // S
+	Seconds   float64   `json:"seconds"`             // t
+	RTTMicros []float64 `json:"rtt_us,omitempty"`    // median round trip to each rank, own rank 0
+	PairGbps  []float64 `json:"pair_gbps,omitempty"` // to each rank, own rank 0; empty when not measured
+}
+
+// Reasons a host gives. Those shared with the REST API have its names.
+const (
+	ReasonImageNotFound     = "image_not_found"
+	ReasonImageUnauthorized = "image_unauthorized"
+	ReasonImageRefused      = "image_refused" // too big, wrong architecture, malformed
+	ReasonNoDisk            = "no_disk"
+	ReasonCommandNotFound   = "command_not_found"
+	ReasonPreflightFailed   = "preflight_failed"
+	ReasonHostInterrupted   = "host_interrupted" // the container was ended by the host's own trouble
+	ReasonGPUFailed         = "gpu_failed"
+	ReasonRuntimeFailed     = "runtime_failed" // Docker refused
+	ReasonOverlayFailed     = "overlay_failed"
+	ReasonGuestDied         = "guest_died"
+	ReasonRunUntil          = "run_until" // stopped by itself at the end of the authorised time
+	ReasonExited            = "exited"    // the command ended; see ExitCode
+	ReasonSuperseded        = "superseded"
+)
+
+// Desired is everything a host should run: level-triggered, never a delta. A lease that is not listed must be stopped
+// and wiped.
+type Desired struct {
+	ControlEpoch int64       `json:"control_epoch"`
+	Revision     int64       `json:"revision"`
+	Leases       []LeaseSpec `json:"leases"`
+}
+
+// LeaseSpec is one node to run.
+type LeaseSpec struct {
+	LeaseRef
+	Cluster string `json:"cluster"`
+	Node    string `json:"node"`
+	Rank    int    `json:"rank"`
+	Nodes   int    `json:"nodes"`
+	// Go releases the barrier of this epoch. It never goes back to false within an epoch.
+	Go bool `json:"go"`
+
+	Image        string            `json:"image"` // reference as the renter wrote it
+	Digest       string            `json:"digest,omitempty"`
+	RegistryAuth *RegistryAuth     `json:"registry_auth,omitempty"`
+	Command      []string          `json:"command,omitempty"` // empty: the image's own entry point and command
+	Env          map[string]string `json:"env,omitempty"`     // the renter's; only ever put into the create request
+
+	GPUs    []string `json:"gpus"` // NVML UUIDs
+	CPUs    float64  `json:"cpus"`
+	RAMMB   int64    `json:"ram_mb"`
+	DiskGB  int64    `json:"disk_gb"`
+	Ports   []Port   `json:"ports,omitempty"`
+	Egress  string   `json:"egress"` // full, limited, off
+	Network Network  `json:"network"`
+
+	RunUntilMS int64 `json:"run_until_ms"` // 0 = not limited yet
+	GraceS     int   `json:"grace_s"`      // TERM to KILL, ≤ 30
+}
+
+// RegistryAuth opens a private registry. Secret: never logged, never in labels.
+type RegistryAuth struct {
+	Username string `json:"username"`
+	Password string `json:"password"`
+}
+
+// Port is one port of the workload the renter wants to reach.
+type Port struct {
+	Port     int    `json:"port"`
+	Protocol string `json:"protocol"` // http, tcp
+}
+
+// Network is the cluster's overlay. Every cluster uses the same range; rank n has base + n + 1.
+type Network struct {
+	CIDR    string  `json:"cidr"`    // 10.77.0.0/20
+	Address string  `json:"address"` // this rank's
+	MTU     int     `json:"mtu"`
+	MinGbps float64 `json:"min_gbps,omitempty"` // preflight below it fails
+	Peers   []Peer  `json:"peers"`              // all other ranks; Key and Endpoints empty until known
+}
+
+// Peer is another rank.
+type Peer struct {
+	Rank      int      `json:"rank"`
+	Address   string   `json:"address"`
+	Key       string   `json:"key,omitempty"`
+	Endpoints []string `json:"endpoints,omitempty"`
+}
+
+// HealthEvent is a change of a GPU's health. Seq rises per host and survives restarts.
+type HealthEvent struct {
+	Seq    uint64 `json:"seq"`
+	GPU    string `json:"gpu"`  // NVML UUID
+	Kind   string `json:"kind"` // xid, lost, ecc, row_remap, off_bus, recovery_action, recovered
+	Xid    int    `json:"xid,omitempty"`
+	State  string `json:"state"` // healthy, suspect, quarantined
+	Detail string `json:"detail,omitempty"`
+	BootID string `json:"boot_id"`
+	BootMS int64  `json:"boot_ms"`
+}
+
+// Telemetry is a batch of samples: every second while somebody watches, else every 10 s.
+type Telemetry struct {
+	Samples []GPUSample `json:"samples"`
+}
+
+// GPUSample is one reading of one GPU. A pointer is nil where the device does not tell.
+type GPUSample struct {
+	GPU      string `json:"gpu"`
+	AtMS     int64  `json:"at_ms"`               // server's clock through the agent's anchor; 0 = none yet
+	Util     *int   `json:"util,omitempty"`      // percent, DCGM_FI_DEV_GPU_UTIL
+	MemUsed  *int64 `json:"mem_used,omitempty"`  // bytes, DCGM_FI_DEV_FB_USED
+	MemTotal *int64 `json:"mem_total,omitempty"` // bytes
+	PowerMW  *int64 `json:"power_mw,omitempty"`  // milliwatts, DCGM_FI_DEV_POWER_USAGE
+	TempC    *int   `json:"temp_c,omitempty"`    // DCGM_FI_DEV_GPU_TEMP
+	EnergyMJ *int64 `json:"energy_mj,omitempty"` // DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION
+}

@@ -1,0 +1,98 @@
+package agentapi
+
+// Inventory is what a host has. `muster-agent inventory --json` prints it without a server.
+type Inventory struct {
+	Protocol     int    `json:"protocol"`
+	AgentVersion string `json:"agent_version"`
+	BootID       string `json:"boot_id"`
+	Hostname     string `json:"hostname"`
+	OS           string `json:"os"`     // PRETTY_NAME of /etc/os-release
+	Kernel       string `json:"kernel"` // uname -r
+	Arch         string `json:"arch"`   // amd64, arm64
+	CPUModel     string `json:"cpu_model"`
+	CPUCores     int    `json:"cpu_cores"` // logical
+	RAMMB        int64  `json:"ram_mb"`
+	DiskGB       int64  `json:"disk_gb"`      // free where container data lives
+	DiskLimited  bool   `json:"disk_limited"` // the storage driver enforces a per-container size
+
+	Driver          string `json:"driver"`   // NVIDIA driver version, "" without one
+	CUDAMax         string `json:"cuda_max"` // highest CUDA the driver supports, "12.4"
+	NVMLVersion     string `json:"nvml_version"`
+	Simulated       bool   `json:"simulated"`                 // the NVML library is our fake
+	AttachMode      string `json:"attach_mode"`               // cdi, nvidia, none
+	ToolkitVersion  string `json:"toolkit_version,omitempty"` // NVIDIA Container Toolkit
+	DockerVersion   string `json:"docker_version,omitempty"`
+	DockerAPI       string `json:"docker_api,omitempty"`
+	StorageDriver   string `json:"storage_driver,omitempty"`
+	LiveRestore     bool   `json:"live_restore"`
+	KernelWireGuard bool   `json:"kernel_wireguard"`
+	MultiNode       bool   `json:"multi_node"` // peers on other hosts can reach it directly
+
+	GPUs []GPU `json:"gpus"`
+	// Topology is the common ancestor of each pair of GPUs by index, nvidia-smi's names: X, NV#, PIX, PXB, PHB, NODE, SYS.
+	Topology [][]string `json:"topology,omitempty"`
+	Problems []Problem  `json:"problems,omitempty"` // what keeps the host from being rentable, or from being good
+}
+
+// Problem is cause, evidence and fix.
+type Problem struct {
+	Code     string `json:"code"`
+	Severity string `json:"severity"` // warn, bad (bad: not rentable)
+	Cause    string `json:"cause"`
+	Evidence string `json:"evidence,omitempty"`
+	Fix      string `json:"fix,omitempty"`
+}
+
+// Optional is a fact a device may not tell: a value, not supported, or an error. Never a silent zero.
+type Optional[T any] struct {
+	Value        *T     `json:"value,omitempty"`
+	NotSupported bool   `json:"not_supported,omitempty"`
+	Error        string `json:"error,omitempty"`
+}
+
+// Known is an Optional with a value.
+func Known[T any](v T) Optional[T] { return Optional[T]{Value: &v} }
+
+// Or is the value, or fallback when there is none.
+func (o Optional[T]) Or(fallback T) T {
+	if o.Value == nil {
+		return fallback
+	}
+	return *o.Value
+}
+
+// GPU is one device, known by its NVML UUID.
+type GPU struct {
+	UUID         string `json:"uuid"`
+	Index        int    `json:"index"`
+	PCIBus       string `json:"pci_bus"`      // 00000000:17:00.0
+	Model        string `json:"model"`        // NVIDIA H100 80GB HBM3
+	Architecture string `json:"architecture"` // Hopper, Ada, …
+	VRAMMB       int64  `json:"vram_mb"`
+	ComputeCap   string `json:"compute_cap"` // 9.0
+
+	PCIeGenMax          Optional[int]    `json:"pcie_gen_max"`
+	PCIeGenCurrent      Optional[int]    `json:"pcie_gen_current"`
+	PCIeWidthMax        Optional[int]    `json:"pcie_width_max"`
+	PCIeWidthCurrent    Optional[int]    `json:"pcie_width_current"`
+	NUMANode            Optional[int]    `json:"numa_node"`
+	NVLinks             []NVLink         `json:"nvlinks,omitempty"`
+	MIG                 Optional[bool]   `json:"mig"`
+	ECC                 Optional[bool]   `json:"ecc"`
+	Persistence         Optional[bool]   `json:"persistence"`
+	PowerLimitMW        Optional[int64]  `json:"power_limit_mw"`
+	VBIOS               Optional[string] `json:"vbios"`
+	Serial              Optional[string] `json:"serial"`
+	ConfidentialCompute Optional[bool]   `json:"confidential_compute"`
+
+	Health       string `json:"health"` // healthy, suspect, quarantined
+	HealthReason string `json:"health_reason,omitempty"`
+}
+
+// NVLink is one link of a GPU.
+type NVLink struct {
+	Link    int    `json:"link"`
+	Active  bool   `json:"active"`
+	Version int    `json:"version"`
+	Remote  string `json:"remote,omitempty"` // PCI bus of the other end
+}

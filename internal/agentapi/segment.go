@@ -1,0 +1,94 @@
+package agentapi
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+)
+
+// Segment is the agent's signed, immutable attestation that a lease epoch ran over an interval. At most 300 s long,
+// closed early at every transition; consecutive segments of one (lease, epoch, boot) abut and their Seq rises by one
+// from 1.
+type Segment struct {
+	Lease     string `json:"lease"`
+	Epoch     int    `json:"epoch"`
+	BootID    string `json:"boot_id"`
+	Seq       int64  `json:"seq"`
+	Anchor    int64  `json:"anchor"`      // number of the anchor that maps BootEndMS to EndMS
+	BootEndMS int64  `json:"boot_end_ms"` // CLOCK_BOOTTIME at the end
+	StartMS   int64  `json:"start_ms"`    // the previous segment's EndMS, or the workload's start
+	EndMS     int64  `json:"end_ms"`      // Anchor.At(BootEndMS), never before StartMS
+	EnergyMJ  int64  `json:"energy_mj"`   // used by the lease's GPUs in the interval; 0 where not known
+	Final     bool   `json:"final"`       // nothing follows in this (lease, epoch)
+	Signature []byte `json:"signature"`   // Ed25519 by the host's attestation key over Payload
+}
+
+// MaxSegmentMS is the greatest length of a segment, with room for a late timer.
+const MaxSegmentMS = 305_000
+
+// Payload is the bytes that are signed: a domain string, then every field, lengths before texts, big endian. It is
+// the same for the same facts for ever, so that a bill can be verified years later.
+func (s *Segment) Payload(host string) []byte {
+	b := []byte("muster-segment-v1\x00")
+	text := func(t string) {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(t)))
+		b = append(b, t...)
+	}
+	num := func(n int64) { b = binary.BigEndian.AppendUint64(b, uint64(n)) }
+	text(host)
+	text(s.Lease)
+	num(int64(s.Epoch))
+	text(s.BootID)
+	num(s.Seq)
+	num(s.Anchor)
+	num(s.BootEndMS)
+	num(s.StartMS)
+	num(s.EndMS)
+	num(s.EnergyMJ)
+	if s.Final {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
+	return b
+}
+
+// Hash is the SHA-256 of the payload: two segments with one key and different hashes are a conflict.
+func (s *Segment) Hash(host string) [32]byte { return sha256.Sum256(s.Payload(host)) }
+
+// Sign sets Signature.
+func (s *Segment) Sign(host string, key ed25519.PrivateKey) {
+	s.Signature = ed25519.Sign(key, s.Payload(host))
+}
+
+// Verify checks the signature, and the shape that needs no context.
+func (s *Segment) Verify(host string, key ed25519.PublicKey) error {
+	switch {
+	case len(key) != ed25519.PublicKeySize || !ed25519.Verify(key, s.Payload(host), s.Signature):
+		return errors.New("bad signature")
+	case s.EndMS < s.StartMS || (s.EndMS == s.StartMS && !s.Final):
+		return errors.New("empty or backward interval")
+	case s.EndMS-s.StartMS > MaxSegmentMS:
+		return errors.New("longer than a segment may be")
+	case s.Seq < 1 || s.Epoch < 1 || s.EnergyMJ < 0:
+		return errors.New("numbers out of range")
+	}
+	return nil
+}
+
+// SegmentRef is the key of a segment.
+type SegmentRef struct {
+	LeaseRef
+	BootID string `json:"boot_id"`
+	Seq    int64  `json:"seq"`
+}
+
+// UsageAck lets the journal go of one run's segments up to and including Through. Refused names those that will never
+// be accepted, with the reason; they too may go, but the operator is told.
+type UsageAck struct {
+	LeaseRef
+	BootID  string `json:"boot_id"`
+	Through int64  `json:"through"`
+	Refused string `json:"refused,omitempty"`
+}

@@ -1,0 +1,131 @@
+// Package db is the one door to PostgreSQL: the pool, the transaction wrapper and the migrations.
+//
+// A use case is one transaction (InTx); inside its closure only the Tx is used. Every table is written only by the
+// query file of the package that owns it (queries/<owner>.sql, compiled by sqlc into dbq); internal/archtest checks it.
+//
+// Locks are always taken in one order, within a kind by id: idempotency key → cluster → host → gpu → meter → ledger
+// account.
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/musterhq/muster/internal/db/dbq"
+)
+
+// DB is a pool of connections. Safe for concurrent use.
+type DB struct {
+	Pool *pgxpool.Pool
+	// Q runs single statements outside a transaction, for reads.
+	Q *dbq.Queries
+}
+
+// Config says where PostgreSQL is.
+type Config struct {
+	URL      string // postgres://…; secret
+	MaxConns int32  // 0 = 16
+}
+
+// Open connects. It does not migrate; see Migrate. The caller closes the DB.
+func Open(ctx context.Context, cfg Config) (*DB, error) {
+	pc, err := pgxpool.ParseConfig(cfg.URL)
+	if err != nil {
+		// pgx quotes the URL in its error, which holds the password.
+		return nil, errors.New("the PostgreSQL address cannot be read: want postgres://user:password@host:port/database")
+	}
+	pc.MaxConns = cfg.MaxConns
+	if pc.MaxConns == 0 {
+		pc.MaxConns = 16
+	}
+	pc.ConnConfig.RuntimeParams["application_name"] = "muster"
+	pc.ConnConfig.RuntimeParams["timezone"] = "UTC"
+	pool, err := pgxpool.NewWithConfig(ctx, pc)
+	if err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	return &DB{Pool: pool, Q: dbq.New(pool)}, nil
+}
+
+// Close ends all connections.
+func (d *DB) Close() { d.Pool.Close() }
+
+// Tx is one open transaction.
+type Tx struct {
+	pgx.Tx
+	Q     *dbq.Queries
+	after []func()
+}
+
+// AfterCommit runs f once the transaction has committed, in order of registration; never when it rolls back. For
+// effects that may be lost without harm: wakes, page events.
+func (tx *Tx) AfterCommit(f func()) { tx.after = append(tx.after, f) }
+
+// Now is PostgreSQL's clock at this moment, not at the transaction's start: read it after taking locks.
+func (tx *Tx) Now(ctx context.Context) (time.Time, error) {
+	var t time.Time
+	err := tx.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&t)
+	return t.UTC(), err
+}
+
+const maxTries = 5
+
+// InTx runs f in one READ COMMITTED transaction and commits when f returns nil. Serialization failures and deadlocks
+// (SQLSTATE 40001, 40P01) are retried, so f must have no effect outside the transaction but through AfterCommit.
+func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
+	for try := 1; ; try++ {
+		err := d.once(ctx, f)
+		if err == nil || try == maxTries || !retryable(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Duration(rand.IntN(10*try)+1) * time.Millisecond):
+		}
+	}
+}
+
+func (d *DB) once(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
+	ptx, err := d.Pool.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() { // after Commit it does nothing
+		done, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = ptx.Rollback(done)
+	}()
+	tx := &Tx{Tx: ptx, Q: dbq.New(ptx)}
+	if err := f(ctx, tx); err != nil {
+		return err
+	}
+	if err := ptx.Commit(ctx); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	for _, g := range tx.after {
+		g()
+	}
+	return nil
+}
+
+func retryable(err error) bool {
+	var pe *pgconn.PgError
+	return errors.As(err, &pe) && (pe.Code == "40001" || pe.Code == "40P01")
+}
+
+// IsUnique reports whether err is a violation of the named unique constraint or index ("" = any).
+func IsUnique(err error, constraint string) bool {
+	var pe *pgconn.PgError
+	return errors.As(err, &pe) && pe.Code == "23505" && (constraint == "" || pe.ConstraintName == constraint)
+}
+
+// NoRows reports whether err says that a single-row query found none.
+func NoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }

@@ -1,0 +1,131 @@
+// Package dbtest gives each test a PostgreSQL database of its own, cloned from a migrated template.
+//
+// The server is the one named by MUSTER_TEST_POSTGRES (a postgres:// URL of a role that may create databases), which
+// `make test` starts for the whole run. Without it the test fails: a skipped database test would hide what it checks.
+package dbtest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/migrations"
+)
+
+// EnvURL names the server tests use.
+const EnvURL = "MUSTER_TEST_POSTGRES"
+
+// New returns a fresh migrated database, closed and dropped when the test ends.
+func New(t testing.TB) *db.DB {
+	t.Helper()
+	d, err := db.Open(t.Context(), db.Config{URL: NewURL(t), MaxConns: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+// NewURL is New for callers that open the database themselves.
+func NewURL(t testing.TB) string {
+	t.Helper()
+	base := os.Getenv(EnvURL)
+	if base == "" {
+		t.Fatalf("%s is not set: run the tests through `make test`, or point it at a PostgreSQL server", EnvURL)
+	}
+	tmpl, err := template(base)
+	if err != nil {
+		t.Fatalf("make the template database: %v", err)
+	}
+	name := "mt_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	if err := admin(base, func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s", name, tmpl))
+		return err
+	}); err != nil {
+		t.Fatalf("clone the template database: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = admin(base, func(ctx context.Context, c *pgx.Conn) error {
+			_, err := c.Exec(ctx, fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", name))
+			return err
+		})
+	})
+	return with(base, name)
+}
+
+var templates sync.Map // base URL → func() (string, error)
+
+// template makes the template once per process and, through an advisory lock, once per schema and server.
+func template(base string) (string, error) {
+	once, _ := templates.LoadOrStore(base, sync.OnceValues(func() (string, error) { return makeTemplate(base) }))
+	return once.(func() (string, error))()
+}
+
+func makeTemplate(base string) (string, error) {
+	sum := sha256.New()
+	err := fs.WalkDir(migrations.FS, ".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := migrations.FS.ReadFile(p)
+		sum.Write(b)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	name := "mt_template_" + hex.EncodeToString(sum.Sum(nil))[:16]
+	return name, admin(base, func(ctx context.Context, c *pgx.Conn) error {
+		if _, err := c.Exec(ctx, "SELECT pg_advisory_lock(727274)"); err != nil {
+			return err
+		}
+		var ready bool
+		if err := c.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&ready); err != nil || ready {
+			return err
+		}
+		building := name + "_new"
+		if _, err := c.Exec(ctx, "DROP DATABASE IF EXISTS "+building+" WITH (FORCE)"); err != nil {
+			return err
+		}
+		if _, err := c.Exec(ctx, "CREATE DATABASE "+building); err != nil {
+			return err
+		}
+		if err := db.Migrate(ctx, with(base, building)); err != nil {
+			return err
+		}
+		_, err := c.Exec(ctx, "ALTER DATABASE "+building+" RENAME TO "+name)
+		return err
+	})
+}
+
+func admin(base string, f func(context.Context, *pgx.Conn) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	c, err := pgx.Connect(ctx, base)
+	if err != nil {
+		return err
+	}
+	defer c.Close(context.WithoutCancel(ctx))
+	return f(ctx, c)
+}
+
+func with(base, database string) string {
+	u, err := url.Parse(base)
+	if err != nil {
+		panic(err) // admin has parsed it before
+	}
+	u.Path = "/" + database
+	return u.String()
+}

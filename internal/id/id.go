@@ -1,0 +1,171 @@
+// Package id gives every kind of object its own identifier type.
+//
+// An id is a UUIDv7 (RFC 9562): ordered by creation time, made anywhere without coordination. Shown to people
+// and programs it is a prefix and 26 lower-case Crockford base32 characters, "cl_01jd9w6n3q…"; in PostgreSQL it
+// is a uuid. The zero id means "none": it is NULL in PostgreSQL and "" as text.
+package id
+
+import (
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// Kind names a kind of object by the prefix of its ids.
+type Kind interface{ Prefix() string }
+
+// ID is the identifier of one object of kind K.
+type ID[K Kind] struct{ u uuid.UUID }
+
+// New returns a fresh UUIDv7 id. It panics only if the system's random source fails.
+func New[T ~struct{ u uuid.UUID }]() T {
+	return T(struct{ u uuid.UUID }{uuid.Must(uuid.NewV7())})
+}
+
+// FromUUID gives a raw UUID its type.
+func FromUUID[T ~struct{ u uuid.UUID }](u uuid.UUID) T {
+	return T(struct{ u uuid.UUID }{u})
+}
+
+// Parse reads the text form of an id, as in Parse[Cluster]("cl_…"). The prefix must be the kind's own. The empty
+// string is an error: a caller that allows "none" says so itself.
+func Parse[T interface{ IsZero() bool }, P interface {
+	*T
+	UnmarshalText([]byte) error
+}](s string) (T, error) {
+	var v T
+	if err := P(&v).UnmarshalText([]byte(s)); err != nil {
+		return v, err
+	}
+	if v.IsZero() {
+		return v, errors.New("empty id")
+	}
+	return v, nil
+}
+
+func prefixOf[K Kind]() string {
+	var k K
+	return k.Prefix()
+}
+
+// UUID returns the raw UUID.
+func (v ID[K]) UUID() uuid.UUID { return v.u }
+
+// IsZero reports whether the id means "none". It makes `json:",omitzero"` work.
+func (v ID[K]) IsZero() bool { return v.u == uuid.Nil }
+
+// Compare orders ids by their bytes, which for UUIDv7 is by creation. It is the order in which rows are locked.
+func (v ID[K]) Compare(w ID[K]) int { return strings.Compare(string(v.u[:]), string(w.u[:])) }
+
+// String is the prefixed text form, or "" for the zero id.
+func (v ID[K]) String() string {
+	if v.IsZero() {
+		return ""
+	}
+	return prefixOf[K]() + "_" + encode(v.u)
+}
+
+// Short is the prefix and the last eight characters: for container names, log lines and narrow columns.
+// It is not unique by construction; never look an object up by it.
+func (v ID[K]) Short() string {
+	s := encode(v.u)
+	return prefixOf[K]() + "_" + s[len(s)-8:]
+}
+
+func (v ID[K]) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+func (v *ID[K]) UnmarshalText(b []byte) error {
+	s := string(b)
+	if s == "" {
+		v.u = uuid.Nil
+		return nil
+	}
+	p, rest, ok := strings.Cut(s, "_")
+	if !ok || p != prefixOf[K]() {
+		return fmt.Errorf("%q is not an id of this kind: want %s_ and 26 characters", clip(s), prefixOf[K]())
+	}
+	u, err := decode(rest)
+	if err != nil {
+		return fmt.Errorf("%q is not an id: %w", clip(s), err)
+	}
+	v.u = u
+	return nil
+}
+
+func clip(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "…"
+	}
+	return s
+}
+
+// ScanUUID lets pgx read a uuid column, NULL becoming the zero id.
+func (v *ID[K]) ScanUUID(p pgtype.UUID) error {
+	v.u = uuid.Nil
+	if p.Valid {
+		v.u = p.Bytes
+	}
+	return nil
+}
+
+// UUIDValue lets pgx write a uuid column, the zero id becoming NULL.
+func (v ID[K]) UUIDValue() (pgtype.UUID, error) {
+	return pgtype.UUID{Bytes: v.u, Valid: !v.IsZero()}, nil
+}
+
+// Value keeps database/sql (goose, River's migrator) able to write ids.
+func (v ID[K]) Value() (driver.Value, error) {
+	if v.IsZero() {
+		return nil, nil
+	}
+	return v.u.String(), nil
+}
+
+const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+
+// encode writes the 128 bits as 26 base32 characters, most significant first (two leading zero bits), as in the
+// ULID specification, so that text order is byte order.
+func encode(u uuid.UUID) string {
+	var out [26]byte
+	var acc uint32
+	bits, k := 2, 0 // two zero bits in front make 130 = 26 × 5
+	for _, b := range u {
+		acc = acc<<8 | uint32(b)
+		bits += 8
+		for bits >= 5 {
+			bits -= 5
+			out[k] = alphabet[acc>>bits&31]
+			k++
+		}
+	}
+	return string(out[:])
+}
+
+var errShape = errors.New("want 26 characters of 0-9 and a-z without i, l, o, u")
+
+func decode(s string) (uuid.UUID, error) {
+	var u uuid.UUID
+	if len(s) != 26 || s[0] > '7' {
+		return u, errShape
+	}
+	var acc uint32
+	bits, k := -2, 0 // the two leading zero bits are dropped
+	for i := range len(s) {
+		d := strings.IndexByte(alphabet, s[i])
+		if d < 0 {
+			return uuid.Nil, errShape
+		}
+		acc = acc<<5 | uint32(d)
+		bits += 5
+		if bits >= 8 {
+			bits -= 8
+			u[k] = byte(acc >> bits)
+			k++
+		}
+	}
+	return u, nil
+}

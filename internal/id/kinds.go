@@ -1,0 +1,83 @@
+package id
+
+// One type per kind of object, in the order of the floors that own them.
+type (
+	User    = ID[userKind]
+	Org     = ID[orgKind]
+	Token   = ID[tokenKind]
+	Session = ID[sessionKind]
+	SSHKey  = ID[sshKeyKind]
+	Notice  = ID[noticeKind]
+	Audit   = ID[auditKind]
+
+	LedgerAccount  = ID[ledgerAccountKind]
+	LedgerTx       = ID[ledgerTxKind]
+	LedgerTransfer = ID[ledgerTransferKind]
+
+	Host       = ID[hostKind]
+	GPU        = ID[gpuKind]
+	Claim      = ID[claimKind]
+	Enrollment = ID[enrollmentKind]
+	Fabric     = ID[fabricKind]
+
+	TopUp  = ID[topUpKind]
+	Outbox = ID[outboxKind]
+
+	Offer = ID[offerKind]
+	Quote = ID[quoteKind]
+	Lease = ID[leaseKind]
+
+	Cluster = ID[clusterKind]
+	Node    = ID[nodeKind]
+	Replica = ID[replicaKind]
+)
+
+type (
+	userKind           struct{}
+	orgKind            struct{}
+	tokenKind          struct{}
+	sessionKind        struct{}
+	sshKeyKind         struct{}
+	noticeKind         struct{}
+	auditKind          struct{}
+	ledgerAccountKind  struct{}
+	ledgerTxKind       struct{}
+	ledgerTransferKind struct{}
+	hostKind           struct{}
+	gpuKind            struct{}
+	claimKind          struct{}
+	enrollmentKind     struct{}
+	fabricKind         struct{}
+	topUpKind          struct{}
+	outboxKind         struct{}
+	offerKind          struct{}
+	quoteKind          struct{}
+	leaseKind          struct{}
+	clusterKind        struct{}
+	nodeKind           struct{}
+	replicaKind        struct{}
+)
+
+func (userKind) Prefix() string           { return "user" }
+func (orgKind) Prefix() string            { return "org" }
+func (tokenKind) Prefix() string          { return "tok" }
+func (sessionKind) Prefix() string        { return "ses" }
+func (sshKeyKind) Prefix() string         { return "key" }
+func (noticeKind) Prefix() string         { return "ntc" }
+func (auditKind) Prefix() string          { return "aud" }
+func (ledgerAccountKind) Prefix() string  { return "acct" }
+func (ledgerTxKind) Prefix() string       { return "ltx" }
+func (ledgerTransferKind) Prefix() string { return "tr" }
+func (hostKind) Prefix() string           { return "host" }
+func (gpuKind) Prefix() string            { return "gpu" }
+func (claimKind) Prefix() string          { return "claim" }
+func (enrollmentKind) Prefix() string     { return "enr" }
+func (fabricKind) Prefix() string         { return "fab" }
+func (topUpKind) Prefix() string          { return "top" }
+func (outboxKind) Prefix() string         { return "sto" }
+func (offerKind) Prefix() string          { return "off" }
+func (quoteKind) Prefix() string          { return "q" }
+func (leaseKind) Prefix() string          { return "ls" }
+func (clusterKind) Prefix() string        { return "cl" }
+func (nodeKind) Prefix() string           { return "node" }
+func (replicaKind) Prefix() string        { return "rep" }
