@@ -1,0 +1,100 @@
+package archtest
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// owners says which package writes which table. Its queries are in internal/db/queries/<owner>.sql or
+// <owner>_<topic>.sql, or in its own hand-written SQL; anybody may read.
+var owners = map[string]string{
+	"org": "account", "app_user": "account", "membership": "account", "api_token": "account", "session": "account",
+	"ssh_key": "account", "login_throttle": "account",
+	"idempotency_key": "idem", "audit_event": "audit", "notice": "notify",
+	"ledger_account": "ledger", "ledger_balance": "ledger", "ledger_tx": "ledger", "ledger_transfer": "ledger",
+	"fabric": "host", "host": "host", "host_status": "host", "host_key": "host", "enrollment_token": "host",
+	"gpu": "host", "gpu_health": "host", "gpu_claim": "host", "telemetry": "host",
+	"stripe_customer": "payment", "topup": "payment", "stripe_outbox": "payment", "stripe_event": "payment",
+	"offer": "market", "offer_price": "market", "quote": "market",
+	"lease": "metering", "lease_price": "metering", "cluster_window": "metering", "lease_meter": "metering",
+	"time_anchor": "metering", "usage_segment": "metering", "segment_quarantine": "metering",
+	"cluster": "cluster", "node": "cluster", "node_status": "cluster", "cluster_event": "cluster", "node_log": "cluster",
+	"replica": "hostlink",
+}
+
+var (
+	writes   = regexp.MustCompile(`(?i)\b(?:INSERT\s+INTO|UPDATE(?:\s+ONLY)?|DELETE\s+FROM)\s+([a-z_]+)`)
+	creates  = regexp.MustCompile(`(?m)^CREATE TABLE ([a-z_]+) \(`)
+	comments = regexp.MustCompile(`(?m)--.*$`)
+	literals = regexp.MustCompile("(?s)`[^`]*`|\"(?:[^\"\\\\\n]|\\\\.)*\"")
+)
+
+func TestEveryTableHasAnOwner(t *testing.T) {
+	t.Parallel()
+	made := map[string]bool{}
+	for _, f := range glob(t, "../../migrations/*.sql") {
+		for _, m := range creates.FindAllStringSubmatch(read(t, f), -1) {
+			made[m[1]] = true
+			if owners[m[1]] == "" {
+				t.Errorf("%s: table %s has no owner", f, m[1])
+			}
+		}
+	}
+	for table := range owners {
+		if !made[table] {
+			t.Errorf("table %s is owned by %s and made by no migration", table, owners[table])
+		}
+	}
+}
+
+func TestOnlyTheOwnerWrites(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	check := func(file, writer, sql string) {
+		for _, m := range writes.FindAllStringSubmatch(sql, -1) {
+			if owner, ok := owners[strings.ToLower(m[1])]; ok {
+				seen++
+				if owner != writer {
+					t.Errorf("%s: %s writes %s, which belongs to %s", file, writer, m[1], owner)
+				}
+			}
+		}
+	}
+	for _, f := range glob(t, "../../internal/db/queries/*.sql") {
+		writer, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(f), ".sql"), "_")
+		check(f, writer, comments.ReplaceAllString(read(t, f), ""))
+	}
+	eachSource(t, func(file string) {
+		r := room(file)
+		if !strings.HasPrefix(file, "internal/") || strings.HasSuffix(file, "_test.go") || r == "db" {
+			return
+		}
+		for _, lit := range literals.FindAllString(read(t, filepath.Join("..", "..", file)), -1) {
+			check(file, r, lit)
+		}
+	})
+	if seen == 0 {
+		t.Fatal("no write seen: the patterns are broken")
+	}
+}
+
+func glob(t *testing.T, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %v, %d files", pattern, err, len(files))
+	}
+	return files
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
