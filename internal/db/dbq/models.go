@@ -272,6 +272,7 @@ type LedgerAccount struct {
 	ID        id.LedgerAccount
 	Kind      string
 	Owner     pgtype.UUID
+	OrgID     id.Org
 	Currency  string
 	CreatedAt time.Time
 }
