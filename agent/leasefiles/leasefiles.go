@@ -1,0 +1,169 @@
+// Package leasefiles is the layout of a lease's folder on the host and the small files in it that containers mount.
+//
+// The folder is root's alone (0700); containers see only what is mounted out of it. Files are replaced by rename
+// except those that are mounted one by one (a file mount shows the old inode after a rename): these are written once
+// per epoch, before the containers are created.
+package leasefiles
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Layout names the paths in a lease's folder.
+type Layout struct {
+	Dir        string
+	Overlay    string // the overlay process's: key, state, lock, socket
+	Guest      string // mounted at guest.HoldDir in the guest only, writable
+	HoldSocket string // where the guest listens
+	Node       string // mounted at guest.NodeDir: read-only in the workload, writable in the guest
+	Hosts      string // these three are mounted read-only over /etc/… in guest and workload
+	ResolvConf string
+	Hostname   string
+}
+
+// At is the layout under dir.
+func At(dir string) Layout {
+	j := func(p ...string) string { return filepath.Join(append([]string{dir}, p...)...) }
+	return Layout{
+		Dir: dir, Overlay: j("overlay"), Guest: j("guest"), HoldSocket: j("guest", "hold.sock"), Node: j("node"),
+		Hosts: j("etc", "hosts"), ResolvConf: j("etc", "resolv.conf"), Hostname: j("etc", "hostname"),
+	}
+}
+
+// releaseName is the file in Layout.Node whose appearance opens the barrier; hostfileName is the MPI host file.
+const (
+	releaseName  = "release"
+	hostfileName = "hostfile"
+)
+
+// Write makes the folder and its files for one epoch of a lease. resolvers are the name servers' addresses. A release
+// of an earlier epoch is removed. Writing again with the same facts changes nothing.
+func (l Layout) Write(spec agentapi.LeaseSpec, resolvers []netip.Addr) error {
+	for _, d := range []struct {
+		path string
+		mode os.FileMode
+	}{{l.Dir, 0o700}, {l.Overlay, 0o700}, {l.Guest, 0o700}, {l.Node, 0o755}, {filepath.Dir(l.Hosts), 0o755}} {
+		if err := os.MkdirAll(d.path, d.mode); err != nil {
+			return fmt.Errorf("make the lease folder: %w", err)
+		}
+		if err := os.Chmod(d.path, d.mode); err != nil {
+			return fmt.Errorf("make the lease folder: %w", err)
+		}
+	}
+	if err := l.dropStaleRelease(spec.LeaseRef); err != nil {
+		return err
+	}
+	for path, text := range map[string]string{
+		l.Hosts:                             Hosts(spec),
+		l.ResolvConf:                        ResolvConf(resolvers),
+		l.Hostname:                          NodeName(spec.Rank) + "\n",
+		filepath.Join(l.Node, hostfileName): Hostfile(spec),
+	} {
+		if err := writeIfChanged(path, text); err != nil {
+			return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+		}
+	}
+	return nil
+}
+
+// Release opens the barrier of ref's epoch. Releasing twice is no error.
+func (l Layout) Release(ref agentapi.LeaseRef) error {
+	b, err := json.Marshal(ref)
+	if err != nil {
+		return err
+	}
+	// By rename: the waiting init sees the whole file or none.
+	tmp := filepath.Join(l.Node, "."+releaseName)
+	if err := os.WriteFile(tmp, b, 0o644); err != nil {
+		return fmt.Errorf("release the barrier: %w", err)
+	}
+	if err := os.Rename(tmp, filepath.Join(l.Node, releaseName)); err != nil {
+		return fmt.Errorf("release the barrier: %w", err)
+	}
+	return nil
+}
+
+// Released reads which epoch's barrier is open in a node folder; ok is false when none is.
+func Released(nodeDir string) (ref agentapi.LeaseRef, ok bool, err error) {
+	b, err := os.ReadFile(filepath.Join(nodeDir, releaseName))
+	if os.IsNotExist(err) {
+		return ref, false, nil
+	}
+	if err != nil {
+		return ref, false, err
+	}
+	if err := json.Unmarshal(b, &ref); err != nil {
+		return ref, false, fmt.Errorf("the release file is not readable: %w", err)
+	}
+	return ref, true, nil
+}
+
+func (l Layout) dropStaleRelease(ref agentapi.LeaseRef) error {
+	old, ok, err := Released(l.Node)
+	if err == nil && (!ok || old == ref) {
+		return nil
+	}
+	if err := os.Remove(filepath.Join(l.Node, releaseName)); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("remove the former epoch's release: %w", err)
+	}
+	return nil
+}
+
+// NodeName is a rank's host name inside the cluster.
+func NodeName(rank int) string { return fmt.Sprintf("node-%d", rank) }
+
+// Hosts is /etc/hosts: every rank by name, complete before any of them has started.
+func Hosts(spec agentapi.LeaseSpec) string {
+	var b strings.Builder
+	b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
+	for rank, addr := range addresses(spec) {
+		fmt.Fprintf(&b, "%s\t%s\n", addr, NodeName(rank))
+	}
+	return b.String()
+}
+
+// Hostfile is the MPI host file: every rank and its number of GPUs (at least one slot).
+func Hostfile(spec agentapi.LeaseSpec) string {
+	var b strings.Builder
+	for rank := range spec.Nodes {
+		fmt.Fprintf(&b, "%s slots=%d\n", NodeName(rank), max(1, len(spec.GPUs)))
+	}
+	return b.String()
+}
+
+// ResolvConf is /etc/resolv.conf. Never Docker's own resolver: it times out behind the firewall and knows other
+// tenants' names.
+func ResolvConf(resolvers []netip.Addr) string {
+	var b strings.Builder
+	for _, r := range resolvers {
+		fmt.Fprintf(&b, "nameserver %s\n", r)
+	}
+	b.WriteString("options timeout:2 attempts:2\n")
+	return b.String()
+}
+
+func addresses(spec agentapi.LeaseSpec) []string {
+	peers := append([]agentapi.Peer{{Rank: spec.Rank, Address: spec.Network.Address}}, spec.Network.Peers...)
+	sort.Slice(peers, func(i, j int) bool { return peers[i].Rank < peers[j].Rank })
+	out := make([]string, len(peers))
+	for i, p := range peers {
+		out[i] = p.Address
+	}
+	return out
+}
+
+// writeIfChanged writes in place, so that a file mount made before shows the new text too.
+func writeIfChanged(path, text string) error {
+	if old, err := os.ReadFile(path); err == nil && string(old) == text {
+		return nil
+	}
+	return os.WriteFile(path, []byte(text), 0o644)
+}
