@@ -1,0 +1,157 @@
+package devstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// postgres is a private PostgreSQL server made from the installed binaries. initdb and postgres refuse to run as root,
+// so as root they run as an unprivileged user, with their data in a place that user can reach.
+type postgres struct {
+	bin  string // directory of initdb, pg_ctl
+	data string
+	port int
+	cred *syscall.Credential // nil when we are not root
+	log  *slog.Logger
+}
+
+func newPostgres(data string, port int, log *slog.Logger) (*postgres, error) {
+	bin, err := postgresBinaries()
+	if err != nil {
+		return nil, err
+	}
+	p := &postgres{bin: bin, data: data, port: port, log: log}
+	if os.Geteuid() == 0 {
+		if p.cred, err = unprivileged(); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// postgresBinaries finds the newest installed server: Debian keeps it out of PATH.
+func postgresBinaries() (string, error) {
+	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	sort.Slice(dirs, func(i, j int) bool { return pgVersion(dirs[i]) < pgVersion(dirs[j]) })
+	if len(dirs) > 0 {
+		return filepath.Dir(dirs[len(dirs)-1]), nil
+	}
+	if p, err := exec.LookPath("initdb"); err == nil {
+		return filepath.Dir(p), nil
+	}
+	return "", errors.New("no PostgreSQL server is installed: install it (Debian: apt-get install postgresql) or run `make demo`, which does")
+}
+
+func pgVersion(initdb string) int {
+	v, _ := strconv.Atoi(strings.Split(strings.TrimPrefix(initdb, "/usr/lib/postgresql/"), "/")[0])
+	return v
+}
+
+// unprivileged is Debian's postgres user, else nobody.
+func unprivileged() (*syscall.Credential, error) {
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err1 == nil && err2 == nil {
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+		}
+	}
+	return nil, errors.New("PostgreSQL must not run as root and neither user postgres nor nobody exists")
+}
+
+// URL is where it listens. Trust authentication: it listens on loopback only and holds sandbox data only.
+func (p *postgres) URL() string {
+	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/muster?sslmode=disable", p.port)
+}
+
+// start brings the server up, making the cluster first if there is none. One that runs already (its starter was
+// killed) is adopted.
+func (p *postgres) start(ctx context.Context) error {
+	if _, err := os.Stat(filepath.Join(p.data, "PG_VERSION")); err != nil {
+		if err := p.init(ctx); err != nil {
+			return err
+		}
+	}
+	if p.run(ctx, "pg_ctl", "-D", p.data, "status") == nil {
+		p.log.Info("PostgreSQL runs already: adopted", "port", p.port)
+	} else {
+		options := fmt.Sprintf("-p %d -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=300 -c shared_buffers=128MB", p.port)
+		if err := p.run(ctx, "pg_ctl", "-D", p.data, "-w", "-t", "60", "-l", filepath.Join(p.data, "server.log"), "-o", options, "start"); err != nil {
+			return fmt.Errorf("start PostgreSQL: %w (see %s)", err, filepath.Join(p.data, "server.log"))
+		}
+	}
+	return p.createDatabase(ctx)
+}
+
+func (p *postgres) init(ctx context.Context) error {
+	if err := os.MkdirAll(p.data, 0o700); err != nil {
+		return err
+	}
+	if p.cred != nil {
+		if err := os.Chown(p.data, int(p.cred.Uid), int(p.cred.Gid)); err != nil {
+			return err
+		}
+	}
+	if err := p.run(ctx, "initdb", "-D", p.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"); err != nil {
+		return fmt.Errorf("initdb: %w", err)
+	}
+	return nil
+}
+
+func (p *postgres) createDatabase(ctx context.Context) error {
+	err := p.run(ctx, "createdb", "-h", "127.0.0.1", "-p", strconv.Itoa(p.port), "-U", "postgres", "muster")
+	if err != nil && strings.Contains(err.Error(), "already exists") {
+		return nil
+	}
+	return err
+}
+
+// stop ends the server in order. It is not an error when it does not run.
+func (p *postgres) stop(ctx context.Context) error {
+	if p.run(ctx, "pg_ctl", "-D", p.data, "status") != nil {
+		return nil
+	}
+	return p.run(ctx, "pg_ctl", "-D", p.data, "-m", "fast", "-w", "-t", "30", "stop")
+}
+
+// run executes one of PostgreSQL's programs as the unprivileged user. The server it starts gets a session of its own,
+// so that a Ctrl-C meant for us does not end it before its clients.
+func (p *postgres) run(ctx context.Context, program string, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(p.bin, program), args...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.cred, Setsid: true}
+	out, err := os.CreateTemp("", "muster-pg-*") // a pipe would stay open in the server pg_ctl leaves behind
+	if err != nil {
+		return err
+	}
+	defer os.Remove(out.Name())
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Run(); err != nil {
+		text, _ := os.ReadFile(out.Name())
+		return fmt.Errorf("%s: %w: %s", program, err, lastLines(string(text), 3))
+	}
+	return nil
+}
+
+func lastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], " | ")
+}

@@ -1,0 +1,165 @@
+package devstack
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// state is what a start must find again: secrets, ports, accounts and hosts. DIR/state.json, 0600.
+type state struct {
+	Secret   string `json:"secret"` // seals secrets at rest; base64
+	Postgres struct {
+		Data string `json:"data"`
+		Port int    `json:"port"`
+	} `json:"postgres"`
+	Ports    ports       `json:"ports"`
+	Accounts accounts    `json:"accounts"`
+	Hosts    []hostState `json:"hosts"`
+	path     string
+}
+
+// ports stay the same over restarts: enrolled hosts come back to them, and image references name the registry's.
+type ports struct {
+	Agent    int `json:"agent"` // enrolment and streams, TLS
+	NATS     int `json:"nats"`
+	Registry int `json:"registry"`
+	Metrics  int `json:"metrics"`
+}
+
+type accounts struct {
+	Password      string `json:"password"`
+	RenterToken   string `json:"renter_token"`
+	OperatorToken string `json:"operator_token"`
+	AdminToken    string `json:"admin_token"`
+}
+
+type hostState struct {
+	Name string `json:"name"`
+	ID   string `json:"id"` // host_…, once enrolled
+}
+
+func loadState(dir string) (*state, error) {
+	s := &state{path: filepath.Join(dir, "state.json")}
+	b, err := os.ReadFile(s.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return s, s.fill(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(b, s); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w; `muster dev --down %s` removes everything", s.path, err, dir)
+	}
+	return s, nil
+}
+
+func (s *state) fill(dir string) error {
+	s.Secret = secret(32)
+	s.Accounts.Password = secret(12)
+	free, err := freePorts(5)
+	if err != nil {
+		return err
+	}
+	s.Postgres.Port, s.Ports = free[0], ports{free[1], free[2], free[3], free[4]}
+	s.Postgres.Data, err = postgresData(dir)
+	if err != nil {
+		return err
+	}
+	return s.save()
+}
+
+// save replaces the file whole, so that a kill leaves the old one or the new one.
+func (s *state) save() error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(s.path, append(b, '\n'))
+}
+
+// writeFile puts content at path, 0600, in one step and on disk.
+func writeFile(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // after the rename it is no longer there
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+func secret(bytes int) string {
+	b := make([]byte, bytes)
+	rand.Read(b)
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// freePorts finds n ports nothing listens on, below the range the kernel hands out to outgoing connections, so that
+// they are still free at the next start.
+func freePorts(n int) ([]int, error) {
+	var out []int
+	for try := 0; len(out) < n; try++ {
+		if try == 1000 {
+			return nil, errors.New("no free port between 20000 and 29999 on 127.0.0.1")
+		}
+		port := 20000 + mathrand.IntN(10000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		defer l.Close() // not before all are found, or one is found twice
+		out = append(out, port)
+	}
+	return out, nil
+}
+
+// postgresData is a folder PostgreSQL's unprivileged user can reach: DIR/postgres where every folder above lets it
+// through, else one under /var/lib.
+func postgresData(dir string) (string, error) {
+	in := filepath.Join(dir, "postgres")
+	if os.Geteuid() != 0 {
+		return in, nil
+	}
+	cred, err := unprivileged()
+	if err != nil {
+		return "", err
+	}
+	for d := dir; ; d = filepath.Dir(d) {
+		var st syscall.Stat_t
+		if err := syscall.Stat(d, &st); err != nil {
+			return "", err
+		}
+		reachable := st.Mode&0o001 != 0 || (st.Uid == cred.Uid && st.Mode&0o100 != 0) || (st.Gid == cred.Gid && st.Mode&0o010 != 0)
+		if !reachable {
+			return filepath.Join("/var/lib/muster-dev", secret(9)), os.MkdirAll("/var/lib/muster-dev", 0o755)
+		}
+		if d == filepath.Dir(d) {
+			return in, nil
+		}
+	}
+}
+
+// lock keeps two `muster dev` off one state folder. The kernel lets go when the process ends, however it ends.
+func lock(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("another `muster dev` uses %s", dir)
+	}
+	return f, nil
+}

@@ -1,0 +1,109 @@
+// Package static is what browsers load: one stylesheet, a few scripts, fonts and icons, embedded and served under names
+// that carry a hash of their content, so that they are cached for ever and never stale.
+package static
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+)
+
+//go:embed css fonts js icons.svg
+var files embed.FS
+
+// sheets are the parts of the one stylesheet, in cascade order.
+var sheets = []string{"fonts", "tokens", "base", "shell", "numbers", "panels", "tables", "controls", "states", "charts", "cluster", "quote", "host", "signin", "pages", "responsive", "motion"}
+
+// scripts are the parts of the one script, in order: the libraries, then ours.
+var scripts = []string{"htmx", "sse", "app"}
+
+// Assets serves the files. Make one with New.
+type Assets struct {
+	urls    map[string]string // "app.css" → "/static/app.1a2b3c4d.css"
+	content map[string][]byte // by URL
+}
+
+// New reads and hashes what is embedded. It panics when a part is missing: the binary was built wrong.
+func New() *Assets {
+	a := &Assets{map[string]string{}, map[string][]byte{}}
+	err := fs.WalkDir(files, ".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !servedAlone(p) {
+			return err
+		}
+		a.add(p, read(p))
+		return nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	css := join("css", ".css", sheets)
+	for name, url := range a.urls {
+		css = bytes.ReplaceAll(css, []byte(`"/static/`+name+`"`), []byte(`"`+url+`"`))
+	}
+	a.add("app.css", css)
+	a.add("app.js", join("js", ".js", scripts))
+	return a
+}
+
+func servedAlone(p string) bool {
+	return path.Ext(p) == ".woff2" || p == "icons.svg"
+}
+
+func read(p string) []byte {
+	b, err := files.ReadFile(p)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func join(dir, ext string, parts []string) []byte {
+	var b bytes.Buffer
+	for _, p := range parts {
+		b.Write(read(path.Join(dir, p+ext)))
+		b.WriteString("\n")
+	}
+	return b.Bytes()
+}
+
+func (a *Assets) add(name string, content []byte) {
+	sum := sha256.Sum256(content)
+	ext := path.Ext(name)
+	url := "/static/" + strings.TrimSuffix(name, ext) + "." + hex.EncodeToString(sum[:6]) + ext
+	a.urls[name], a.content[url] = url, content
+}
+
+// URL is where an asset is served: "app.css", "app.js", "icons.svg". It panics on an unknown name.
+func (a *Assets) URL(name string) string {
+	u, ok := a.urls[name]
+	if !ok {
+		panic("static: no asset " + name)
+	}
+	return u
+}
+
+// ServeHTTP serves what is under /static/.
+func (a *Assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	b, ok := a.content[r.URL.Path]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", contentType(r.URL.Path))
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write(b)
+}
+
+func contentType(p string) string {
+	if path.Ext(p) == ".woff2" {
+		return "font/woff2" // not in every system's table
+	}
+	return mime.TypeByExtension(path.Ext(p))
+}

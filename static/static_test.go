@@ -1,0 +1,37 @@
+package static
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestServesUnderHashedNamesForEver(t *testing.T) {
+	t.Parallel()
+	a := New()
+	for name, kind := range map[string]string{"app.css": "text/css", "app.js": "javascript", "icons.svg": "image/svg", "fonts/inter.woff2": "font/woff2"} {
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, httptest.NewRequest("GET", a.URL(name), nil))
+		if w.Code != http.StatusOK || !strings.Contains(w.Header().Get("Content-Type"), kind) || !strings.Contains(w.Header().Get("Cache-Control"), "immutable") {
+			t.Errorf("%s: %d %v", name, w.Code, w.Header())
+		}
+	}
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, httptest.NewRequest("GET", "/static/app.css", nil))
+	if w.Code != http.StatusNotFound {
+		t.Errorf("a name without its hash is served: %d", w.Code)
+	}
+}
+
+func TestStylesheetAsksForNothingOutside(t *testing.T) {
+	t.Parallel()
+	a := New()
+	css := string(a.content[a.URL("app.css")])
+	if strings.Contains(css, "://") {
+		t.Error("the stylesheet names another server")
+	}
+	if !strings.Contains(css, a.URL("fonts/inter.woff2")) {
+		t.Error("the fonts are not found by their hashed names")
+	}
+}
