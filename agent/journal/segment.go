@@ -1,0 +1,56 @@
+package journal
+
+import "github.com/musterhq/muster/internal/agentapi"
+
+// segmentMS is the length of a full segment on the server's clock.
+const segmentMS = 300_000
+
+// next returns the unsigned segment that r should write now, or nil. nowBoot is how far the run is known to have
+// lasted; cut asks for a segment now although it is shorter than a full one. Calling it until it returns nil, applying
+// each segment, brings the run up to date whatever time has passed.
+//
+// Of the anchors the newest is used that keeps the segment's end behind its start and its length within bounds, and
+// never one older than the last segment's: that one always fits, because both ends lie on its own line.
+func (r *run) next(anchors []agentapi.Anchor, nowBoot int64, cut bool) *agentapi.Segment {
+	if r.Closed {
+		return nil
+	}
+	if r.Ended {
+		nowBoot, cut = r.EndBoot, true
+	}
+	for i := len(anchors) - 1; i >= 0; i-- {
+		a := anchors[i]
+		if a.BootID != r.BootID || a.Number < r.Anchor {
+			continue
+		}
+		seg := &agentapi.Segment{Lease: r.Lease, Epoch: r.Epoch, BootID: r.BootID, Seq: r.Seq + 1, Anchor: a.Number,
+			StartMS: r.CutMS, BootEndMS: nowBoot, EnergyMJ: r.Energy - r.EnergyCut}
+		if r.Seq == 0 {
+			seg.StartMS = a.At(r.StartBoot)
+		}
+		seg.EndMS = a.At(nowBoot)
+		switch length := seg.EndMS - seg.StartMS; {
+		case length > segmentMS:
+			// A long time passed unobserved: whole segments first. The energy goes to the last one.
+			seg.EndMS = seg.StartMS + segmentMS
+			seg.BootEndMS = a.BootMS + seg.EndMS - a.ServerMS
+			seg.EnergyMJ = 0
+			if seg.BootEndMS <= r.CutBoot {
+				continue // the anchor jumped ahead by more than a segment: stay on the older line
+			}
+			return seg
+		case length == segmentMS, cut && length > 0:
+			seg.Final = r.Ended
+			return seg
+		case length <= 0 && r.Ended && (a.Number == r.Anchor || r.Seq == 0):
+			seg.EndMS = seg.StartMS // it ended at its last cut
+			seg.Final = true
+			return seg
+		case length <= 0:
+			continue // the anchor jumped back: stay on the older line
+		default:
+			return nil
+		}
+	}
+	return nil // no anchor yet
+}
