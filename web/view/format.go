@@ -1,0 +1,111 @@
+// Package view is the design system: small templ components with the look and the class names of the stylesheet, and
+// the rules for showing numbers, money and time. Components take plain values, know no noun and query nothing.
+package view
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/money"
+)
+
+const minus = "\u2212"
+
+// split shows an exact amount as cents, thousands grouped, and the digits after them up to decimals (2…9), which are
+// dimmed and never rounded away: 97.056 → "97.05", "6000".
+func split(n money.Nano, decimals int) (cents, rest string) {
+	s := n.String()
+	neg := strings.HasPrefix(s, "-")
+	whole, frac, _ := strings.Cut(strings.TrimPrefix(s, "-"), ".")
+	cents = group(whole) + "." + frac[:2]
+	if neg {
+		cents = minus + cents
+	}
+	return cents, frac[2:decimals]
+}
+
+func group(digits string) string {
+	var b strings.Builder
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(d)
+	}
+	return b.String()
+}
+
+// Cents is an amount for a tight place: whole cents, rounded down.
+func Cents(n money.Nano) string {
+	c, _ := split(n, 2)
+	return c
+}
+
+// PerHour is a price per hour with cents.
+func PerHour(m money.Micro) string { return Cents(m.Nano()) }
+
+// PerSecond is a price per hour shown per second with six decimals, rounded to nearest: display only.
+func PerSecond(m money.Micro) string {
+	nano := (int64(m.Nano()) + 1800) / 3600
+	micro := (nano + 500) / 1000
+	return money.Micro(micro).String()
+}
+
+// Dur is a duration for people: "2.3 s", "41 min 06 s", "20 h 05 min", "33 d 15 h".
+func Dur(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0 s"
+	case d < time.Minute:
+		return fmt.Sprintf("%.1f s", math.Floor(d.Seconds()*10)/10)
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %02d s", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h %02d min", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
+	}
+}
+
+// Metered is a billed duration to the tenth of a second: "1 h 41 min 06.0 s".
+func Metered(d time.Duration) string {
+	tenths := d.Milliseconds() / 100
+	h, m, s := tenths/36000, tenths/600%60, float64(tenths%600)/10
+	switch {
+	case h > 0:
+		return fmt.Sprintf("%d h %02d min %04.1f s", h, m, s)
+	case m > 0:
+		return fmt.Sprintf("%d min %04.1f s", m, s)
+	default:
+		return fmt.Sprintf("%.1f s", s)
+	}
+}
+
+// Clock is a moment of today in UTC, to the second; with the date when it was another day than now.
+func Clock(t, now time.Time) string {
+	t, now = t.UTC(), now.UTC()
+	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
+		return t.Format("15:04:05")
+	}
+	return t.Format("2 Jan 15:04:05")
+}
+
+// Bytes is a size with a decimal unit: "4.1 GB".
+func Bytes(n int64) string {
+	units := []string{"B", "kB", "MB", "GB", "TB"}
+	v, u := float64(n), 0
+	for v >= 1000 && u < len(units)-1 {
+		v, u = v/1000, u+1
+	}
+	if u == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", v, units[u])
+}
+
+// ModelName is a GPU's name without the maker: "NVIDIA H100 80GB HBM3" → "H100 80GB HBM3".
+func ModelName(model string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(model, "NVIDIA "), "GeForce ")
+}
