@@ -1,15 +1,63 @@
 # Muster. `make help` lists the targets.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
-export GOFLAGS := -buildvcs=false
+export GOFLAGS := -buildvcs=false -trimpath
 TOOL := go tool -modfile=tools/go.mod
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -X main.version=$(VERSION)
+SERVICES := scripts/with-services
 
 .PHONY: help
 help: ## show this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
 
+.PHONY: build
+build: setup-build ## bin/muster, bin/muster-agent, bin/muster-guest, the demo job and the fake NVML library
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/muster ./cmd/muster
+	CGO_ENABLED=1 go build -ldflags '$(LDFLAGS)' -o bin/muster-agent ./cmd/muster-agent
+	CGO_ENABLED=0 go build -ldflags '-s -w $(LDFLAGS)' -o bin/muster-guest ./cmd/muster-guest
+	CGO_ENABLED=0 go build -ldflags '-s -w' -o bin/muster-demo-job ./cmd/muster-demo-job
+	@$(MAKE) --no-print-directory bin/fakenvml/libnvidia-ml.so.1
+
+.PHONY: setup-build
+setup-build:
+	@scripts/setup build
+
 .PHONY: generate
 generate: ## regenerate sqlc and templ output (committed)
 	$(TOOL) sqlc generate
-	$(TOOL) templ generate -lazy -path web
+	$(TOOL) templ generate -path web
+
+.PHONY: static
+static: ## vendor the browser's assets again, at the pinned versions
+	scripts/static
+
+.PHONY: demo
+demo: ## set up, build, start the whole platform here and play a renter's journey (DEMO_EXIT=1 ends after it)
+	@scripts/demo
+
+.PHONY: test
+test: ## everything CI runs, with the race detector; installs and starts what it needs
+	@scripts/setup build run test
+	@$(SERVICES) --docker --postgres -- scripts/test
+
+.PHONY: test-full
+test-full: ## the long matrices too (under an hour)
+	@scripts/setup build run test
+	@$(SERVICES) --docker --postgres -- scripts/test full
+
+.PHONY: lint
+lint: ## formatting, vet, staticcheck, generated code is fresh
+	@scripts/lint
+
+.PHONY: bench
+bench: build ## the benchmarks of bench/ beside their baselines, one table
+	@scripts/setup build run
+	@$(SERVICES) --docker --postgres -- go run ./bench
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin bench/out
