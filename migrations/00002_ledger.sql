@@ -3,11 +3,11 @@
 CREATE TABLE ledger_account (
     id          uuid PRIMARY KEY,
     kind        text NOT NULL,
-    owner       uuid,                           -- org, or cluster for renter_hold; NULL = the platform's own
+    owner       uuid NOT NULL,                  -- org, or cluster for renter_hold; all zeros = the platform's own
     org_id      uuid REFERENCES org,            -- whose money it is, for holds too; NULL = the platform's
     currency    text NOT NULL,
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    UNIQUE NULLS NOT DISTINCT (kind, owner, currency),
+    UNIQUE (kind, owner, currency),
     UNIQUE (id, currency)
 );
 CREATE INDEX ledger_account_org ON ledger_account (org_id) WHERE org_id IS NOT NULL;

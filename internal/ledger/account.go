@@ -1,0 +1,81 @@
+package ledger
+
+import (
+	"github.com/google/uuid"
+
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Kind says what an account is for.
+type Kind string
+
+const (
+	KindStripeClearing Kind = "stripe_clearing" // asset: paid to Stripe, for us
+	KindRenterWallet   Kind = "renter_wallet"   // liability: prepaid and free to spend
+	KindRenterHold     Kind = "renter_hold"     // liability: prepaid, set aside for one cluster
+	KindHostPending    Kind = "host_pending"    // liability: earned by a host operator, not yet payable
+	KindPlatformFee    Kind = "platform_fee"    // income
+	KindGoodwill       Kind = "goodwill_credit" // expense
+	KindSuspense       Kind = "suspense"        // what could not be matched yet
+)
+
+// books says how an account of a kind is kept. Hot accounts (the fee) have no balance row: it would make every posting
+// of the platform wait on every other; they are summed when asked for.
+var books = map[Kind]struct{ cached, floored bool }{
+	KindStripeClearing: {},
+	KindRenterWallet:   {cached: true, floored: true},
+	KindRenterHold:     {cached: true, floored: true},
+	KindHostPending:    {cached: true},
+	KindPlatformFee:    {},
+	KindGoodwill:       {},
+	KindSuspense:       {},
+}
+
+func kindsWhere(keep func(cached, floored bool) bool) []string {
+	var out []string
+	for k, b := range books {
+		if keep(b.cached, b.floored) {
+			out = append(out, string(k))
+		}
+	}
+	return out
+}
+
+// Account names one account. Owner is the org, the cluster for a hold, zero for the platform's own; Org is whose
+// money it is, zero for the platform's.
+type Account struct {
+	Kind     Kind
+	Owner    uuid.UUID
+	Org      id.Org
+	Currency string
+}
+
+// Wallet is an org's prepaid, spendable money. Its balance never falls below zero.
+func Wallet(org id.Org, currency string) Account {
+	return Account{KindRenterWallet, org.UUID(), org, currency}
+}
+
+// Hold is money of org set aside for cluster. Its balance never falls below zero, so a cluster can never be charged
+// more than was authorised.
+func Hold(org id.Org, cluster id.Cluster, currency string) Account {
+	return Account{KindRenterHold, cluster.UUID(), org, currency}
+}
+
+// HostPending is what an operator's hosts earned and may not be paid out yet.
+func HostPending(org id.Org, currency string) Account {
+	return Account{KindHostPending, org.UUID(), org, currency}
+}
+
+// Fee is the platform's income.
+func Fee(currency string) Account { return Account{Kind: KindPlatformFee, Currency: currency} }
+
+// StripeClearing is money that Stripe has taken for us.
+func StripeClearing(currency string) Account {
+	return Account{Kind: KindStripeClearing, Currency: currency}
+}
+
+// Goodwill is credit the platform gives away.
+func Goodwill(currency string) Account { return Account{Kind: KindGoodwill, Currency: currency} }
+
+// Suspense holds what came in and could not be matched yet.
+func Suspense(currency string) Account { return Account{Kind: KindSuspense, Currency: currency} }

@@ -1,0 +1,88 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// TrialBalance is the books seen at one moment. Amounts are nano-units, of any size.
+type TrialBalance struct {
+	Totals []Total
+	// Debits is Σ of all debit balances, Credits of all credit balances. Equal in sound books.
+	Debits, Credits *big.Int
+	// Problems says what is wrong, empty in sound books.
+	Problems []string
+}
+
+// Total is the balance of all accounts of a kind, credit minus debit.
+type Total struct {
+	Kind     Kind
+	Currency string
+	Amount   *big.Int
+}
+
+// Balanced reports whether the books are sound.
+func (b TrialBalance) Balanced() bool { return len(b.Problems) == 0 }
+
+// Check adds up every transfer ever booked and compares: debits with credits, per currency; every cached balance with
+// the sum of its transfers and with its floor. It reads one snapshot.
+func Check(ctx context.Context, d *db.DB) (TrialBalance, error) {
+	tx, err := d.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return TrialBalance{}, fmt.Errorf("ledger: check: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only read
+	return check(ctx, dbq.New(tx))
+}
+
+func check(ctx context.Context, q *dbq.Queries) (TrialBalance, error) {
+	b := TrialBalance{Debits: new(big.Int), Credits: new(big.Int)}
+	totals, err := q.LedgerKindTotals(ctx)
+	if err != nil {
+		return b, fmt.Errorf("ledger: check totals: %w", err)
+	}
+	perCurrency := map[string]*big.Int{}
+	for _, r := range totals {
+		n, ok := new(big.Int).SetString(r.Amount, 10)
+		if !ok {
+			return b, fmt.Errorf("ledger: check: total %q", r.Amount)
+		}
+		b.Totals = append(b.Totals, Total{Kind(r.Kind), r.Currency, n})
+		if n.Sign() < 0 {
+			b.Debits.Sub(b.Debits, n)
+		} else {
+			b.Credits.Add(b.Credits, n)
+		}
+		if perCurrency[r.Currency] == nil {
+			perCurrency[r.Currency] = new(big.Int)
+		}
+		perCurrency[r.Currency].Add(perCurrency[r.Currency], n)
+	}
+	for cur, n := range perCurrency {
+		if n.Sign() != 0 {
+			b.Problems = append(b.Problems, fmt.Sprintf("%s: debits and credits differ by %s", cur, n))
+		}
+	}
+	wrong, err := q.LedgerMismatches(ctx)
+	if err != nil {
+		return b, fmt.Errorf("ledger: check balances: %w", err)
+	}
+	for _, w := range wrong {
+		b.Problems = append(b.Problems, fmt.Sprintf("%s %s: balance %s, transfers add up to %s", w.Kind, w.ID, money.Nano(w.Cached), w.Summed))
+	}
+	empty, err := q.LedgerEmptyTxs(ctx)
+	if err != nil {
+		return b, fmt.Errorf("ledger: check entries: %w", err)
+	}
+	if empty > 0 {
+		b.Problems = append(b.Problems, fmt.Sprintf("%d entries without transfers", empty))
+	}
+	return b, nil
+}
