@@ -19,6 +19,7 @@ CREATE TABLE host (
     simulated     boolean NOT NULL DEFAULT false,  -- GPUs of the fake NVML library; refused outside the sandbox
     multi_node    boolean NOT NULL DEFAULT true,   -- false behind NAT until a relay exists
     needs_full_report boolean NOT NULL DEFAULT false, -- claims were abandoned: sells nothing until a full report and wipe check
+    blocked       text NOT NULL DEFAULT '',        -- the worst problem of the last inventory, in words: sells nothing
     revision      bigint NOT NULL DEFAULT 0,       -- rises with every change of the host's desired state
     -- inventory, as last reported
     boot_id       text NOT NULL DEFAULT '',
@@ -30,9 +31,9 @@ CREATE TABLE host (
     inventory     jsonb NOT NULL DEFAULT '{}',     -- agentapi.Inventory whole, for the host page
     inventory_at  timestamptz,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-    retired_at    timestamptz,
-    UNIQUE (org_id, name)
+    retired_at    timestamptz
 );
+CREATE UNIQUE INDEX host_name ON host (org_id, name) WHERE retired_at IS NULL;
 CREATE INDEX host_org ON host (org_id, id);
 
 CREATE TABLE host_status (
@@ -40,9 +41,15 @@ CREATE TABLE host_status (
     session         bigint NOT NULL DEFAULT 0,     -- rises with every accepted connection
     connected       boolean NOT NULL DEFAULT false,
     connected_at    timestamptz,
+    disconnected_at timestamptz,
+    -- the connection of this session: which NATS server holds it, under which number, and which run of the agent
+    nats_server     text NOT NULL DEFAULT '',
+    nats_client     bigint NOT NULL DEFAULT 0,
+    instance        text NOT NULL DEFAULT '',
     last_sync_at    timestamptz,
     full_report_at  timestamptz,
     revision_seen   bigint NOT NULL DEFAULT 0,
+    health_seq      bigint NOT NULL DEFAULT 0,     -- highest health event taken
     agent_version   text NOT NULL DEFAULT '',
     protocol        integer NOT NULL DEFAULT 0,
     address         text NOT NULL DEFAULT '',      -- as the server sees it
@@ -105,7 +112,7 @@ CREATE TABLE gpu_health (
     detail      text NOT NULL DEFAULT '',
     state       text NOT NULL,
     at          timestamptz NOT NULL,
-    PRIMARY KEY (gpu_id, seq, at)
+    PRIMARY KEY (gpu_id, seq)
 );
 
 -- Exclusive use of a GPU: at most one claim without an end.
@@ -128,9 +135,7 @@ CREATE INDEX gpu_claim_expiry ON gpu_claim (expires_at) WHERE ended_at IS NULL A
 -- One row per GPU per five minutes: arrays of samples. Partitioned by day; the worker makes and drops partitions.
 CREATE TABLE telemetry (
     gpu_id      uuid NOT NULL,
-    lease_id    uuid,
     bucket      timestamptz NOT NULL,            -- start of the five minutes
-    step_ms     integer NOT NULL,                -- between samples
     at_ms       bigint[] NOT NULL,               -- unix milliseconds of each sample
     util        smallint[] NOT NULL,             -- percent, -1 = not known
     mem_mb      integer[] NOT NULL,
@@ -139,4 +144,3 @@ CREATE TABLE telemetry (
     PRIMARY KEY (gpu_id, bucket)
 ) PARTITION BY RANGE (bucket);
 CREATE TABLE telemetry_default PARTITION OF telemetry DEFAULT;
-CREATE INDEX telemetry_lease ON telemetry (lease_id, bucket);

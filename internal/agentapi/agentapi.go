@@ -6,7 +6,10 @@
 // CLOCK_BOOTTIME within the named boot.
 package agentapi
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Protocol is this wire format's number. A server of protocol N accepts agents of N−1 and N.
 const Protocol = 1
@@ -18,6 +21,21 @@ func SubjectTelemetry(host string) string { return "host." + host + ".telemetry"
 func SubjectWake(host string) string      { return "host." + host + ".wake" }      // receive: Wake
 func SubjectDial(host string) string      { return "host." + host + ".dial" }      // receive: Dial
 func InboxPrefix(host string) string      { return "host." + host + ".in" }        // replies: InboxPrefix + ".>"
+
+// ConnectionName is what an agent calls its NATS connection. instance is random per run of the agent and never stored:
+// by it the server tells an agent that reconnects from a copy of the host that presents the same key.
+func ConnectionName(instance string) string { return connectionName + instance }
+
+// InstanceOf is the inverse of ConnectionName, "" for any other name.
+func InstanceOf(name string) string {
+	instance, ok := strings.CutPrefix(name, connectionName)
+	if !ok {
+		return ""
+	}
+	return instance
+}
+
+const connectionName = "muster-agent/"
 
 // Ack answers a request that needs nothing else. Error is empty or a sentence for the agent's log.
 type Ack struct {

@@ -174,6 +174,7 @@ type Host struct {
 	Simulated       bool
 	MultiNode       bool
 	NeedsFullReport bool
+	Blocked         string
 	Revision        int64
 	BootID          string
 	CPUCores        int32
@@ -196,18 +197,23 @@ type HostKey struct {
 }
 
 type HostStatus struct {
-	HostID       id.Host
-	Session      int64
-	Connected    bool
-	ConnectedAt  *time.Time
-	LastSyncAt   *time.Time
-	FullReportAt *time.Time
-	RevisionSeen int64
-	AgentVersion string
-	Protocol     int32
-	Address      string
-	NetUpMbps    *float64
-	NetDownMbps  *float64
+	HostID         id.Host
+	Session        int64
+	Connected      bool
+	ConnectedAt    *time.Time
+	DisconnectedAt *time.Time
+	NatsServer     string
+	NatsClient     int64
+	Instance       string
+	LastSyncAt     *time.Time
+	FullReportAt   *time.Time
+	RevisionSeen   int64
+	HealthSeq      int64
+	AgentVersion   string
+	Protocol       int32
+	Address        string
+	NetUpMbps      *float64
+	NetDownMbps    *float64
 }
 
 type IdempotencyKey struct {
@@ -488,27 +494,23 @@ type StripeOutbox struct {
 }
 
 type Telemetry struct {
-	GPUID   id.GPU
-	LeaseID id.Lease
-	Bucket  time.Time
-	StepMs  int32
-	AtMs    []int64
-	Util    []int16
-	MemMb   []int32
-	PowerW  []int32
-	TempC   []int16
+	GPUID  id.GPU
+	Bucket time.Time
+	AtMs   []int64
+	Util   []int16
+	MemMb  []int32
+	PowerW []int32
+	TempC  []int16
 }
 
 type TelemetryDefault struct {
-	GPUID   id.GPU
-	LeaseID id.Lease
-	Bucket  time.Time
-	StepMs  int32
-	AtMs    []int64
-	Util    []int16
-	MemMb   []int32
-	PowerW  []int32
-	TempC   []int16
+	GPUID  id.GPU
+	Bucket time.Time
+	AtMs   []int64
+	Util   []int16
+	MemMb  []int32
+	PowerW []int32
+	TempC  []int16
 }
 
 type TimeAnchor struct {

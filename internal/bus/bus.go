@@ -1,0 +1,71 @@
+// Package bus is publish and subscribe between the server's replicas, and from them to the hosts, over NATS.
+//
+// What always holds:
+//   - It carries hints, never facts: everything it says can be read in PostgreSQL, and a lost message does no harm
+//     because whoever waits for one also looks again by itself.
+//   - A nil *Bus is a bus nobody listens to: every call is allowed and does nothing.
+//   - Subjects of this package begin with "muster." and no host may publish or subscribe there; subjects towards a
+//     host are those of agentapi.
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Bus publishes and subscribes. Safe for concurrent use.
+type Bus struct{ nc *nats.Conn }
+
+// New makes a bus of a connection, which the caller keeps and closes.
+func New(nc *nats.Conn) *Bus { return &Bus{nc} }
+
+func (b *Bus) off() bool { return b == nil || b.nc == nil }
+
+// ErrAway means that a message for a host had no receiver: the host is not connected to any replica.
+var ErrAway = errors.New("the host is not connected")
+
+// Wake tells a host that its desired state has changed; it answers with a sync. Wakes may be lost: agents also sync
+// by themselves.
+func (b *Bus) Wake(host id.Host, revision int64) {
+	b.tell(agentapi.SubjectWake(host.String()), agentapi.Wake{Revision: revision})
+}
+
+// WatchHost tells a host that somebody watches: it sends telemetry every second for the next minute.
+func (b *Bus) WatchHost(host id.Host) {
+	b.tell(agentapi.SubjectWake(host.String()), agentapi.Wake{Watch: true})
+}
+
+// tell publishes v as JSON. Errors (a closed connection, a full buffer while reconnecting) lose the message, which is
+// allowed here.
+func (b *Bus) tell(subject string, v any) {
+	if b.off() {
+		return
+	}
+	if data, err := json.Marshal(v); err == nil {
+		_ = b.nc.Publish(subject, data)
+	}
+}
+
+// Dial asks a host to open a stream and then stands by: it returns ErrAway as soon as it is known that the host is
+// not there, and ctx's error when ctx ends, which says nothing about the host. A nil bus knows no host.
+func (b *Bus) Dial(ctx context.Context, host id.Host, d agentapi.Dial) error {
+	if b.off() {
+		return ErrAway
+	}
+	data, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	// Agents never answer a dial; the request form makes the NATS server tell us when nobody listens.
+	_, err = b.nc.RequestWithContext(ctx, agentapi.SubjectDial(host.String()), data)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return ErrAway
+	}
+	return err
+}
