@@ -21,6 +21,10 @@ CREATE TABLE cluster (
     max_duration_s  bigint,
     epoch           integer NOT NULL DEFAULT 1,  -- the start that is under way or running
     go_at           timestamptz,                 -- barrier released for this epoch
+    start_deadline  timestamptz,                 -- of the start under way
+    quick_failures  integer NOT NULL DEFAULT 0,  -- starts in a row whose command failed soon
+    money_reason    text NOT NULL DEFAULT '',    -- which limit stops the next extension of run_until
+    stop_at         timestamptz,                 -- the moment of PostgreSQL's clock at which the present run ended
     quote_id        uuid,
     network         jsonb NOT NULL DEFAULT '{}', -- cidr, scope, busbw_gbps, latency and bandwidth matrix
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -48,20 +52,28 @@ CREATE TABLE node (
     endpoints     text[] NOT NULL DEFAULT '{}',  -- where its overlay listens, best first
     started_at    timestamptz,                   -- workload released and running, this epoch
     exit_code     integer,
+    exit_at       timestamptz,                   -- when the exit was first reported
     preflight     jsonb NOT NULL DEFAULT '{}',
     since         timestamptz NOT NULL DEFAULT clock_timestamp(), -- in this state
     UNIQUE (cluster_id, rank)
 );
 CREATE INDEX node_lease ON node (lease_id);
+CREATE INDEX node_host ON node (host_id);
 
 -- What a host said last of a node: written by every sync, so apart from the rows that are locked.
 CREATE TABLE node_status (
     node_id       uuid PRIMARY KEY REFERENCES node,
     epoch         integer NOT NULL,
     last_good_ms  bigint NOT NULL DEFAULT 0,     -- server's clock at the last report that found the node well
+    good          boolean NOT NULL DEFAULT false,  -- the last report found it well
+    peers_down    integer[] NOT NULL DEFAULT '{}', -- ranks whose overlay it hears nothing from
     progress      jsonb NOT NULL DEFAULT '{}',
-    reported_at   timestamptz NOT NULL
+    boot_id       text NOT NULL DEFAULT '',      -- with boot_ms: the report this comes from, so that a late one
+    boot_ms       bigint NOT NULL DEFAULT 0,     -- changes nothing
+    logs_kept     integer[] NOT NULL DEFAULT '{}', -- epochs whose log waits on the host to be stored
+    reported_at   timestamptz NOT NULL           -- the report's moment on PostgreSQL's clock
 );
+CREATE INDEX node_status_logs ON node_status (node_id) WHERE logs_kept <> '{}';
 
 CREATE TABLE cluster_event (
     cluster_id  uuid NOT NULL REFERENCES cluster,

@@ -49,35 +49,39 @@ type AuditEvent struct {
 }
 
 type Cluster struct {
-	ID           id.Cluster
-	OrgID        id.Org
-	CreatedBy    id.User
-	Name         string
-	Project      string
-	Labels       []byte
-	Spec         []byte
-	Secrets      []byte
-	ImageRef     string
-	ImageDigest  string
-	State        string
-	Reason       string
-	Detail       string
-	NodeCount    int32
-	GpusPerNode  int32
-	Rate         money.Micro
-	Currency     string
-	Budget       *money.Nano
-	MaxDurationS *int64
-	Epoch        int32
-	GoAt         *time.Time
-	QuoteID      id.Quote
-	Network      []byte
-	CreatedAt    time.Time
-	RunningAt    *time.Time
-	EndedAt      *time.Time
-	RunUntil     *time.Time
-	DueAt        *time.Time
-	SettledAt    *time.Time
+	ID            id.Cluster
+	OrgID         id.Org
+	CreatedBy     id.User
+	Name          string
+	Project       string
+	Labels        []byte
+	Spec          []byte
+	Secrets       []byte
+	ImageRef      string
+	ImageDigest   string
+	State         string
+	Reason        string
+	Detail        string
+	NodeCount     int32
+	GpusPerNode   int32
+	Rate          money.Micro
+	Currency      string
+	Budget        *money.Nano
+	MaxDurationS  *int64
+	Epoch         int32
+	GoAt          *time.Time
+	StartDeadline *time.Time
+	QuickFailures int32
+	MoneyReason   string
+	StopAt        *time.Time
+	QuoteID       id.Quote
+	Network       []byte
+	CreatedAt     time.Time
+	RunningAt     *time.Time
+	EndedAt       *time.Time
+	RunUntil      *time.Time
+	DueAt         *time.Time
+	SettledAt     *time.Time
 }
 
 type ClusterEvent struct {
@@ -346,6 +350,7 @@ type Node struct {
 	Endpoints []string
 	StartedAt *time.Time
 	ExitCode  *int32
+	ExitAt    *time.Time
 	Preflight []byte
 	Since     time.Time
 }
@@ -362,7 +367,12 @@ type NodeStatus struct {
 	NodeID     id.Node
 	Epoch      int32
 	LastGoodMs int64
+	Good       bool
+	PeersDown  []int32
 	Progress   []byte
+	BootID     string
+	BootMs     int64
+	LogsKept   []int32
 	ReportedAt time.Time
 }
 

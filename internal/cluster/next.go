@@ -1,0 +1,229 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The rules of Next, one per event. Each looks at the facts and names its event, or none.
+
+// required are the ranks the cluster cannot do without.
+func (f Facts) required() []NodeFacts {
+	return slices.DeleteFunc(slices.Clone(f.Nodes), func(n NodeFacts) bool { return !n.Required })
+}
+
+// startFailed: a rank cannot start. The first by rank names the reason: later ones are often its consequence.
+func startFailed(f Facts) (Event, Decision) {
+	for _, n := range f.required() {
+		if n.State == NodeFailed || n.State == NodeLost || (n.State == NodeStopped && n.Exit == nil) {
+			return EventStartFailed, about(n)
+		}
+	}
+	return "", Decision{}
+}
+
+// exited: the workload ended by itself. All exit codes 0: completed, once the last rank has ended. Another code: the
+// workload failed, but only once every other required rank was heard of after it. Else the death of a host, which
+// breaks its peers' connections within a tenth of a second, would be blamed on the workload that noticed it first.
+func exited(f Facts) (Event, Decision) {
+	nodes := f.required()
+	done := 0
+	for _, n := range nodes {
+		if n.Exit == nil {
+			continue
+		}
+		if *n.Exit == 0 {
+			done++
+			continue
+		}
+		for _, m := range nodes {
+			if m.Rank != n.Rank && m.Exit == nil && (m.State == NodeLost || m.State == NodeFailed || m.Heard.Before(n.ExitSeen)) {
+				return "", Decision{}
+			}
+		}
+		e := EventWorkloadFailed
+		if f.RestartOnFail {
+			e = EventRestart
+		}
+		return e, Decision{Reason: ReasonWorkloadFailed, Detail: exitCodes(nodes), Ranks: []int{n.Rank}}
+	}
+	if len(nodes) > 0 && done == len(nodes) {
+		return EventCompleted, Decision{Reason: ReasonCompleted, Detail: exitCodes(nodes)}
+	}
+	return "", Decision{}
+}
+
+func exitCodes(nodes []NodeFacts) string {
+	var s []string
+	for _, n := range nodes {
+		if n.Exit != nil {
+			s = append(s, fmt.Sprintf("rank %d exit code %d", n.Rank, *n.Exit))
+		}
+	}
+	return strings.Join(s, ", ")
+}
+
+func startTimeout(f Facts) (Event, Decision) {
+	if f.StartDeadline.IsZero() || f.Now.Before(f.StartDeadline) {
+		return "", Decision{}
+	}
+	d := Decision{Reason: ReasonTimeout}
+	var late []string
+	for _, n := range f.required() {
+		if n.State != NodeReady || (f.Go && !n.Started) {
+			d.Ranks = append(d.Ranks, n.Rank)
+			what := string(n.State)
+			if n.State == NodeReady {
+				what = "ready, but its command has not started"
+			}
+			late = append(late, fmt.Sprintf("rank %d is %s", n.Rank, what))
+		}
+	}
+	d.Detail = strings.Join(late, ", ")
+	return EventStartTimeout, d
+}
+
+// progress: the barrier opens when all are at it; the cluster runs when all have started.
+func progress(f Facts) (Event, Decision) {
+	nodes := f.required()
+	started := 0
+	for _, n := range nodes {
+		switch {
+		case n.Started:
+			started++
+		case n.State != NodeReady:
+			return "", Decision{}
+		}
+	}
+	switch {
+	case len(nodes) == 0:
+		return "", Decision{}
+	case started == len(nodes):
+		return EventAllStarted, Decision{}
+	case !f.Go:
+		return EventAllAtBarrier, Decision{}
+	}
+	return "", Decision{}
+}
+
+// newLoss: a required rank is lost while seconds count.
+func newLoss(f Facts) (Event, Decision) {
+	if !f.WindowOpen {
+		return "", Decision{}
+	}
+	for _, n := range f.required() {
+		if n.down() {
+			return EventNodeLost, about(n)
+		}
+	}
+	return "", Decision{}
+}
+
+// nodeBack: every required rank is proven up again. The cluster is whole only when none was given up.
+func nodeBack(f Facts) (Event, Decision) {
+	nodes := f.required()
+	if f.WindowOpen || len(nodes) == 0 {
+		return "", Decision{}
+	}
+	for _, n := range nodes {
+		if n.down() {
+			return "", Decision{}
+		}
+	}
+	if len(nodes) < len(f.Nodes) {
+		return EventResumed, Decision{}
+	}
+	return EventNodeBack, Decision{}
+}
+
+// rankIgnored: with on_node_failure ignore the others go on without the lost rank. Seconds count again once every
+// rank that remains is proven up.
+func rankIgnored(f Facts) (Event, Decision) {
+	if !f.Ignore {
+		return "", Decision{}
+	}
+	var d Decision
+	left := 0
+	for _, n := range f.required() {
+		switch {
+		case !n.down():
+			left++
+		case n.finally(f):
+			d.Ranks = append(d.Ranks, n.Rank)
+			d.Reason, d.Detail = about(n).Reason, about(n).Detail
+		}
+	}
+	if len(d.Ranks) == 0 || left == 0 {
+		return "", Decision{}
+	}
+	return EventRankIgnored, d
+}
+
+// lossFinal: a lost rank did not come back in time, or its host says that it never will.
+func lossFinal(f Facts) (Event, Decision) {
+	if f.WindowOpen {
+		return "", Decision{} // suspend first
+	}
+	for _, n := range f.required() {
+		if n.down() && n.finally(f) {
+			return EventLossFinal, about(n)
+		}
+	}
+	return "", Decision{}
+}
+
+func moneyOut(f Facts) (Event, Decision) {
+	if !f.Go || f.RunUntil.IsZero() || f.Now.Before(f.RunUntil) {
+		return "", Decision{}
+	}
+	r := f.MoneyReason
+	if r == ReasonNone {
+		r = ReasonFundsExhausted
+	}
+	return EventMoneyOut, Decision{Reason: r}
+}
+
+func maxDuration(f Facts) (Event, Decision) {
+	if f.MaxUntil.IsZero() || f.Now.Before(f.MaxUntil) {
+		return "", Decision{}
+	}
+	return EventMaxDuration, Decision{Reason: ReasonMaxDuration}
+}
+
+func allGone(f Facts) (Event, Decision) {
+	for _, n := range f.Nodes {
+		if !n.Gone {
+			return "", Decision{}
+		}
+	}
+	return EventAllGone, Decision{}
+}
+
+// down reports whether a rank that should run is not proven up. A rank that ended with 0 is done, not down.
+func (n NodeFacts) down() bool {
+	switch n.State {
+	case NodeLost, NodeFailed:
+		return true
+	case NodeStopped:
+		return n.Exit == nil
+	}
+	return false
+}
+
+// finally reports whether a rank that is down stays so: its host says it has failed, or it was silent for too long.
+func (n NodeFacts) finally(f Facts) bool {
+	return n.State != NodeLost || f.Now.Sub(n.Since) >= f.LossGrace
+}
+
+func about(n NodeFacts) Decision {
+	r := n.Reason
+	if r == ReasonNone || sentences[r].NodeOnly {
+		r = ReasonHostLost
+	}
+	detail := fmt.Sprintf("rank %d", n.Rank)
+	if n.Detail != "" {
+		detail += ": " + n.Detail
+	}
+	return Decision{Reason: r, Detail: detail, Ranks: []int{n.Rank}}
+}

@@ -1,0 +1,101 @@
+package cluster
+
+import (
+	"strings"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Reason is the enumerated code of why a cluster or a node is where it is. The names are the REST API's.
+type Reason string
+
+// What ends a cluster, or a node of it.
+const (
+	ReasonNone            Reason = ""
+	ReasonCompleted       Reason = "completed"
+	ReasonReleasedByUser  Reason = "released_by_user"
+	ReasonBudgetExhausted Reason = "budget_exhausted"
+	ReasonFundsExhausted  Reason = "funds_exhausted"
+	ReasonMaxDuration     Reason = "max_duration"
+	ReasonWorkloadFailed  Reason = "workload_failed"
+	ReasonHostLost        Reason = "host_lost"
+	ReasonTimeout         Reason = "timeout"
+
+	ReasonImageNotFound     Reason = agentapi.ReasonImageNotFound
+	ReasonImageUnauthorized Reason = agentapi.ReasonImageUnauthorized
+	ReasonImageRefused      Reason = agentapi.ReasonImageRefused
+	ReasonNoDisk            Reason = agentapi.ReasonNoDisk
+	ReasonCommandNotFound   Reason = agentapi.ReasonCommandNotFound
+	ReasonPreflightFailed   Reason = agentapi.ReasonPreflightFailed
+	ReasonHostInterrupted   Reason = agentapi.ReasonHostInterrupted
+	ReasonGPUFailed         Reason = agentapi.ReasonGPUFailed
+	ReasonRuntimeFailed     Reason = agentapi.ReasonRuntimeFailed
+	ReasonOverlayFailed     Reason = agentapi.ReasonOverlayFailed
+	ReasonGuestDied         Reason = agentapi.ReasonGuestDied
+	ReasonRunUntil          Reason = agentapi.ReasonRunUntil
+	ReasonExited            Reason = agentapi.ReasonExited
+	ReasonSuperseded        Reason = agentapi.ReasonSuperseded
+)
+
+// Sentence is what a renter is told of a reason: what happened and what to do. What was charged follows from whether
+// the cluster ever ran; see Explain.
+type Sentence struct {
+	Happened string
+	Do       string
+	// NodeOnly reasons explain a node and never end a cluster.
+	NodeOnly bool
+}
+
+// sentences has one row per reason; a test holds it complete.
+var sentences = map[Reason]Sentence{
+	ReasonCompleted:         {Happened: "The command ended with exit code 0 on every rank.", Do: "Logs and usage stay readable here."},
+	ReasonReleasedByUser:    {Happened: "You released the cluster.", Do: "Logs and usage stay readable here."},
+	ReasonBudgetExhausted:   {Happened: "The budget of this cluster is used up, so it was stopped in order.", Do: "Rent again with a higher budget to go on."},
+	ReasonFundsExhausted:    {Happened: "The wallet could not cover more time, so the cluster was stopped in order.", Do: "Add credit, then rent again."},
+	ReasonMaxDuration:       {Happened: "The cluster reached the longest duration you set for it.", Do: "Rent again with a longer max_duration to go on."},
+	ReasonWorkloadFailed:    {Happened: "The command ended with an error on at least one rank.", Do: "Read the log of the rank that failed first; restart: on_failure starts the command again by itself."},
+	ReasonHostLost:          {Happened: "A host of the cluster could no longer be reached.", Do: "Rent again; on_node_failure: ignore goes on with the remaining ranks."},
+	ReasonTimeout:           {Happened: "The cluster was not ready in time.", Do: "The timeline shows which step of which rank took so long; rent again, on other hosts if it repeats."},
+	ReasonImageNotFound:     {Happened: "The registry does not know the image.", Do: "Check its name and tag."},
+	ReasonImageUnauthorized: {Happened: "The registry refused access to the image.", Do: "Check the registry credentials, or that the image is public."},
+	ReasonImageRefused:      {Happened: "The image cannot run here: too big for disk_gb, another processor architecture, or malformed.", Do: "See the detail; raise disk_gb or use another image."},
+	ReasonNoDisk:            {Happened: "The image and its data do not fit the disk of the node.", Do: "Rent again with a larger disk_gb."},
+	ReasonCommandNotFound:   {Happened: "The command does not exist in the image, or may not be executed.", Do: "Check command and image."},
+	ReasonPreflightFailed:   {Happened: "The ranks could not talk to each other well enough over the cluster's network.", Do: "Rent again, or ask for another network scope; the detail names the pair of ranks."},
+	ReasonHostInterrupted:   {Happened: "A host stopped the workload through trouble of its own.", Do: "Rent again; the host's record shows it."},
+	ReasonGPUFailed:         {Happened: "A GPU failed and was taken out of the market.", Do: "Rent again; the GPU is not sold before it passes its checks."},
+	ReasonRuntimeFailed:     {Happened: "A host's container runtime could not start the node.", Do: "Rent again, on another host if it repeats."},
+	ReasonOverlayFailed:     {Happened: "A host could not keep up the cluster's network.", Do: "Rent again, on another host if it repeats."},
+	ReasonGuestDied:         {Happened: "A node's network holder ended unexpectedly.", Do: "Rent again, on another host if it repeats."},
+	ReasonRunUntil:          {Happened: "The host stopped the node at the end of the time that was paid for.", Do: "Add credit or raise the budget, then rent again.", NodeOnly: true},
+	ReasonExited:            {Happened: "The command ended.", Do: "See the exit code and the log.", NodeOnly: true},
+	ReasonSuperseded:        {Happened: "A newer start took this node's place.", Do: "Nothing: look at the present start.", NodeOnly: true},
+}
+
+const (
+	chargedNothing = "Nothing was charged."
+	chargedProven  = "Only the seconds in which every required rank was proven up are charged."
+)
+
+// Explain is the whole sentence for a renter: what happened, what was charged, what to do. ran says whether a billing
+// window was ever opened. An unknown reason explains only the money.
+func (r Reason) Explain(ran bool) string {
+	charged := chargedNothing
+	if ran {
+		charged = chargedProven
+	}
+	s := sentences[r]
+	return strings.Join(strings.Fields(s.Happened+" "+charged+" "+s.Do), " ")
+}
+
+// Happened is the first sentence only.
+func (r Reason) Happened() string { return sentences[r].Happened }
+
+// known maps a host's word to ours: a host may be newer than this server, or lie.
+func known(reason string) Reason {
+	r := Reason(reason)
+	if _, ok := sentences[r]; ok {
+		return r
+	}
+	return ReasonRuntimeFailed
+}

@@ -1,0 +1,156 @@
+-- name: InsertCluster :exec
+INSERT INTO cluster (id, org_id, created_by, name, project, labels, spec, secrets, image_ref, state, node_count,
+                     gpus_per_node, rate, currency, budget, max_duration_s, quote_id, network, created_at, start_deadline, due_at)
+VALUES (@id, @org_id, @created_by, @name, @project, @labels, @spec, @secrets, @image_ref, 'provisioning', @node_count,
+        @gpus_per_node, @rate, @currency, @budget, @max_duration_s, @quote_id, @network, @created_at, @start_deadline, @due_at);
+
+-- name: LockCluster :one
+SELECT sqlc.embed(cluster) FROM cluster WHERE id = @id FOR UPDATE;
+
+-- name: LockDueCluster :one
+-- The cluster the watchdog must look at next. SKIP LOCKED lets replicas share the work.
+SELECT id FROM cluster
+WHERE due_at <= clock_timestamp() AND NOT id = ANY (@seen::uuid[])
+ORDER BY due_at LIMIT 1
+FOR UPDATE SKIP LOCKED;
+
+-- name: SaveCluster :exec
+UPDATE cluster
+SET state = @state, reason = @reason, detail = @detail, image_digest = @image_digest, secrets = @secrets, epoch = @epoch,
+    go_at = @go_at, start_deadline = @start_deadline, quick_failures = @quick_failures, money_reason = @money_reason,
+    stop_at = @stop_at, network = @network, running_at = @running_at, ended_at = @ended_at, run_until = @run_until,
+    due_at = @due_at, settled_at = @settled_at
+WHERE id = @id;
+
+-- name: GetCluster :one
+SELECT sqlc.embed(cluster) FROM cluster WHERE id = @id;
+
+-- name: ListClusters :many
+SELECT sqlc.embed(cluster) FROM cluster
+WHERE org_id = @org_id
+  AND (sqlc.narg(before)::uuid IS NULL OR id < sqlc.narg(before)::uuid)
+  AND (@state::text = '' OR state = @state::text)
+ORDER BY id DESC
+LIMIT @max_rows;
+
+-- name: CountLiveClusters :one
+SELECT count(*) FROM cluster WHERE org_id = @org_id AND state IN ('provisioning', 'running', 'degraded');
+
+-- name: InsertNode :exec
+INSERT INTO node (id, cluster_id, rank, host_id, lease_id, epoch, state, address, since)
+VALUES (@id, @cluster_id, @rank, @host_id, @lease_id, 1, 'pending', @address, @since);
+
+-- name: InsertNodeStatus :exec
+INSERT INTO node_status (node_id, epoch, reported_at) VALUES (@node_id, 1, @reported_at);
+
+-- name: SaveNode :exec
+UPDATE node
+SET epoch = @epoch, state = @state, reason = @reason, detail = @detail, wg_key = @wg_key, endpoints = @endpoints,
+    started_at = @started_at, exit_code = @exit_code, exit_at = @exit_at, preflight = @preflight, since = @since
+WHERE id = @id;
+
+-- name: ClusterNodes :many
+SELECT sqlc.embed(n), sqlc.embed(s), l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at
+FROM node n
+JOIN node_status s ON s.node_id = n.id
+JOIN lease l ON l.id = n.lease_id
+WHERE n.cluster_id = ANY (@clusters::uuid[])
+ORDER BY n.cluster_id, n.rank;
+
+-- name: HasOpenWindow :one
+SELECT EXISTS (SELECT FROM cluster_window WHERE cluster_id = @cluster_id AND closed_ms IS NULL);
+
+-- name: GPUNames :many
+SELECT id, uuid, model FROM gpu WHERE id = ANY (@ids::uuid[]);
+
+-- name: HostLeases :many
+-- What this host may speak of: its leases that are not gone, and those it names itself (kept logs outlive a lease).
+-- One snapshot, so that revision is the one these rows belong to.
+SELECT sqlc.embed(n), sqlc.embed(s), l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, h.revision
+FROM lease l
+JOIN node n ON n.id = l.node_id
+JOIN node_status s ON s.node_id = n.id
+JOIN cluster c ON c.id = l.cluster_id
+JOIN host h ON h.id = l.host_id
+WHERE l.host_id = @host_id AND (l.gone_at IS NULL OR l.id = ANY (@named::uuid[]))
+ORDER BY l.cluster_id, l.id;
+
+-- name: LatestAnchor :one
+SELECT boot_id, number, boot_ms, server_ms FROM time_anchor
+WHERE host_id = @host_id AND boot_id = @boot_id
+ORDER BY number DESC LIMIT 1;
+
+-- name: SaveNodeStatuses :exec
+-- Only forward: a report older than the one a row comes from changes nothing.
+UPDATE node_status s
+SET epoch = r.epoch, last_good_ms = greatest(s.last_good_ms, r.last_good_ms), good = r.good, peers_down = r.peers_down::integer[],
+    progress = r.progress::jsonb, logs_kept = r.logs_kept::integer[],
+    boot_id = @boot_id, boot_ms = @boot_ms, reported_at = greatest(s.reported_at, @reported_at)
+FROM (SELECT unnest(@nodes::uuid[]) AS node_id, unnest(@epochs::integer[]) AS epoch,
+             unnest(@good_ms::bigint[]) AS last_good_ms, unnest(@good::boolean[]) AS good,
+             unnest(@peers_down::text[]) AS peers_down, unnest(@logs_kept::text[]) AS logs_kept, -- array literals: unnest would flatten
+             unnest(@progress::text[]) AS progress) r
+WHERE s.node_id = r.node_id AND s.epoch <= r.epoch AND (s.boot_id <> @boot_id OR s.boot_ms <= @boot_ms);
+
+-- name: LeaseFacts :many
+-- Everything the desired state of one host is made of.
+SELECT sqlc.embed(n), sqlc.embed(c), l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
+FROM lease l
+JOIN node n ON n.lease_id = l.id
+JOIN cluster c ON c.id = l.cluster_id
+WHERE l.host_id = @host_id AND l.ended_at IS NULL
+ORDER BY l.id;
+
+-- name: Peers :many
+SELECT n.cluster_id, n.rank, n.address, n.wg_key, n.endpoints
+FROM node n JOIN lease l ON l.id = n.lease_id
+WHERE n.cluster_id = ANY (@clusters::uuid[]) AND l.ended_at IS NULL
+ORDER BY n.cluster_id, n.rank;
+
+-- name: InsertClusterEvent :exec
+INSERT INTO cluster_event (cluster_id, at, kind, rank, title, detail, data)
+VALUES (@cluster_id, @at, @kind, sqlc.narg(rank), @title, @detail, @data);
+
+-- name: ListClusterEvents :many
+SELECT n, at, kind, rank, title, detail, data FROM cluster_event
+WHERE cluster_id = @cluster_id AND n > @after
+ORDER BY n
+LIMIT @max_rows;
+
+-- name: SaveNodeLog :exec
+INSERT INTO node_log (node_id, epoch, content, truncated) VALUES (@node_id, @epoch, @content, @truncated)
+ON CONFLICT (node_id, epoch) DO NOTHING;
+
+-- name: NodeLogs :many
+SELECT l.epoch, l.content, l.truncated, l.created_at
+FROM node_log l JOIN node n ON n.id = l.node_id
+WHERE n.cluster_id = @cluster_id AND n.rank = @rank
+ORDER BY l.epoch;
+
+-- name: StoredLogs :many
+-- Kept logs the host still reports and that are stored here.
+SELECT n.lease_id, g.epoch
+FROM node n
+JOIN node_status s ON s.node_id = n.id AND s.logs_kept <> '{}'
+JOIN node_log g ON g.node_id = n.id AND g.epoch = ANY (s.logs_kept)
+WHERE n.host_id = @host_id
+ORDER BY n.lease_id, g.epoch;
+
+-- name: KeptLogs :many
+-- Kept logs that wait on connected hosts, oldest report first.
+SELECT n.id AS node_id, n.cluster_id, n.host_id, n.lease_id, n.rank, k.epoch::integer AS epoch
+FROM node_status s
+JOIN node n ON n.id = s.node_id
+CROSS JOIN LATERAL unnest(s.logs_kept) AS k (epoch)
+JOIN host_status hs ON hs.host_id = n.host_id AND hs.connected
+WHERE s.logs_kept <> '{}'
+  AND NOT EXISTS (SELECT FROM node_log g WHERE g.node_id = n.id AND g.epoch = k.epoch)
+ORDER BY s.reported_at
+LIMIT @max_rows;
+
+-- name: LiveLease :one
+-- Where a node's log can be read live.
+SELECT n.id AS node_id, n.host_id, n.lease_id, n.epoch, l.gone_at
+FROM node n JOIN lease l ON l.id = n.lease_id
+WHERE n.cluster_id = @cluster_id AND n.rank = @rank;
