@@ -1,0 +1,51 @@
+// Package market knows what can be rented, finds the cheapest cluster that fits, and holds its GPUs.
+//
+// What always holds:
+//   - A GPU is in at most one live claim, and a gang is claimed whole or not at all.
+//   - What is rented or quoted was checked under the locks of its hosts; the view in memory only proposes.
+//   - Price and terms of a placement are those of its offers at the moment of the claim, and never change after it.
+//   - NoCapacity is answered only when a read of the database, begun after the request, confirms it.
+//   - Place is pure: the same snapshot and ask give the same placement, the cheapest there is.
+package market
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/seal"
+)
+
+// Config of a Market.
+type Config struct {
+	Currency       string        // of all prices and wallets, "USD"
+	AllowSimulated bool          // sell hosts with simulated GPUs: sandbox only
+	QuoteTTL       time.Duration // 60 to 120 s; 0 = 90 s
+	MaxAge         time.Duration // of the view in memory that searches and plans use; 0 = 250 ms
+	Log            *slog.Logger  // nil = slog.Default()
+}
+
+// Market serves searches, quotes and claims. Safe for concurrent use.
+type Market struct {
+	db  *db.DB
+	box *seal.Box
+	cfg Config
+}
+
+// New starts nothing. The box seals the secrets in quoted specs.
+func New(d *db.DB, box *seal.Box, cfg Config) (*Market, error) {
+	if cfg.QuoteTTL == 0 {
+		cfg.QuoteTTL = 90 * time.Second
+	}
+	if cfg.QuoteTTL < time.Minute || cfg.QuoteTTL > 2*time.Minute {
+		return nil, fault.New(fault.Invalid, "quotes must hold for 60 to 120 seconds, not %s", cfg.QuoteTTL)
+	}
+	if cfg.MaxAge == 0 {
+		cfg.MaxAge = 250 * time.Millisecond
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	return &Market{db: d, box: box, cfg: cfg}, nil
+}

@@ -1,0 +1,90 @@
+package market
+
+import (
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Placement says where the nodes of a cluster go and what they cost. It is a plan until Hold has claimed its GPUs.
+type Placement struct {
+	Nodes []Placed    `json:"nodes"` // by rank
+	Rate  money.Micro `json:"rate"`  // per hour, all-in: the sum of the nodes' rates
+}
+
+// Placed is one node of a placement with everything that is frozen at rent.
+type Placed struct {
+	Rank    int       `json:"rank"`
+	Host    id.Host   `json:"host"`
+	HostOrg id.Org    `json:"host_org"`
+	Offer   id.Offer  `json:"offer"`
+	Fabric  id.Fabric `json:"fabric"` // zero: none
+	Model   string    `json:"model"`
+	GPUs    []GPU     `json:"gpus"` // by index
+
+	CPUCores float64 `json:"cpu_cores"` // the node's share of its host
+	RAMMB    int64   `json:"ram_mb"`
+	DiskGB   int64   `json:"disk_gb"`
+
+	Price        money.Micro `json:"price"` // per GPU-hour
+	Rate         money.Micro `json:"rate"`  // per hour, the whole node
+	HostSharePPM int         `json:"host_share_ppm"`
+	Lines        []Line      `json:"lines"` // what Rate is made of
+}
+
+// GPU names one device.
+type GPU struct {
+	ID    id.GPU `json:"id"`
+	UUID  string `json:"uuid"` // NVML
+	Index int    `json:"index"`
+}
+
+// Line is one position of a price.
+type Line struct {
+	Kind      string      `json:"kind"` // gpu, disk, network
+	Rank      int         `json:"rank"`
+	Text      string      `json:"text"`
+	Quantity  int64       `json:"quantity"`
+	UnitPrice money.Micro `json:"unit_price"` // per hour
+	Price     money.Micro `json:"price_per_hour"`
+}
+
+// HostIDs are the hosts of the placement, each once, in the order of their ids: the order in which rows are locked.
+func (p Placement) HostIDs() []id.Host {
+	hosts := make([]id.Host, 0, len(p.Nodes))
+	for _, n := range p.Nodes {
+		hosts = append(hosts, n.Host)
+	}
+	return sortedUnique(hosts)
+}
+
+// Lines are the positions of all nodes.
+func (p Placement) Lines() []Line {
+	var out []Line
+	for _, n := range p.Nodes {
+		out = append(out, n.Lines...)
+	}
+	return out
+}
+
+// Explain says where the hosts went when nothing fits, in the order the constraints were applied.
+type Explain struct {
+	Hosts       int          `json:"hosts"` // looked at
+	Exclusions  []Exclusion  `json:"explain"`
+	Relaxations []Relaxation `json:"relaxations,omitempty"`
+}
+
+// Exclusion is how many hosts one constraint excluded of those that the constraints before it left.
+type Exclusion struct {
+	Constraint string `json:"constraint"` // "gpu_model = H100", "gpus_per_node = 8", "fabric: 4 nodes in one"
+	Excluded   int    `json:"excluded_hosts"`
+	Left       int    `json:"left_hosts"`
+}
+
+// Relaxation is one change of the spec after which something fits.
+type Relaxation struct {
+	Field string      `json:"field"`          // of the spec: "gpu", "nodes", "network.scope", …
+	From  string      `json:"from,omitempty"` // "busbw_gbps >= 200"
+	To    string      `json:"to,omitempty"`   // "busbw_gbps >= 150"; empty: the term is left out
+	Value any         `json:"value"`          // what the spec's field would become
+	Rate  money.Micro `json:"price_per_hour"`
+}

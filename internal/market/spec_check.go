@@ -1,0 +1,192 @@
+package market
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Bounds of a spec.
+const (
+	MaxNodes       = 128
+	MaxGPUsPerNode = 16
+	MaxDiskGB      = 100_000
+	MinDuration    = 60              // seconds
+	MaxDuration    = 366 * 24 * 3600 // seconds
+	MaxPorts       = 32
+	maxLabels      = 64
+	maxEnv         = 256
+	maxEnvBytes    = 128 << 10
+	maxArgs        = 256
+	maxArgBytes    = 32 << 10
+	maxKeys        = 32
+	maxPrice       = money.Micro(1_000_000_000_000) // a million units per hour
+)
+
+var (
+	nameShape  = regexp.MustCompile(`^[\pL\pN][\pL\pN ._-]{0,62}$`)
+	labelShape = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$`)
+	envShape   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+)
+
+// Validate checks everything that needs no database. All faults are named, each with its place.
+func (s Spec) Validate() error {
+	var bad fault.Fields
+	s.checkWords(&bad)
+	s.checkSize(&bad)
+	s.checkWorkload(&bad)
+	s.checkLimits(&bad)
+	return bad.Err()
+}
+
+func (s Spec) checkWords(bad *fault.Fields) {
+	if s.Name != "" && !nameShape.MatchString(s.Name) {
+		bad.Add("name", "want up to 63 letters, digits, spaces, dots, dashes and underscores, a letter or digit first")
+	}
+	if s.Project != nil && !nameShape.MatchString(*s.Project) {
+		bad.Add("project", "want up to 63 letters, digits, spaces, dots, dashes and underscores, a letter or digit first")
+	}
+	if len(s.Labels) > maxLabels {
+		bad.Add("labels", "at most %d", maxLabels)
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Labels)) {
+		v := s.Labels[k]
+		if !labelShape.MatchString(k) {
+			bad.Add("labels", "%q is not a label: want up to 63 letters, digits, and . _ / - inside", clip(k))
+		} else if len(v) > 256 || !printable(v) {
+			bad.Add("labels."+k, "want up to 256 bytes of text without control characters")
+		}
+	}
+	oneOf(bad, "restart", s.Restart, "never", "on_failure")
+	oneOf(bad, "egress", s.Egress, "full", "limited", "off")
+	oneOf(bad, "on_node_failure", s.OnNodeFailure, "replace", "fail", "ignore")
+	oneOf(bad, "network.scope", string(s.Network.Scope), string(ScopeAny), string(ScopeFabric), string(ScopeHost))
+	if s.Interruptible {
+		bad.Add("interruptible", "interruptible rentals are not offered yet: leave it out or send false")
+	}
+	if s.Template != nil {
+		bad.Add("template", "templates are not offered yet: leave it out or send null")
+	}
+}
+
+func (s Spec) checkSize(bad *fault.Fields) {
+	between(bad, "nodes", int64(s.Nodes), 1, MaxNodes)
+	between(bad, "gpus_per_node", int64(s.GPUsPerNode), 1, MaxGPUsPerNode)
+	between(bad, "disk_gb", s.DiskGB, 1, MaxDiskGB)
+	if g := s.Network.MinGbps; math.IsNaN(g) || g < 0 || g > 100_000 {
+		bad.Add("network.min_gbps", "want 0 to 100000")
+	}
+	if _, err := ParseQuery(s.GPU); err != nil {
+		bad.Add("gpu", "%s", err)
+	}
+}
+
+func (s Spec) checkWorkload(bad *fault.Fields) {
+	switch _, err := name.ParseReference(s.Image); {
+	case s.Image == "":
+		bad.Add("image", "is needed, such as pytorch/pytorch:2.4.0")
+	case len(s.Image) > 512 || err != nil:
+		bad.Add("image", "is not an image reference: want [registry/]repository[:tag][@sha256:digest]")
+	}
+	if a := s.RegistryAuth; a != nil && (a.Username == "" || a.Password == "" || len(a.Username) > 256 || len(a.Password) > 8192) {
+		bad.Add("registry_auth", "want a username of up to 256 and a password of up to 8192 bytes")
+	}
+	size := 0
+	for i, arg := range s.Command {
+		size += len(arg)
+		if strings.ContainsRune(arg, 0) || !utf8.ValidString(arg) {
+			bad.Add(fmt.Sprintf("command[%d]", i), "want text without NUL")
+		}
+	}
+	if len(s.Command) > maxArgs || size > maxArgBytes {
+		bad.Add("command", "at most %d words and %d bytes", maxArgs, maxArgBytes)
+	}
+	if len(s.Command) > 0 && s.Command[0] == "" {
+		bad.Add("command[0]", "names no program")
+	}
+	s.checkEnv(bad)
+	if len(s.Ports) > MaxPorts {
+		bad.Add("ports", "at most %d", MaxPorts)
+	}
+	seen := map[int]bool{}
+	for i, p := range s.Ports {
+		at := fmt.Sprintf("ports[%d]", i)
+		between(bad, at+".port", int64(p.Port), 1, 65535)
+		oneOf(bad, at+".protocol", p.Protocol, "http", "tcp")
+		if seen[p.Port] {
+			bad.Add(at+".port", "%d is listed twice", p.Port)
+		}
+		seen[p.Port] = true
+	}
+	if len(s.SSHKeyIDs) > maxKeys {
+		bad.Add("ssh_key_ids", "at most %d", maxKeys)
+	}
+	for i, k := range s.SSHKeyIDs {
+		if k.IsZero() {
+			bad.Add(fmt.Sprintf("ssh_key_ids[%d]", i), "is empty")
+		}
+	}
+}
+
+func (s Spec) checkEnv(bad *fault.Fields) {
+	size := 0
+	for _, k := range slices.Sorted(maps.Keys(s.Env)) {
+		v := s.Env[k]
+		size += len(k) + len(v)
+		switch {
+		case !envShape.MatchString(k):
+			bad.Add("env", "%q is not a variable name: want letters, digits and _, no digit first, up to 128", clip(k))
+		case strings.HasPrefix(strings.ToUpper(k), "NVIDIA_"):
+			bad.Add("env."+k, "NVIDIA_ variables decide which GPUs a container sees; Muster sets them")
+		case strings.ContainsRune(v, 0) || !utf8.ValidString(v):
+			bad.Add("env."+k, "want text without NUL")
+		}
+	}
+	if len(s.Env) > maxEnv || size > maxEnvBytes {
+		bad.Add("env", "at most %d variables and %d bytes", maxEnv, maxEnvBytes)
+	}
+}
+
+func (s Spec) checkLimits(bad *fault.Fields) {
+	if p := s.MaxPricePerHour; p != nil && (*p <= 0 || *p > maxPrice) {
+		bad.Add("max_price_per_hour", "want more than 0 and at most %s", maxPrice)
+	}
+	if d := s.MaxDuration; d != nil {
+		between(bad, "max_duration", *d, MinDuration, MaxDuration)
+	}
+	if b := s.Budget; b != nil && *b <= 0 {
+		bad.Add("budget", "want more than 0")
+	}
+}
+
+func between(bad *fault.Fields, at string, v, lo, hi int64) {
+	if v < lo || v > hi {
+		bad.Add(at, "want %d to %d", lo, hi)
+	}
+}
+
+func oneOf(bad *fault.Fields, at, v string, words ...string) {
+	if !slices.Contains(words, v) {
+		bad.Add(at, "want %s", strings.Join(words, ", "))
+	}
+}
+
+func printable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+}
+
+func clip(s string) string {
+	if len(s) > 40 {
+		return strings.ToValidUTF8(s[:40], "") + "…"
+	}
+	return s
+}
