@@ -48,13 +48,16 @@ CREATE TABLE session (
     user_id       uuid NOT NULL REFERENCES app_user,
     org_id        uuid NOT NULL REFERENCES org,
     secret_hash   bytea NOT NULL,
+    previous_hash bytea,                        -- the secret before the last rotation: good for a minute more
     address       text NOT NULL DEFAULT '',
     user_agent    text NOT NULL DEFAULT '',
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    rotated_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     last_seen_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    expires_at    timestamptz NOT NULL
+    expires_at    timestamptz NOT NULL          -- whatever happens, it ends here
 );
 CREATE UNIQUE INDEX session_secret ON session (secret_hash);
+CREATE UNIQUE INDEX session_previous ON session (previous_hash) WHERE previous_hash IS NOT NULL;
 CREATE INDEX session_by_user ON session (user_id);
 
 CREATE TABLE ssh_key (
@@ -68,9 +71,10 @@ CREATE TABLE ssh_key (
     UNIQUE (org_id, fingerprint)
 );
 
--- Failed sign-ins per account and per address: kept here so that every replica counts alike.
+-- Attempts that count against a limit (sign-ins per account and per address, sign-ups per address): kept here so that
+-- every replica counts alike.
 CREATE TABLE login_throttle (
-    key           text PRIMARY KEY,             -- 'account:<email hash>' or 'address:<prefix>'
+    key           text PRIMARY KEY,             -- 'account:<email hash>', 'address:<prefix>', 'signup:<prefix>'
     failures      integer NOT NULL,
     window_start  timestamptz NOT NULL
 );

@@ -458,15 +458,17 @@ type SegmentQuarantine struct {
 }
 
 type Session struct {
-	ID         id.Session
-	UserID     id.User
-	OrgID      id.Org
-	SecretHash []byte
-	Address    string
-	UserAgent  string
-	CreatedAt  time.Time
-	LastSeenAt time.Time
-	ExpiresAt  time.Time
+	ID           id.Session
+	UserID       id.User
+	OrgID        id.Org
+	SecretHash   []byte
+	PreviousHash []byte
+	Address      string
+	UserAgent    string
+	CreatedAt    time.Time
+	RotatedAt    time.Time
+	LastSeenAt   time.Time
+	ExpiresAt    time.Time
 }
 
 type StripeCustomer struct {

@@ -1,0 +1,150 @@
+// Package account knows who is calling: users, their orgs, sessions, API tokens and SSH keys.
+//
+// What always holds:
+//
+//   - A password is kept as an argon2id hash; a session's or token's secret as a SHA-256 of 256 random bits. No secret
+//     can be read back, and each is shown once.
+//   - Whether an e-mail has an account cannot be told from a failed sign-in: not by its answer, not by its time, not
+//     by its limit.
+//   - Sign-in attempts are counted in PostgreSQL, per account and per address, before the password is looked at; so
+//     the limits hold over all replicas and under any concurrency.
+//   - A principal belongs to one org, and everything it may see or do is that org's.
+package account
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Scopes of an API token. A token without ScopeRead may still read what its other scopes let it change.
+const (
+	ScopeRead     = "read"     // see everything of the org
+	ScopeClusters = "clusters" // rent, change and release clusters; SSH keys
+	ScopeHosts    = "hosts"    // enrol and run hosts
+	ScopeBilling  = "billing"  // pay in
+	ScopeAdmin    = "admin"    // the platform's own admin pages; only an admin can give it
+)
+
+// Scopes are those anybody can give a token: together they are all that a user may do in an org.
+func Scopes() []string { return []string{ScopeRead, ScopeClusters, ScopeHosts, ScopeBilling} }
+
+// Principal is who is calling, and for which org.
+type Principal struct {
+	User    id.User
+	Org     id.Org
+	Token   id.Token   // set when a token was presented
+	Session id.Session // set when a session was
+	Scopes  []string
+	Admin   bool // a platform operator, not merely an owner
+	Email   string
+	OrgName string
+	Address string // where the call comes from; set by the face, for the audit trail
+}
+
+// Can reports whether the principal holds the scope.
+func (p Principal) Can(scope string) bool { return slices.Contains(p.Scopes, scope) }
+
+// CanAny reports whether the principal holds at least one of the scopes.
+func (p Principal) CanAny(scopes ...string) bool { return slices.ContainsFunc(scopes, p.Can) }
+
+// Key names the principal for idempotency keys and rate limits: two tokens of one user are two principals.
+func (p Principal) Key() string {
+	if !p.Token.IsZero() {
+		return "tok:" + p.Token.UUID().String()
+	}
+	return "user:" + p.User.UUID().String()
+}
+
+// Event is an act of this principal, for audit.Record.
+func (p Principal) Event(action, object string, detail map[string]any) audit.Event {
+	return audit.Event{Org: p.Org, User: p.User, Token: p.Token, Action: action, Object: object, Detail: detail, Address: p.Address}
+}
+
+// Config are the rules of the house. The zero value is good for production.
+type Config struct {
+	SignUpOff      bool
+	SessionIdle    time.Duration // a session unused for so long ends; 0 = 14 days
+	SessionMax     time.Duration // a session ends after so long; 0 = 90 days
+	RotateAfter    time.Duration // a session's secret is due for a new one; 0 = 12 h
+	HashSlots      int           // passwords hashed at a time, HashMemory each; 0 = one per CPU
+	AccountTries   int           // sign-ins per account and 15 min; 0 = 10
+	AddressTries   int           // sign-ins per address and 15 min; 0 = 60
+	SignUpsPerHour int           // per address; 0 = 20
+}
+
+func (c Config) withDefaults() Config {
+	set := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	setInt := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	set(&c.SessionIdle, 14*24*time.Hour)
+	set(&c.SessionMax, 90*24*time.Hour)
+	set(&c.RotateAfter, 12*time.Hour)
+	setInt(&c.HashSlots, runtime.GOMAXPROCS(0))
+	setInt(&c.AccountTries, 10)
+	setInt(&c.AddressTries, 60)
+	setInt(&c.SignUpsPerHour, 20)
+	return c
+}
+
+// Accounts holds the use cases. Safe for concurrent use.
+type Accounts struct {
+	db     *db.DB
+	cfg    Config
+	hasher *hasher
+}
+
+// New makes the use cases; it starts nothing.
+func New(d *db.DB, cfg Config) *Accounts {
+	cfg = cfg.withDefaults()
+	return &Accounts{db: d, cfg: cfg, hasher: newHasher(cfg.HashSlots)}
+}
+
+// Page is a cut of a list that is ordered newest first.
+type Page[C any] struct {
+	After C   // the last item of the page before; zero: from the newest
+	Limit int // > 0
+}
+
+// Swept says what Sweep removed.
+type Swept struct{ Sessions, Attempts int64 }
+
+// Sweep removes sessions that are over and attempts that no longer count.
+func (a *Accounts) Sweep(ctx context.Context) (s Swept, err error) {
+	if s.Sessions, err = a.db.Q.DeleteDeadSessions(ctx, a.cfg.SessionIdle.Seconds()); err != nil {
+		return s, err
+	}
+	s.Attempts, err = a.db.Q.DeleteOldAttempts(ctx)
+	return s, err
+}
+
+// SetAdmin makes the user with this e-mail a platform operator, or no longer one.
+func (a *Accounts) SetAdmin(ctx context.Context, email string, admin bool) error {
+	address, err := normalEmail(email)
+	if err != nil {
+		return err
+	}
+	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		n, err := tx.Q.SetUserAdmin(ctx, admin, address)
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
+			return fault.New(fault.NotFound, "nobody has signed up with %s", address)
+		}
+		return audit.Record(ctx, tx, audit.Event{Action: "user.admin", Detail: map[string]any{"email": address, "admin": admin}})
+	})
+}

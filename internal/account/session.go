@@ -1,0 +1,313 @@
+package account
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// SignIn is an attempt to open a session.
+type SignIn struct {
+	Email     string
+	Password  string
+	Address   string // where the call comes from, host or host:port
+	UserAgent string
+}
+
+// errSignIn is the one answer to every failed sign-in.
+func errSignIn() error {
+	return fault.New(fault.Unauthorized, "the e-mail address or the password is wrong")
+}
+
+// SignIn checks the password and opens a session. The secret goes into the caller's cookie and is known to nobody
+// else. Faults: Unauthorized, RateLimited with RetryAfter, Unavailable.
+func (a *Accounts) SignIn(ctx context.Context, s SignIn) (secret string, p Principal, err error) {
+	email, err := normalEmail(s.Email)
+	if err != nil || len(s.Password) > 4*MaxPassword {
+		return "", Principal{}, errSignIn()
+	}
+	forgive, err := a.countSignIn(ctx, email, s.Address)
+	if err != nil {
+		return "", Principal{}, err
+	}
+	user, err := a.db.Q.UserForSignIn(ctx, email)
+	if db.NoRows(err) {
+		user.PasswordHash = a.hasher.decoy
+	} else if err != nil {
+		return "", Principal{}, fmt.Errorf("find user: %w", err)
+	}
+	ok, weak, err := a.hasher.check(ctx, user.PasswordHash, s.Password)
+	if err != nil {
+		return "", Principal{}, fmt.Errorf("check password: %w", err)
+	}
+	if !ok {
+		return "", Principal{}, errSignIn()
+	}
+	var stronger string
+	if weak {
+		if stronger, err = a.hasher.hash(ctx, s.Password); err != nil {
+			return "", Principal{}, err
+		}
+	}
+	secret = newSecret()
+	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if stronger != "" {
+			if err := tx.Q.SetPasswordHash(ctx, stronger, user.ID); err != nil {
+				return err
+			}
+		}
+		p, err = a.openSession(ctx, tx, user.ID, secret, s)
+		return err
+	})
+	if err != nil {
+		return "", Principal{}, err
+	}
+	return secret, p, forgive(ctx)
+}
+
+// SignInAs opens a session for a user who has just signed up: the password was typed a moment ago.
+func (a *Accounts) SignInAs(ctx context.Context, tx *db.Tx, user id.User, s SignIn) (secret string, p Principal, err error) {
+	secret = newSecret()
+	p, err = a.openSession(ctx, tx, user, secret, s)
+	return secret, p, err
+}
+
+func (a *Accounts) openSession(ctx context.Context, tx *db.Tx, user id.User, secret string, s SignIn) (Principal, error) {
+	org, err := tx.Q.HomeOrg(ctx, user)
+	if err != nil {
+		return Principal{}, fmt.Errorf("find the org of %s: %w", user, err)
+	}
+	sid := id.New[id.Session]()
+	err = tx.Q.InsertSession(ctx, dbq.InsertSessionParams{
+		ID: sid, UserID: user, OrgID: org, SecretHash: hashSecret(secret),
+		Address: clip(s.Address, 100), UserAgent: clip(s.UserAgent, 300), MaxAge: a.cfg.SessionMax.Seconds(),
+	})
+	if err != nil {
+		return Principal{}, fmt.Errorf("insert session: %w", err)
+	}
+	u, err := tx.Q.UserProfile(ctx, user, org)
+	if err != nil {
+		return Principal{}, fmt.Errorf("read user: %w", err)
+	}
+	p := Principal{
+		User: user, Org: org, Session: sid, Scopes: sessionScopes(u.Admin), Admin: u.Admin,
+		Email: u.Email, OrgName: u.OrgName, Address: s.Address,
+	}
+	return p, audit.Record(ctx, tx, p.Event("session.open", sid.String(), nil))
+}
+
+func sessionScopes(admin bool) []string {
+	if admin {
+		return append(Scopes(), ScopeAdmin)
+	}
+	return Scopes()
+}
+
+// SessionPrincipal is who a session's secret stands for, or Unauthorized. It notes that the session is in use.
+func (a *Accounts) SessionPrincipal(ctx context.Context, secret string) (Principal, error) {
+	p, _, err := a.session(ctx, secret)
+	return p, err
+}
+
+func (a *Accounts) session(ctx context.Context, secret string) (p Principal, rotationDue bool, err error) {
+	gone := fault.New(fault.Unauthorized, "you are signed out: sign in again")
+	if len(secret) != secretLen {
+		return Principal{}, false, gone
+	}
+	r, err := a.db.Q.SessionBySecret(ctx, a.cfg.RotateAfter.Seconds(), hashSecret(secret), a.cfg.SessionIdle.Seconds())
+	if db.NoRows(err) {
+		return Principal{}, false, gone
+	}
+	if err != nil {
+		return Principal{}, false, fmt.Errorf("find session: %w", err)
+	}
+	if r.Stale {
+		if err := a.db.Q.TouchSession(ctx, r.ID); err != nil {
+			return Principal{}, false, fmt.Errorf("touch session: %w", err)
+		}
+	}
+	return Principal{
+		User: r.UserID, Org: r.OrgID, Session: r.ID, Scopes: sessionScopes(r.Admin), Admin: r.Admin,
+		Email: r.Email, OrgName: r.OrgName,
+	}, r.RotationDue, nil
+}
+
+// RotateSession gives a session a new secret when its present one is old, else returns "". The old secret keeps
+// working for a minute, so that requests on their way are not signed out.
+func (a *Accounts) RotateSession(ctx context.Context, secret string) (fresh string, err error) {
+	_, due, err := a.session(ctx, secret)
+	if err != nil || !due {
+		return "", err
+	}
+	fresh = newSecret()
+	n, err := a.db.Q.RotateSession(ctx, hashSecret(fresh), hashSecret(secret))
+	if err != nil {
+		return "", fmt.Errorf("rotate session: %w", err)
+	}
+	if n == 0 { // another request of the same browser was first
+		return "", nil
+	}
+	return fresh, nil
+}
+
+// SignOut ends the principal's session. Without one it does nothing.
+func (a *Accounts) SignOut(ctx context.Context, p Principal) error {
+	if p.Session.IsZero() {
+		return nil
+	}
+	return a.EndSession(ctx, p, p.Session)
+}
+
+// EndSession ends one of the user's own sessions; one that is over already is NotFound unless it is the caller's.
+func (a *Accounts) EndSession(ctx context.Context, p Principal, s id.Session) error {
+	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		n, err := tx.Q.DeleteSession(ctx, s, p.User)
+		switch {
+		case err != nil:
+			return fmt.Errorf("delete session: %w", err)
+		case n == 0 && s == p.Session:
+			return nil
+		case n == 0:
+			return fault.New(fault.NotFound, "there is no such session")
+		}
+		return audit.Record(ctx, tx, p.Event("session.close", s.String(), nil))
+	})
+}
+
+// SignOutEverywhere ends all the user's sessions, this one too, and says how many.
+func (a *Accounts) SignOutEverywhere(ctx context.Context, p Principal) (n int64, err error) {
+	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if n, err = tx.Q.DeleteSessionsOfUser(ctx, p.User, pgtype.UUID{}); err != nil {
+			return fmt.Errorf("delete sessions: %w", err)
+		}
+		return audit.Record(ctx, tx, p.Event("session.close_all", p.User.String(), map[string]any{"sessions": n}))
+	})
+	return n, err
+}
+
+// Session is one place where a user is signed in.
+type Session struct {
+	ID         id.Session
+	Current    bool // the caller's own
+	Address    string
+	UserAgent  string
+	CreatedAt  time.Time
+	LastSeenAt time.Time
+	ExpiresAt  time.Time
+}
+
+// Sessions are the user's, last used first.
+func (a *Accounts) Sessions(ctx context.Context, p Principal) ([]Session, error) {
+	rows, err := a.db.Q.ListSessions(ctx, p.User)
+	if err != nil {
+		return nil, fmt.Errorf("list sessions: %w", err)
+	}
+	out := make([]Session, len(rows))
+	for i, r := range rows {
+		out[i] = Session{r.ID, r.ID == p.Session, r.Address, r.UserAgent, r.CreatedAt, r.LastSeenAt, r.ExpiresAt}
+	}
+	return out, nil
+}
+
+// ChangePassword sets a new password after checking the old one, and ends all other sessions of the user. Faults:
+// Invalid (a wrong old password too: the caller is signed in, and it is a field of the form), RateLimited.
+func (a *Accounts) ChangePassword(ctx context.Context, p Principal, old, fresh string) error {
+	var bad fault.Fields
+	checkPassword(&bad, "new_password", fresh, p.Email)
+	if err := bad.Err(); err != nil {
+		return err
+	}
+	forgive, err := a.countSignIn(ctx, p.Email, p.Address)
+	if err != nil {
+		return err
+	}
+	user, err := a.db.Q.UserForSignIn(ctx, p.Email)
+	if err != nil {
+		return fmt.Errorf("find user: %w", err)
+	}
+	ok, _, err := a.hasher.check(ctx, user.PasswordHash, old)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fault.InvalidField("old_password", "is wrong")
+	}
+	hash, err := a.hasher.hash(ctx, fresh)
+	if err != nil {
+		return err
+	}
+	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		now, err := tx.Q.UserPasswordHash(ctx, p.User)
+		if err != nil {
+			return fmt.Errorf("lock user: %w", err)
+		}
+		if now.PasswordHash != user.PasswordHash {
+			return fault.New(fault.Conflict, "the password was changed a moment ago from elsewhere: try again")
+		}
+		if err := tx.Q.SetPasswordHash(ctx, hash, p.User); err != nil {
+			return fmt.Errorf("set password: %w", err)
+		}
+		keep, err := p.Session.UUIDValue()
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Q.DeleteSessionsOfUser(ctx, p.User, keep); err != nil {
+			return fmt.Errorf("delete sessions: %w", err)
+		}
+		return audit.Record(ctx, tx, p.Event("user.password", p.User.String(), nil))
+	})
+	return errors.Join(err, forgive(ctx))
+}
+
+// Profile is what a user sees of themselves.
+type Profile struct {
+	User        id.User
+	Email, Name string
+	Admin       bool
+	CreatedAt   time.Time
+	Org         id.Org
+	OrgName     string
+	Personal    bool
+	Zone        string // IANA name, for days and windows shown to people
+}
+
+// Profile reads the principal's user and org.
+func (a *Accounts) Profile(ctx context.Context, p Principal) (Profile, error) {
+	r, err := a.db.Q.UserProfile(ctx, p.User, p.Org)
+	if err != nil {
+		return Profile{}, fmt.Errorf("read profile of %s: %w", p.User, err)
+	}
+	return Profile{r.ID, r.Email, r.Name, r.Admin, r.CreatedAt, r.OrgID, r.OrgName, r.Personal, r.Zone}, nil
+}
+
+const secretLen = 43 // 32 bytes in unpadded base64
+
+func newSecret() string {
+	b := make([]byte, 32)
+	rand.Read(b)
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func hashSecret(s string) []byte {
+	sum := sha256.Sum256([]byte(s))
+	return sum[:]
+}
+
+func clip(s string, n int) string {
+	if len(s) > n {
+		return s[:n]
+	}
+	return s
+}

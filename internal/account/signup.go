@@ -1,0 +1,124 @@
+package account
+
+import (
+	"context"
+	"fmt"
+	"net/mail"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// SignUp is what a new user tells.
+type SignUp struct {
+	Email    string
+	Password string
+	Name     string // of the person and of the personal org; "" = the e-mail's local part
+	Address  string // where the call comes from
+}
+
+// PreparedSignUp is a sign-up that has passed every check but that of the e-mail being free.
+type PreparedSignUp struct {
+	email, name, hash, address string
+}
+
+// PrepareSignUp checks the rules and hashes the password, which takes tens of milliseconds of CPU and therefore
+// happens before the transaction. Faults: Forbidden (sign-up is switched off), Invalid, RateLimited, Unavailable.
+func (a *Accounts) PrepareSignUp(ctx context.Context, s SignUp) (PreparedSignUp, error) {
+	if a.cfg.SignUpOff {
+		return PreparedSignUp{}, fault.New(fault.Forbidden, "this platform takes no sign-ups: ask its operator for an account")
+	}
+	var bad fault.Fields
+	email, err := normalEmail(s.Email)
+	if err != nil {
+		bad = append(bad, fault.From(err).Fields...)
+	}
+	checkPassword(&bad, "password", s.Password, email)
+	name := strings.TrimSpace(s.Name)
+	checkName(&bad, "name", name)
+	if err := bad.Err(); err != nil {
+		return PreparedSignUp{}, err
+	}
+	if name == "" {
+		name, _, _ = strings.Cut(email, "@")
+	}
+	if err := a.countSignUp(ctx, s.Address); err != nil {
+		return PreparedSignUp{}, err
+	}
+	hash, err := a.hasher.hash(ctx, s.Password)
+	if err != nil {
+		return PreparedSignUp{}, err
+	}
+	return PreparedSignUp{email: email, name: name, hash: hash, address: s.Address}, nil
+}
+
+// SignUp makes the user, their personal org and the membership. A taken e-mail is a Conflict.
+func (a *Accounts) SignUp(ctx context.Context, tx *db.Tx, s PreparedSignUp) (Principal, error) {
+	p := Principal{
+		User: id.New[id.User](), Org: id.New[id.Org](), Scopes: Scopes(),
+		Email: s.email, OrgName: s.name, Address: s.address,
+	}
+	err := tx.Q.InsertUser(ctx, dbq.InsertUserParams{ID: p.User, Email: s.email, Name: s.name, PasswordHash: s.hash})
+	if db.IsUnique(err, "app_user_email") {
+		f := fault.New(fault.Conflict, "there is an account with this e-mail address: sign in instead")
+		f.Fields = []fault.Field{{Location: "email", Message: "has an account"}}
+		return Principal{}, f
+	}
+	if err != nil {
+		return Principal{}, fmt.Errorf("insert user: %w", err)
+	}
+	if err := tx.Q.InsertOrg(ctx, p.Org, s.name, true); err != nil {
+		return Principal{}, fmt.Errorf("insert org: %w", err)
+	}
+	if err := tx.Q.InsertMembership(ctx, p.Org, p.User, "owner"); err != nil {
+		return Principal{}, fmt.Errorf("insert membership: %w", err)
+	}
+	return p, audit.Record(ctx, tx, p.Event("user.sign_up", p.User.String(), nil))
+}
+
+// Register is PrepareSignUp and SignUp in a transaction of its own.
+func (a *Accounts) Register(ctx context.Context, s SignUp) (p Principal, err error) {
+	prepared, err := a.PrepareSignUp(ctx, s)
+	if err != nil {
+		return Principal{}, err
+	}
+	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		p, err = a.SignUp(ctx, tx, prepared)
+		return err
+	})
+	return p, err
+}
+
+// normalEmail is the form under which an address is kept and looked up: trimmed, lower case. Its fault is Invalid with
+// the location "email".
+func normalEmail(s string) (string, error) {
+	e := strings.ToLower(strings.TrimSpace(s))
+	a, err := mail.ParseAddress(e)
+	switch {
+	case e == "":
+		return "", fault.InvalidField("email", "is missing")
+	case len(e) > 254 || !utf8.ValidString(e):
+		return "", fault.InvalidField("email", "is too long or not text")
+	case err != nil || a.Name != "" || a.Address != e || strings.ContainsFunc(e, odd):
+		return "", fault.InvalidField("email", "is not an e-mail address such as ada@example.com")
+	}
+	return e, nil
+}
+
+func odd(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '"' || r == '\\' }
+
+// checkName holds a name for people to see: short, one line.
+func checkName(f *fault.Fields, location, name string) {
+	switch {
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		f.Add(location, "has to be one line of text")
+	case utf8.RuneCountInString(name) > 80:
+		f.Add(location, "has to have at most 80 characters")
+	}
+}

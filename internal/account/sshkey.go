@@ -1,0 +1,186 @@
+package account
+
+import (
+	"context"
+	"crypto/rsa"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// MaxSSHKeys is how many keys an org may have.
+const MaxSSHKeys = 100
+
+// SSHKey is a public key that opens shells on the org's clusters.
+type SSHKey struct {
+	ID          id.SSHKey
+	User        id.User // who added it
+	Name        string
+	PublicKey   string // authorized_keys form, without the comment
+	Fingerprint string // SHA256:…
+	CreatedAt   time.Time
+}
+
+// AddSSHKey stores a public key given as one line of an authorized_keys file. name "" takes the line's comment.
+// Faults: Invalid, Conflict (the org has the key), QuotaExceeded.
+func (a *Accounts) AddSSHKey(ctx context.Context, tx *db.Tx, p Principal, name, line string) (SSHKey, error) {
+	key, comment, err := ParsePublicKey(line)
+	if err != nil {
+		return SSHKey{}, err
+	}
+	k := SSHKey{
+		ID: id.New[id.SSHKey](), User: p.User, Name: strings.TrimSpace(name),
+		PublicKey:   strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))),
+		Fingerprint: ssh.FingerprintSHA256(key),
+	}
+	if k.Name == "" {
+		k.Name = comment
+	}
+	if k.Name == "" {
+		k.Name = key.Type()
+	}
+	var bad fault.Fields
+	checkName(&bad, "name", k.Name)
+	if err := bad.Err(); err != nil {
+		return SSHKey{}, err
+	}
+	count, err := tx.Q.CountSSHKeys(ctx, p.Org)
+	if err != nil {
+		return SSHKey{}, fmt.Errorf("count SSH keys: %w", err)
+	}
+	if count >= MaxSSHKeys {
+		return SSHKey{}, fault.New(fault.QuotaExceeded, "your organisation has %d SSH keys, the most there may be: delete some first", MaxSSHKeys)
+	}
+	k.CreatedAt, err = tx.Q.InsertSSHKey(ctx, dbq.InsertSSHKeyParams{
+		ID: k.ID, OrgID: p.Org, UserID: p.User, Name: k.Name, PublicKey: k.PublicKey, Fingerprint: k.Fingerprint,
+	})
+	if db.IsUnique(err, "") {
+		return SSHKey{}, fault.New(fault.Conflict, "your organisation has this key already (%s)", k.Fingerprint)
+	}
+	if err != nil {
+		return SSHKey{}, fmt.Errorf("insert SSH key: %w", err)
+	}
+	return k, audit.Record(ctx, tx, p.Event("ssh_key.add", k.ID.String(), map[string]any{"name": k.Name, "fingerprint": k.Fingerprint}))
+}
+
+// SSHKeys are the org's, newest first.
+func (a *Accounts) SSHKeys(ctx context.Context, p Principal, page Page[id.SSHKey]) ([]SSHKey, error) {
+	after, err := page.After.UUIDValue()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := a.db.Q.ListSSHKeys(ctx, p.Org, after, int32(page.Limit))
+	if err != nil {
+		return nil, fmt.Errorf("list SSH keys: %w", err)
+	}
+	out := make([]SSHKey, len(rows))
+	for i, r := range rows {
+		out[i] = SSHKey{r.ID, r.UserID, r.Name, r.PublicKey, r.Fingerprint, r.CreatedAt}
+	}
+	return out, nil
+}
+
+// SSHKeysByID are the org's keys of these ids; an id that is not one of them is an Invalid fault at
+// "ssh_key_ids[i]".
+func SSHKeysByID(ctx context.Context, q *dbq.Queries, org id.Org, ids []id.SSHKey) ([]SSHKey, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	raw := make([]pgtype.UUID, len(ids))
+	for i, k := range ids {
+		raw[i] = pgtype.UUID{Bytes: k.UUID(), Valid: true}
+	}
+	rows, err := q.SSHKeysByID(ctx, org, raw)
+	if err != nil {
+		return nil, fmt.Errorf("read SSH keys: %w", err)
+	}
+	found := map[id.SSHKey]SSHKey{}
+	for _, r := range rows {
+		found[r.ID] = SSHKey{r.ID, r.UserID, r.Name, r.PublicKey, r.Fingerprint, r.CreatedAt}
+	}
+	var bad fault.Fields
+	out := make([]SSHKey, 0, len(ids))
+	for i, k := range ids {
+		key, ok := found[k]
+		if !ok {
+			bad.Add(fmt.Sprintf("ssh_key_ids[%d]", i), "is not an SSH key of your organisation")
+			continue
+		}
+		out = append(out, key)
+	}
+	return out, bad.Err()
+}
+
+// DeleteSSHKey removes a key of the org. Clusters that run keep the keys they were given.
+func (a *Accounts) DeleteSSHKey(ctx context.Context, p Principal, k id.SSHKey) error {
+	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		n, err := tx.Q.DeleteSSHKey(ctx, k, p.Org)
+		switch {
+		case err != nil:
+			return fmt.Errorf("delete SSH key: %w", err)
+		case n == 0:
+			return fault.New(fault.NotFound, "there is no such SSH key")
+		}
+		return audit.Record(ctx, tx, p.Event("ssh_key.delete", k.String(), nil))
+	})
+}
+
+const (
+	maxKeyLine = 16 << 10
+	minRSABits = 2048
+)
+
+// ParsePublicKey reads one line of an authorized_keys file, without options. It refuses keys that are no longer
+// considered safe, and says so plainly when somebody pasted the private half.
+func ParsePublicKey(line string) (ssh.PublicKey, string, error) {
+	line = strings.TrimSpace(line)
+	refuse := func(format string, args ...any) (ssh.PublicKey, string, error) {
+		return nil, "", fault.InvalidField("public_key", format, args...)
+	}
+	switch {
+	case line == "":
+		return refuse("is missing: paste the line of your .pub file, such as ~/.ssh/id_ed25519.pub")
+	case strings.Contains(line, "PRIVATE KEY"):
+		return refuse("this is a PRIVATE key, which must never leave your machine; it was not stored. Paste the line of the .pub file next to it. If you have pasted it anywhere else, make a new pair")
+	case len(line) > maxKeyLine:
+		return refuse("is too long for a public key")
+	case strings.ContainsAny(line, "\r\n"):
+		return refuse("has to be one line: add keys one at a time")
+	}
+	key, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(line))
+	switch {
+	case err != nil:
+		return refuse("is not an OpenSSH public key, such as \"ssh-ed25519 AAAA… you@laptop\"")
+	case len(options) > 0:
+		return refuse("options before the key are not supported: paste the key without them")
+	case len(rest) > 0:
+		return refuse("has to be one line: add keys one at a time")
+	}
+	if _, ok := key.(*ssh.Certificate); ok {
+		return refuse("is a certificate; paste the public key itself")
+	}
+	switch key.Type() {
+	case ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoSKED25519, ssh.KeyAlgoSKECDSA256:
+	case ssh.KeyAlgoRSA:
+		crypto, ok := key.(ssh.CryptoPublicKey)
+		if !ok {
+			return refuse("is an RSA key that cannot be read")
+		}
+		pub, ok := crypto.CryptoPublicKey().(*rsa.PublicKey)
+		if !ok || pub.N.BitLen() < minRSABits {
+			return refuse("is an RSA key of less than %d bits, which is too weak: make a new one with ssh-keygen -t ed25519", minRSABits)
+		}
+	default:
+		return refuse("keys of type %s are too weak: make a new one with ssh-keygen -t ed25519", key.Type())
+	}
+	return key, strings.TrimSpace(comment), nil
+}

@@ -1,0 +1,73 @@
+package account
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/musterhq/muster/internal/fault"
+)
+
+const (
+	signInWindow = 15 * time.Minute
+	signUpWindow = time.Hour
+)
+
+// countSignIn counts an attempt before it is looked at: attempts that run at the same moment cannot all slip under the
+// limit. forgive takes it back once the password was right.
+func (a *Accounts) countSignIn(ctx context.Context, email, address string) (forgive func(context.Context) error, err error) {
+	sum := sha256.Sum256([]byte(email))
+	account, from := "account:"+hex.EncodeToString(sum[:]), "address:"+prefix(address)
+	if err := a.count(ctx, from, a.cfg.AddressTries, signInWindow); err != nil {
+		return nil, err
+	}
+	if err := a.count(ctx, account, a.cfg.AccountTries, signInWindow); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		if err := a.db.Q.ForgetAttempts(ctx, account); err != nil {
+			return err
+		}
+		return a.db.Q.ForgiveAttempt(ctx, from)
+	}, nil
+}
+
+func (a *Accounts) countSignUp(ctx context.Context, address string) error {
+	return a.count(ctx, "signup:"+prefix(address), a.cfg.SignUpsPerHour, signUpWindow)
+}
+
+func (a *Accounts) count(ctx context.Context, key string, limit int, window time.Duration) error {
+	r, err := a.db.Q.CountAttempt(ctx, key, window.Seconds())
+	if err != nil {
+		return fmt.Errorf("count attempt: %w", err)
+	}
+	if int(r.Failures) <= limit {
+		return nil
+	}
+	f := fault.New(fault.RateLimited, "too many attempts: wait and try again")
+	f.RetryAfter = max(time.Second, time.Duration(r.SecondsLeft*float64(time.Second)).Round(time.Second))
+	return f
+}
+
+// prefix is what counts as one address: an IPv4 address, or the /64 a network gives to one customer in IPv6.
+func prefix(address string) string {
+	ap, err := netip.ParseAddrPort(address)
+	ip := ap.Addr()
+	if err != nil {
+		if ip, err = netip.ParseAddr(address); err != nil {
+			return "unknown"
+		}
+	}
+	ip = ip.Unmap().WithZone("")
+	if ip.Is4() {
+		return ip.String()
+	}
+	p, err := ip.Prefix(64)
+	if err != nil {
+		return "unknown"
+	}
+	return p.String()
+}

@@ -1,0 +1,14 @@
+-- name: InsertNotice :execrows
+INSERT INTO notice (id, org_id, dedupe_key, severity, title, body, object)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (org_id, dedupe_key) DO NOTHING;
+
+-- name: ListNotices :many
+SELECT id, org_id, dedupe_key, severity, title, body, object, mailed_at, read_at, created_at
+FROM notice
+WHERE org_id = @org_id AND (sqlc.narg(after)::uuid IS NULL OR id < sqlc.narg(after)::uuid)
+  AND (NOT @unread_only::boolean OR read_at IS NULL)
+ORDER BY id DESC LIMIT @max_rows;
+
+-- name: MarkNoticeRead :execrows
+UPDATE notice SET read_at = coalesce(read_at, clock_timestamp()) WHERE id = @id AND org_id = @org_id;

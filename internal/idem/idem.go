@@ -1,0 +1,127 @@
+// Package idem makes a repeated request take effect once.
+//
+// A key belongs to a principal, a method and a path, and lives for 24 hours. It is written in the transaction of the
+// use case it guards, so these always hold:
+//
+//   - the effect and the remembered answer commit together, or neither does: a failure frees the key;
+//   - a concurrent twin waits for the first call's transaction, then gets its answer, or runs if it failed;
+//   - the same key with another body is fault.IdemMismatch;
+//   - bodies are kept only as a keyed hash, and answers that carry a secret only sealed.
+package idem
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/seal"
+)
+
+// Life is how long an answer is remembered.
+const Life = 24 * time.Hour
+
+// MaxKey is the greatest length of a key in bytes.
+const MaxKey = 255
+
+// Request says what is being called. With an empty Key nothing is remembered and every call runs.
+type Request struct {
+	Principal string // account.Principal.Key, or "anon:<address>"
+	Method    string
+	Path      string
+	Key       string    // the Idempotency-Key header
+	BodyHMAC  []byte    // seal.Box.MAC of the body
+	Seal      *seal.Box // set when the answer carries a secret: it is stored encrypted
+}
+
+// Answer is what the caller is told.
+type Answer struct {
+	Status   int
+	Body     []byte // JSON
+	Replayed bool   // an earlier call did the work
+}
+
+// Do runs f once per key inside tx and remembers what it answers; called again, it returns that answer without running
+// f. The caller commits tx when Do returns no error and rolls it back otherwise, which frees the key.
+func Do(ctx context.Context, tx *db.Tx, r Request, f func(context.Context, *db.Tx) (status int, response any, err error)) (Answer, error) {
+	if earlier, err := r.Begin(ctx, tx); err != nil || earlier != nil {
+		if err != nil {
+			return Answer{}, err
+		}
+		return *earlier, nil
+	}
+	status, response, err := f(ctx, tx)
+	if err != nil {
+		return Answer{}, err
+	}
+	return r.Finish(ctx, tx, status, response)
+}
+
+// Begin takes the key in tx, first of all locks. It waits for a twin; the answer is the twin's, or nil when the caller
+// has to do the work and call Finish.
+func (r Request) Begin(ctx context.Context, tx *db.Tx) (*Answer, error) {
+	if r.Key == "" {
+		return nil, nil
+	}
+	taken, err := tx.Q.ClaimIdempotencyKey(ctx, dbq.ClaimIdempotencyKeyParams{
+		Principal: r.Principal, Method: r.Method, Path: r.Path, Key: r.Key, BodyHmac: r.BodyHMAC, Life: Life.Seconds(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("take idempotency key: %w", err)
+	}
+	if taken == 1 {
+		return nil, nil
+	}
+	row, err := tx.Q.IdempotentAnswer(ctx, dbq.IdempotentAnswerParams{Principal: r.Principal, Method: r.Method, Path: r.Path, Key: r.Key})
+	if err != nil {
+		return nil, fmt.Errorf("read idempotent answer: %w", err)
+	}
+	if !bytes.Equal(row.BodyHmac, r.BodyHMAC) {
+		return nil, fault.New(fault.IdemMismatch, "this Idempotency-Key was used within 24 hours for a request with another body: use a new key for a new request")
+	}
+	a := &Answer{Status: int(row.Status), Body: row.Response, Replayed: true}
+	if row.Sealed {
+		if r.Seal == nil {
+			return nil, fmt.Errorf("the answer of %s %s is sealed and there is nothing to open it with", r.Method, r.Path)
+		}
+		if a.Body, err = r.Seal.Open(row.Response, r.belongs()); err != nil {
+			return nil, fmt.Errorf("open idempotent answer: %w", err)
+		}
+	}
+	return a, nil
+}
+
+// Finish remembers the answer in tx. status is a 2xx.
+func (r Request) Finish(ctx context.Context, tx *db.Tx, status int, response any) (Answer, error) {
+	body, err := json.Marshal(response)
+	if err != nil {
+		return Answer{}, fmt.Errorf("answer of %s %s: %w", r.Method, r.Path, err)
+	}
+	a := Answer{Status: status, Body: body}
+	if r.Key == "" {
+		return a, nil
+	}
+	if r.Seal != nil {
+		body = r.Seal.Seal(body, r.belongs())
+	}
+	err = tx.Q.StoreIdempotentAnswer(ctx, dbq.StoreIdempotentAnswerParams{
+		Status: int32(status), Response: body, Sealed: r.Seal != nil,
+		Principal: r.Principal, Method: r.Method, Path: r.Path, Key: r.Key,
+	})
+	if err != nil {
+		return Answer{}, fmt.Errorf("store idempotent answer: %w", err)
+	}
+	return a, nil
+}
+
+// belongs binds a sealed answer to its row.
+func (r Request) belongs() string {
+	return "idem:" + r.Principal + "|" + r.Method + "|" + r.Path + "|" + r.Key
+}
+
+// Sweep removes keys whose time is over and says how many.
+func Sweep(ctx context.Context, d *db.DB) (int64, error) { return d.Q.DeleteExpiredIdempotencyKeys(ctx) }

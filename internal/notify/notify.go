@@ -1,0 +1,93 @@
+// Package notify tells people what they should know: notices in the dashboard, one per cause.
+//
+// A notice is written in the transaction of the fact it tells of. Its key names the cause ("runway:1h:cl_…"); a second
+// notice with the same key in the same org is dropped, so that whoever notices a fact may say so every time it looks.
+package notify
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Severity is how loud a notice is.
+type Severity string
+
+const (
+	Info Severity = "info" // good to know
+	Warn Severity = "warn" // something will go wrong unless the reader acts
+	Bad  Severity = "bad"  // something went wrong
+)
+
+// Notice is one thing an org should know.
+type Notice struct {
+	Org      id.Org
+	Key      string // one notice per cause
+	Severity Severity
+	Title    string // a sentence
+	Body     string // what happened, what it cost, what to do
+	Object   string // prefixed id of what it is about, or ""
+}
+
+// Delivered is a notice as it stands in the dashboard.
+type Delivered struct {
+	ID     id.Notice
+	At     time.Time
+	ReadAt *time.Time
+	Notice
+}
+
+// Add writes the notice unless its org has one with this key; added says which.
+func Add(ctx context.Context, tx *db.Tx, n Notice) (added bool, err error) {
+	rows, err := tx.Q.InsertNotice(ctx, dbq.InsertNoticeParams{
+		ID: id.New[id.Notice](), OrgID: n.Org, DedupeKey: n.Key, Severity: string(n.Severity),
+		Title: n.Title, Body: n.Body, Object: n.Object,
+	})
+	if err != nil {
+		return false, fmt.Errorf("notice %s for %s: %w", n.Key, n.Org, err)
+	}
+	return rows == 1, nil
+}
+
+// Filter says which notices to list.
+type Filter struct {
+	Unread bool
+	After  id.Notice // the last one of the page before; zero: from the newest
+	Limit  int
+}
+
+// List is an org's notices, newest first.
+func List(ctx context.Context, q *dbq.Queries, org id.Org, f Filter) ([]Delivered, error) {
+	after, err := f.After.UUIDValue()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := q.ListNotices(ctx, dbq.ListNoticesParams{OrgID: org, After: after, UnreadOnly: f.Unread, MaxRows: int32(f.Limit)})
+	if err != nil {
+		return nil, fmt.Errorf("list the notices of %s: %w", org, err)
+	}
+	out := make([]Delivered, len(rows))
+	for i, r := range rows {
+		out[i] = Delivered{ID: r.ID, At: r.CreatedAt, ReadAt: r.ReadAt, Notice: Notice{
+			Org: r.OrgID, Key: r.DedupeKey, Severity: Severity(r.Severity), Title: r.Title, Body: r.Body, Object: r.Object,
+		}}
+	}
+	return out, nil
+}
+
+// MarkRead notes that somebody of the org has read the notice. Reading it again changes nothing.
+func MarkRead(ctx context.Context, tx *db.Tx, org id.Org, n id.Notice) error {
+	rows, err := tx.Q.MarkNoticeRead(ctx, n, org)
+	switch {
+	case err != nil:
+		return fmt.Errorf("mark notice %s read: %w", n, err)
+	case rows == 0:
+		return fault.New(fault.NotFound, "there is no such notice")
+	}
+	return nil
+}
