@@ -1,0 +1,222 @@
+package container
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+
+	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/agent/guestenv"
+	"github.com/musterhq/muster/agent/leasefiles"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// seccompProfile is what workloads may call: the Moby default (v0.2.3, Apache-2.0) without what needs a capability
+// that no workload has, without 32-bit personalities, and with only the socket families that jobs use; NUMA policy is
+// allowed, which training wants.
+//
+//go:embed seccomp.json
+var seccompProfile string
+
+// workCaps are all the capabilities a workload has. Never NET_RAW: it could forge packets into other nodes' bridge.
+var workCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL", "NET_BIND_SERVICE"}
+
+const (
+	mb          = 1 << 20
+	guestMemory = 64 * mb
+	minShm      = 64 * mb
+	minShmMulti = 1 << 30 // NCCL between GPUs of one node breaks with Docker's 64 MB
+	maxPids     = 65536
+)
+
+// EnsureGuest makes and starts the container that holds a node's network namespace. A container of the name is
+// adopted; one that has ended is returned as it is, never started again: it would have another namespace.
+func (e *Engine) EnsureGuest(ctx context.Context, spec agentapi.LeaseSpec, files leasefiles.Layout) (Container, error) {
+	image, err := e.ensureBaseImage(ctx)
+	if err != nil {
+		return Container{}, err
+	}
+	network, err := e.EnsureNetwork(ctx)
+	if err != nil {
+		return Container{}, err
+	}
+	pids := int64(64)
+	mounts := append(e.mounts(files), mount.Mount{Type: mount.TypeBind, Source: files.Node, Target: guest.NodeDir},
+		mount.Mount{Type: mount.TypeBind, Source: files.Guest, Target: guest.HoldDir})
+	return e.ensure(ctx, spec.LeaseRef, Guest, client.ContainerCreateOptions{
+		Config: &container.Config{
+			Hostname:   leasefiles.NodeName(spec.Rank),
+			Image:      image,
+			Entrypoint: guest.HoldArgs(spec.LeaseRef),
+			Env:        []string{"NVIDIA_VISIBLE_DEVICES=void"},
+			WorkingDir: "/",
+		},
+		HostConfig: &container.HostConfig{
+			NetworkMode:    container.NetworkMode(network),
+			Mounts:         mounts,
+			CapDrop:        []string{"ALL"},
+			SecurityOpt:    []string{"no-new-privileges", "seccomp=" + seccompProfile},
+			ReadonlyRootfs: true,
+			RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
+			IpcMode:        container.IPCModePrivate,
+			LogConfig:      logConfig("1m", "2"),
+			OomScoreAdj:    -500, // the node ends with it
+			Resources:      container.Resources{Memory: guestMemory, MemorySwap: guestMemory, PidsLimit: &pids},
+		},
+	})
+}
+
+// WorkloadSpec is a workload to create.
+type WorkloadSpec struct {
+	Lease   agentapi.LeaseSpec
+	Guest   string // id of the guest's container
+	ImageID string // what was pulled: sha256:…
+	Files   leasefiles.Layout
+}
+
+// EnsureWorkload makes and starts the renter's container up to its barrier. A container of the name is adopted; one
+// that has ended is returned as it is. A refusal that repeating does not mend is a Refusal.
+func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container, error) {
+	img, err := e.docker.ImageInspect(ctx, w.ImageID)
+	if err != nil {
+		return Container{}, unavailable(err, "look at the image")
+	}
+	command := w.Lease.Command
+	if len(command) == 0 && img.Config != nil {
+		command = append(slices.Clone(img.Config.Entrypoint), img.Config.Cmd...)
+	}
+	if len(command) == 0 {
+		return Container{}, Refusal{agentapi.ReasonCommandNotFound, "the image has no command of its own: give one"}
+	}
+	env, err := guestenv.Build(w.Lease, Visible(e.cfg.Attach, w.Lease.GPUs))
+	if err != nil {
+		return Container{}, Refusal{agentapi.ReasonRuntimeFailed, "the environment is refused: " + err.Error()}
+	}
+	return e.ensure(ctx, w.Lease.LeaseRef, Work, client.ContainerCreateOptions{
+		Config: &container.Config{
+			Image:       w.ImageID,
+			Entrypoint:  guest.InitArgs(w.Lease.LeaseRef, command),
+			Env:         env,
+			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+		},
+		HostConfig: e.workHostConfig(w),
+	})
+}
+
+func (e *Engine) workHostConfig(w WorkloadSpec) *container.HostConfig {
+	pids, memory := int64(maxPids), w.Lease.RAMMB*mb
+	shm := max(memory/2, minShm)
+	if len(w.Lease.GPUs) > 1 {
+		shm = max(shm, minShmMulti)
+	}
+	node := mount.Mount{Type: mount.TypeBind, Source: w.Files.Node, Target: guest.NodeDir, ReadOnly: true}
+	hc := &container.HostConfig{
+		NetworkMode:   container.NetworkMode("container:" + w.Guest),
+		Mounts:        append(e.mounts(w.Files), node),
+		IpcMode:       container.IPCModePrivate,
+		ShmSize:       shm,
+		CapDrop:       []string{"ALL"},
+		CapAdd:        workCaps,
+		SecurityOpt:   []string{"no-new-privileges", "seccomp=" + seccompProfile},
+		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		LogConfig:     logConfig("16m", "4"),
+		Resources: container.Resources{
+			Memory: memory, MemorySwap: memory, NanoCPUs: int64(w.Lease.CPUs * 1e9), PidsLimit: &pids,
+			DeviceRequests: deviceRequests(e.cfg.Attach, w.Lease.GPUs),
+		},
+	}
+	if e.cfg.DiskLimited && w.Lease.DiskGB > 0 {
+		hc.StorageOpt = map[string]string{"size": fmt.Sprintf("%dG", w.Lease.DiskGB)}
+	}
+	return hc
+}
+
+// Visible is NVIDIA_VISIBLE_DEVICES: images carry their own, which must not count.
+func Visible(a Attach, gpus []string) string {
+	if a != AttachNVIDIA || len(gpus) == 0 {
+		return "void"
+	}
+	return strings.Join(gpus, ",")
+}
+
+func deviceRequests(a Attach, gpus []string) []container.DeviceRequest {
+	switch {
+	case len(gpus) == 0:
+		return nil
+	case a == AttachCDI:
+		names := make([]string, len(gpus))
+		for i, g := range gpus {
+			names[i] = "nvidia.com/gpu=" + g
+		}
+		return []container.DeviceRequest{{Driver: "cdi", DeviceIDs: names}}
+	case a == AttachNVIDIA:
+		return []container.DeviceRequest{{Driver: "nvidia", DeviceIDs: gpus, Capabilities: [][]string{{"gpu", "compute", "utility"}}}}
+	}
+	return nil
+}
+
+// mounts are what guest and workload share: the injected binary and the three files Docker would else write itself.
+// Mounted in the guest alone they would be writable in the workload.
+func (e *Engine) mounts(files leasefiles.Layout) []mount.Mount {
+	ro := func(source, target string) mount.Mount {
+		return mount.Mount{Type: mount.TypeBind, Source: source, Target: target, ReadOnly: true}
+	}
+	return []mount.Mount{ro(e.cfg.GuestBinary, guest.Binary), ro(files.Hosts, "/etc/hosts"),
+		ro(files.ResolvConf, "/etc/resolv.conf"), ro(files.Hostname, "/etc/hostname")}
+}
+
+func logConfig(size, files string) container.LogConfig {
+	return container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": size, "max-file": files}}
+}
+
+// ensure creates and starts one container, or adopts the one that has its name.
+func (e *Engine) ensure(ctx context.Context, ref agentapi.LeaseRef, role Role, opts client.ContainerCreateOptions) (Container, error) {
+	opts.Name = e.name(ref, role)
+	opts.Config.Labels = e.labels(ref, role)
+	_, err := e.docker.ContainerCreate(ctx, opts)
+	if err != nil && !cerrdefs.IsConflict(err) {
+		return Container{}, e.refused(err, "create the %s container", role)
+	}
+	c, err := e.Inspect(ctx, ref, role)
+	if err != nil {
+		return Container{}, err
+	}
+	if c.State != Created {
+		return c, nil
+	}
+	if _, err := e.docker.ContainerStart(ctx, c.ID, client.ContainerStartOptions{}); err != nil {
+		return Container{}, e.refused(err, "start the %s container", role)
+	}
+	return e.Inspect(ctx, ref, role)
+}
+
+// Refusal is what Docker will say again however often it is asked.
+type Refusal struct {
+	Reason string // agentapi's
+	Detail string // for people
+}
+
+func (r Refusal) Error() string { return r.Reason + ": " + r.Detail }
+
+// refused tells a refusal from trouble that passes. A start that fails leaves the daemon's words, in which "no space"
+// and a missing binary can be known.
+func (e *Engine) refused(err error, format string, args ...any) error {
+	text := err.Error()
+	switch {
+	case Down(err), cerrdefs.IsCanceled(err), cerrdefs.IsDeadlineExceeded(err):
+		return unavailable(err, format, args...)
+	case strings.Contains(text, "no space left on device"):
+		return Refusal{agentapi.ReasonNoDisk, clip(text)}
+	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsInternal(err), cerrdefs.IsNotImplemented(err), cerrdefs.IsPermissionDenied(err):
+		return Refusal{agentapi.ReasonRuntimeFailed, fmt.Sprintf(format, args...) + ": " + clip(text)}
+	}
+	return unavailable(err, format, args...)
+}
+

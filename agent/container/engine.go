@@ -1,0 +1,134 @@
+// Package container runs a host's nodes in Docker.
+//
+// What always holds: everything made here carries the label muster.host of its agent, and only what carries it is
+// listed, stopped or removed, so that several agents and anybody else can share a daemon. A container's name says
+// whose it is and for which epoch; a name that is taken already is adopted, never a second one made. A renter's
+// environment is in the create request and nowhere else: no label, no argument, no log line.
+package container
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Labels of everything an agent makes.
+const (
+	labelHost  = "muster.host"
+	labelLease = "muster.lease"
+	labelEpoch = "muster.epoch"
+	labelRole  = "muster.role"
+)
+
+// Role of a container in a node.
+type Role string
+
+const (
+	Guest Role = "guest" // holds the network namespace
+	Work  Role = "work"  // runs the renter's command
+)
+
+// Attach is how GPUs get into a workload.
+type Attach string
+
+const (
+	AttachCDI    Attach = "cdi"    // device names of the Container Device Interface
+	AttachNVIDIA Attach = "nvidia" // the NVIDIA runtime's device requests
+	AttachNone   Attach = "none"   // simulated GPUs: there is nothing to attach
+)
+
+// Config of an Engine.
+type Config struct {
+	Docker      string       // the daemon's address, "unix:///var/run/docker.sock"; "" = DOCKER_HOST or the usual socket
+	Host        id.Host      // whose containers
+	GuestBinary string       // path of muster-guest on this machine: static, mounted into every container
+	Attach      Attach       // how GPUs are attached
+	DiskLimited bool         // the storage driver enforces a size per container
+	Overlay     netip.Prefix // the clusters' range, which the bridge keeps away from
+	Log         *slog.Logger
+}
+
+// Engine is one agent's part of a Docker daemon.
+type Engine struct {
+	cfg    Config
+	docker *client.Client
+	watch  outages
+}
+
+// New connects to nothing yet: the first call does, and negotiates the API version (1.41, Docker 20.10, is enough).
+func New(cfg Config) (*Engine, error) {
+	opts := []client.Opt{client.FromEnv}
+	if cfg.Docker != "" {
+		opts = append(opts, client.WithHost(cfg.Docker))
+	}
+	c, err := client.New(opts...)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "the address of the Docker daemon is not usable")
+	}
+	return &Engine{cfg: cfg, docker: c}, nil
+}
+
+// Close lets the connections go.
+func (e *Engine) Close() error { return e.docker.Close() }
+
+// Host8 is 8 hex digits that tell an agent's bridge, names and firewall table from those of other agents on the
+// machine: the random end of its id.
+func Host8(host id.Host) string {
+	u := host.UUID()
+	return hex.EncodeToString(u[12:])
+}
+
+// name of a container: mst-<host8>-<lease>-e<epoch>-<role>.
+func (e *Engine) name(ref agentapi.LeaseRef, role Role) string {
+	return fmt.Sprintf("mst-%s-%s-e%d-%s", Host8(e.cfg.Host), ref.Lease, ref.Epoch, role)
+}
+
+func (e *Engine) labels(ref agentapi.LeaseRef, role Role) map[string]string {
+	return map[string]string{labelHost: e.cfg.Host.String(), labelLease: ref.Lease, labelEpoch: strconv.Itoa(ref.Epoch), labelRole: string(role)}
+}
+
+// mine filters a list by this agent's label.
+func (e *Engine) mine() client.Filters {
+	return client.Filters{}.Add("label", labelHost+"="+e.cfg.Host.String())
+}
+
+// unavailable is what callers get when the daemon does not answer or refuses.
+func unavailable(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	what := fmt.Sprintf(format, args...)
+	if cerrdefs.IsNotFound(err) {
+		return fault.Wrap(err, fault.NotFound, "%s: there is no such thing in Docker", what)
+	}
+	return fault.Wrap(err, fault.Unavailable, "%s: %s", what, clip(err.Error()))
+}
+
+// clip keeps a daemon's message short enough for a status.
+func clip(s string) string {
+	s = strings.TrimSpace(s)
+	if len(s) > 300 {
+		s = s[:300] + "…"
+	}
+	return s
+}
+
+// Down reports whether err says that the daemon did not answer, as opposed to refusing what was asked.
+func Down(err error) bool { return client.IsErrConnectionFailed(err) || cerrdefs.IsUnavailable(err) }
+
+// Ping asks whether the daemon answers.
+func (e *Engine) Ping(ctx context.Context) error {
+	_, err := e.docker.Ping(ctx, client.PingOptions{})
+	return unavailable(err, "ask Docker")
+}

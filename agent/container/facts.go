@@ -1,0 +1,153 @@
+package container
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Facts are Docker's part of a host's inventory.
+type Facts struct {
+	Version, API, StorageDriver, RootDir string
+	LiveRestore, DiskLimited             bool
+	CDI, NVIDIARuntime                   bool   // how GPUs could be attached
+	Toolkit                              string // NVIDIA Container Toolkit, "" without one
+	Problems                             []agentapi.Problem
+}
+
+// Facts asks the daemon. One that does not answer is a bad problem, not an error: the rest of the inventory counts.
+func (e *Engine) Facts(ctx context.Context) Facts {
+	res, err := e.docker.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return Facts{Problems: []agentapi.Problem{{Code: "docker_unreachable", Severity: "bad", Cause: "The Docker daemon does not answer.",
+			Evidence: clip(err.Error()), Fix: "Install Docker Engine 20.10 or newer, start it, and run the agent as root."}}}
+	}
+	info := res.Info
+	f := Facts{Version: info.ServerVersion, API: e.docker.ClientVersion(), StorageDriver: info.Driver, RootDir: info.DockerRootDir,
+		LiveRestore: info.LiveRestoreEnabled, CDI: hasCDISpec(info.CDISpecDirs), Toolkit: toolkitVersion(ctx)}
+	_, f.NVIDIARuntime = info.Runtimes["nvidia"]
+	backing := ""
+	for _, kv := range info.DriverStatus {
+		if kv[0] == "Backing Filesystem" {
+			backing = kv[1]
+		}
+	}
+	f.DiskLimited = diskLimited(info.Driver, backing, info.DockerRootDir)
+	f.Problems = f.judge()
+	return f
+}
+
+// Fill writes the facts into inv; problems are appended.
+func (f Facts) Fill(inv *agentapi.Inventory) {
+	inv.DockerVersion, inv.DockerAPI, inv.StorageDriver = f.Version, f.API, f.StorageDriver
+	inv.LiveRestore, inv.DiskLimited, inv.ToolkitVersion = f.LiveRestore, f.DiskLimited, f.Toolkit
+	inv.Problems = append(inv.Problems, f.Problems...)
+}
+
+// Attach is the best way to attach real GPUs here; ok is false when there is none.
+func (f Facts) Attach() (mode Attach, ok bool) {
+	switch {
+	case f.CDI:
+		return AttachCDI, true
+	case f.NVIDIARuntime:
+		return AttachNVIDIA, true
+	}
+	return AttachNone, false
+}
+
+// minToolkit is the first NVIDIA Container Toolkit from which a container cannot take over the host (CVE-2025-23266).
+const minToolkit = "1.17.8"
+
+func (f Facts) judge() []agentapi.Problem {
+	var out []agentapi.Problem
+	if f.Toolkit != "" && versionLess(f.Toolkit, minToolkit) {
+		out = append(out, agentapi.Problem{Code: "toolkit_too_old", Severity: "bad",
+			Cause:    "This NVIDIA Container Toolkit lets a container take over the host (CVE-2025-23266).",
+			Evidence: "nvidia-ctk " + f.Toolkit, Fix: "Update nvidia-container-toolkit to " + minToolkit + " or newer."})
+	}
+	if !f.LiveRestore {
+		out = append(out, agentapi.Problem{Code: "no_live_restore", Severity: "warn",
+			Cause:    "A restart of the Docker daemon ends every running node.",
+			Evidence: `"live-restore" is off`, Fix: `Put {"live-restore": true} into /etc/docker/daemon.json and reload Docker.`})
+	}
+	if !f.DiskLimited {
+		out = append(out, agentapi.Problem{Code: "disk_not_limited", Severity: "warn",
+			Cause:    "A node can fill the whole disk: this storage driver enforces no size per container.",
+			Evidence: f.StorageDriver, Fix: "Put Docker's data on XFS mounted with pquota, or use the btrfs or zfs driver."})
+	}
+	return out
+}
+
+// diskLimited reports whether the driver takes a size: overlay2 does on XFS with project quotas only.
+func diskLimited(driver, backing, root string) bool {
+	switch driver {
+	case "btrfs", "zfs":
+		return true
+	case "overlay2":
+		return backing == "xfs" && slices.ContainsFunc(mountOptions(root), func(o string) bool { return o == "prjquota" || o == "pquota" })
+	}
+	return false
+}
+
+// mountOptions are the options of the file system that holds path.
+func mountOptions(path string) []string {
+	f, err := os.Open("/proc/self/mounts")
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	best, options := "", ""
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if m := strings.Fields(s.Text()); len(m) >= 4 && len(m[1]) >= len(best) {
+			if rel, err := filepath.Rel(m[1], path); err == nil && !strings.HasPrefix(rel, "..") {
+				best, options = m[1], m[3]
+			}
+		}
+	}
+	return strings.Split(options, ",")
+}
+
+func hasCDISpec(dirs []string) bool {
+	for _, d := range dirs {
+		if specs, _ := filepath.Glob(filepath.Join(d, "*nvidia*")); len(specs) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+var versionNumber = regexp.MustCompile(`\d+\.\d+\.\d+`)
+
+func toolkitVersion(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "nvidia-ctk", "--version").Output()
+	if err != nil {
+		return ""
+	}
+	return versionNumber.FindString(string(out))
+}
+
+// versionLess compares dotted numbers.
+func versionLess(a, b string) bool {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(as), len(bs)) {
+		x, _ := strconv.Atoi(as[i])
+		y, _ := strconv.Atoi(bs[i])
+		if x != y {
+			return x < y
+		}
+	}
+	return len(as) < len(bs)
+}
