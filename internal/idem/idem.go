@@ -124,4 +124,6 @@ func (r Request) belongs() string {
 }
 
 // Sweep removes keys whose time is over and says how many.
-func Sweep(ctx context.Context, d *db.DB) (int64, error) { return d.Q.DeleteExpiredIdempotencyKeys(ctx) }
+func Sweep(ctx context.Context, d *db.DB) (int64, error) {
+	return d.Q.DeleteExpiredIdempotencyKeys(ctx)
+}

@@ -1,0 +1,56 @@
+package notify_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/dbtest"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+func TestOneNoticePerCause(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org, other := id.New[id.Org](), id.New[id.Org]()
+	for _, o := range []id.Org{org, other} {
+		if err := d.Q.InsertOrg(t.Context(), o, "o", true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add := func(o id.Org, key string) (added bool) {
+		t.Helper()
+		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
+			added, err = notify.Add(ctx, tx, notify.Notice{Org: o, Key: key, Severity: notify.Warn, Title: "Credit for an hour is left", Body: "Top up."})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return added
+	}
+	if !add(org, "runway:1h") || add(org, "runway:1h") || !add(org, "runway:10m") || !add(other, "runway:1h") {
+		t.Error("not one notice per org and cause")
+	}
+	list, err := notify.List(t.Context(), d.Q, org, notify.Filter{Unread: true, Limit: 10})
+	if err != nil || len(list) != 2 || list[0].Key != "runway:10m" {
+		t.Fatalf("%+v %v", list, err)
+	}
+	read := func(o id.Org) error {
+		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return notify.MarkRead(ctx, tx, o, list[0].ID) })
+	}
+	if err := read(other); !fault.Is(err, fault.NotFound) {
+		t.Errorf("another org's notice: %v", err)
+	}
+	if err := read(org); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := notify.List(t.Context(), d.Q, org, notify.Filter{Unread: true, Limit: 10}); err != nil || len(left) != 1 {
+		t.Errorf("%+v %v", left, err)
+	}
+	if page, err := notify.List(t.Context(), d.Q, org, notify.Filter{After: list[0].ID, Limit: 10}); err != nil || len(page) != 1 || page[0].ID != list[1].ID {
+		t.Errorf("%+v %v", page, err)
+	}
+}
