@@ -28,13 +28,18 @@ CREATE TABLE host (
     disk_gb       bigint NOT NULL DEFAULT 0,
     driver        text NOT NULL DEFAULT '',
     cuda_max      text NOT NULL DEFAULT '',
-    inventory     jsonb NOT NULL DEFAULT '{}',     -- agentapi.Inventory whole, for the host page
     inventory_at  timestamptz,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     retired_at    timestamptz
 );
 CREATE UNIQUE INDEX host_name ON host (org_id, name) WHERE retired_at IS NULL;
 CREATE INDEX host_org ON host (org_id, id);
+
+-- agentapi.Inventory whole, for the host page: apart from the row that renting reads and locks.
+CREATE TABLE host_inventory (
+    host_id     uuid PRIMARY KEY REFERENCES host,
+    inventory   jsonb NOT NULL
+);
 
 CREATE TABLE host_status (
     host_id         uuid PRIMARY KEY REFERENCES host,

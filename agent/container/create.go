@@ -219,3 +219,4 @@ func (e *Engine) refused(err error, format string, args ...any) error {
 	}
 	return unavailable(err, format, args...)
 }
+

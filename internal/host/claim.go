@@ -2,11 +2,15 @@ package host
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -43,16 +47,73 @@ var ErrTaken = fault.New(fault.NoCapacity, "A GPU was taken by somebody else in 
 // Claim takes GPUs for ref (a quote, a lease, a host). The caller has locked their hosts. expires is for quotes only:
 // a quote's claim that has run out no longer stands in anybody's way.
 func Claim(ctx context.Context, tx *db.Tx, kind ClaimKind, ref uuid.UUID, gpus []GPURef, expires *time.Time) error {
-	return notBuilt()
+	p := dbq.InsertClaimsParams{Kind: string(kind), Ref: pgtype.UUID{Bytes: ref, Valid: true}, ExpiresAt: expires}
+	for _, g := range gpus {
+		p.Ids = append(p.Ids, pgtype.UUID{Bytes: id.New[id.Claim]().UUID(), Valid: true})
+		p.Gpus = append(p.Gpus, pgtype.UUID{Bytes: g.GPU.UUID(), Valid: true})
+		p.Hosts = append(p.Hosts, pgtype.UUID{Bytes: g.Host.UUID(), Valid: true})
+	}
+	if err := tx.Q.ExpireClaimsOn(ctx, p.Gpus); err != nil {
+		return fmt.Errorf("host: expire claims: %w", err)
+	}
+	n, err := tx.Q.InsertClaims(ctx, p)
+	if err != nil {
+		return fmt.Errorf("host: claim for %s %s: %w", kind, ref, err)
+	}
+	if int(n) != len(gpus) {
+		return ErrTaken
+	}
+	return nil
 }
 
 // EndClaims frees what ref holds; the caller has locked the hosts, or ref is a quote. Without claims it does nothing.
-func EndClaims(ctx context.Context, tx *db.Tx, ref uuid.UUID, reason string) error { return notBuilt() }
+func EndClaims(ctx context.Context, tx *db.Tx, ref uuid.UUID, reason string) error {
+	if err := tx.Q.EndClaims(ctx, reason, pgtype.UUID{Bytes: ref, Valid: true}); err != nil {
+		return fmt.Errorf("host: end claims of %s: %w", ref, err)
+	}
+	return nil
+}
 
-// ExpireClaims ends quote claims that have run out, at most limit, and says how many.
-func ExpireClaims(ctx context.Context, d *db.DB, limit int) (int, error) { return 0, notBuilt() }
+// ExpireClaims ends quote claims that have run out, at most limit, and says how many. It waits for nobody.
+func ExpireClaims(ctx context.Context, d *db.DB, limit int) (int, error) {
+	n, err := d.Q.ExpireClaims(ctx, int32(limit))
+	if err != nil {
+		return 0, fmt.Errorf("host: expire claims: %w", err)
+	}
+	return int(n), nil
+}
 
 // AbandonClaims ends the claims of ended leases on hosts that have been out of reach for AbandonAfter; those hosts
 // sell nothing until a full report shows that they are clean. Leases that have not ended keep their claims: whoever
-// owns the lease ends it first. It says how many claims ended.
-func AbandonClaims(ctx context.Context, d *db.DB) (int, error) { return 0, notBuilt() }
+// owns the lease ends it first. It says for how many leases.
+func AbandonClaims(ctx context.Context, d *db.DB) (int, error) {
+	after := AbandonAfter.Milliseconds()
+	rows, err := d.Q.AbandonedLeases(ctx, after)
+	if err != nil {
+		return 0, fmt.Errorf("host: find abandoned claims: %w", err)
+	}
+	leases := map[id.Host][]pgtype.UUID{}
+	for _, r := range rows {
+		leases[r.HostID] = append(leases[r.HostID], r.Ref)
+	}
+	done := 0
+	for host, refs := range leases {
+		err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			if _, err := lockOne(ctx, tx, host); err != nil {
+				return err
+			}
+			// It may have reported while we waited for the lock.
+			if out, err := tx.Q.HostOutOfReach(ctx, after, host); err != nil || !out {
+				return err
+			}
+			done += len(refs)
+			return errors.Join(
+				tx.Q.EndLeaseClaims(ctx, EndAbandoned, refs, host),
+				tx.Q.NeedFullReport(ctx, host))
+		})
+		if err != nil {
+			return done, fmt.Errorf("host: abandon claims on %s: %w", host, err)
+		}
+	}
+	return done, nil
+}

@@ -17,9 +17,13 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -106,6 +110,52 @@ func (h *Host) Unsellable(now time.Time) string {
 
 // Lock locks hosts for renting, for a change of their desired state, or for a change of themselves, in the order of
 // their ids, and returns them in that order. Unknown ids are left out.
-func Lock(ctx context.Context, tx *db.Tx, hosts []id.Host) ([]Host, error) { return nil, notBuilt() }
+func Lock(ctx context.Context, tx *db.Tx, hosts []id.Host) ([]Host, error) {
+	rows, err := tx.Q.LockHosts(ctx, uuids(hosts))
+	if err != nil {
+		return nil, fmt.Errorf("host: lock: %w", err)
+	}
+	out := make([]Host, len(rows))
+	for i, r := range rows {
+		out[i] = fromRow(r.Host, r.HostStatus)
+	}
+	return out, nil
+}
 
-func notBuilt() error { return fault.New(fault.Unavailable, "not built yet") }
+// lockOne is Lock for one host that must exist.
+func lockOne(ctx context.Context, tx *db.Tx, host id.Host) (Host, error) {
+	hs, err := Lock(ctx, tx, []id.Host{host})
+	if err != nil {
+		return Host{}, err
+	}
+	if len(hs) == 0 {
+		return Host{}, fault.New(fault.NotFound, "No such host.")
+	}
+	return hs[0], nil
+}
+
+func fromRow(h dbq.Host, s dbq.HostStatus) Host {
+	return Host{
+		ID: h.ID, Org: h.OrgID, Name: h.Name, Region: h.Region, Fabric: h.FabricID, State: State(h.State),
+		Simulated: h.Simulated, MultiNode: h.MultiNode, NeedsFullReport: h.NeedsFullReport, Blocked: h.Blocked,
+		Revision: h.Revision, BootID: h.BootID, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskGB: h.DiskGb,
+		Driver: h.Driver, CUDAMax: h.CudaMax, InventoryAt: h.InventoryAt, CreatedAt: h.CreatedAt, RetiredAt: h.RetiredAt,
+		Status: Status{
+			Session: s.Session, Connected: s.Connected, ConnectedAt: s.ConnectedAt, DisconnectedAt: s.DisconnectedAt,
+			LastSyncAt: s.LastSyncAt, FullReportAt: s.FullReportAt, RevisionSeen: s.RevisionSeen,
+			AgentVersion: s.AgentVersion, Protocol: int(s.Protocol), Address: s.Address,
+			NetUpMbps: s.NetUpMbps, NetDnMbps: s.NetDownMbps,
+		},
+	}
+}
+
+// uuids is ids as query parameters.
+func uuids[T interface {
+	UUIDValue() (pgtype.UUID, error)
+}](ids []T) []pgtype.UUID {
+	out := make([]pgtype.UUID, len(ids))
+	for i, v := range ids {
+		out[i], _ = v.UUIDValue() // it never fails
+	}
+	return out
+}

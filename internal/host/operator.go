@@ -2,11 +2,14 @@ package host
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -22,8 +25,8 @@ type GPU struct {
 	ComputeCap   string
 	PCIeGen      int
 	NVLink       bool
-	NVLinkGbps   float64
-	Health       string // healthy, suspect, quarantined
+	NVLinkGbps   float64 // one direction, all active links
+	Health       string  // healthy, suspect, quarantined
 	HealthReason string
 	Present      bool      // in the last inventory
 	Claim        ClaimKind // what it is taken for; "" = free
@@ -34,39 +37,150 @@ type GPU struct {
 type Detail struct {
 	Host
 	FabricName string
-	GPUs       []GPU // by index
-	Inventory  agentapi.Inventory
+	GPUs       []GPU              // by index
+	Inventory  agentapi.Inventory // empty in lists
 }
 
-// List is the org's hosts by id, retired ones last seen too when asked for, up to limit after the given one.
+// List is the org's hosts in order of their ids, up to limit after the given one; retired ones when asked for.
 func List(ctx context.Context, q *dbq.Queries, org id.Org, after id.Host, limit int, retired bool) ([]Detail, error) {
-	return nil, notBuilt()
+	rows, err := q.ListHosts(ctx, dbq.ListHostsParams{OrgID: org, After: after, MaxRows: int32(limit), Retired: retired})
+	if err != nil {
+		return nil, fmt.Errorf("host: list of %s: %w", org, err)
+	}
+	out := make([]Detail, len(rows))
+	at := map[id.Host]*Detail{}
+	ids := make([]id.Host, len(rows))
+	for i, r := range rows {
+		out[i] = Detail{Host: fromRow(r.Host, r.HostStatus), FabricName: r.FabricName}
+		ids[i], at[r.Host.ID] = r.Host.ID, &out[i]
+	}
+	gpus, err := listGPUs(ctx, q, ids, retired)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range gpus {
+		at[g.Host].GPUs = append(at[g.Host].GPUs, g)
+	}
+	return out, nil
 }
 
 // Get is one of the org's hosts; another org's is fault.NotFound.
 func Get(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) (Detail, error) {
-	return Detail{}, notBuilt()
+	r, err := q.GetHost(ctx, host, org)
+	if db.NoRows(err) {
+		return Detail{}, notFound()
+	}
+	if err != nil {
+		return Detail{}, fmt.Errorf("host: get %s: %w", host, err)
+	}
+	d := Detail{Host: fromRow(r.Host, r.HostStatus), FabricName: r.FabricName}
+	if err := json.Unmarshal(r.Inventory, &d.Inventory); err != nil {
+		return Detail{}, fmt.Errorf("host: inventory of %s: %w", host, err)
+	}
+	d.GPUs, err = listGPUs(ctx, q, []id.Host{host}, d.State == Retired)
+	return d, err
+}
+
+func listGPUs(ctx context.Context, q *dbq.Queries, hosts []id.Host, removed bool) ([]GPU, error) {
+	rows, err := q.ListGPUs(ctx, uuids(hosts), removed)
+	if err != nil {
+		return nil, fmt.Errorf("host: list GPUs: %w", err)
+	}
+	out := make([]GPU, len(rows))
+	for i, r := range rows {
+		out[i] = GPU{
+			ID: r.ID, Host: r.HostID, UUID: r.UUID, Index: int(r.Idx), Model: r.Model, Arch: r.Arch, VRAMMB: r.VramMb,
+			ComputeCap: r.ComputeCap, PCIeGen: int(r.PcieGen), NVLink: r.Nvlink, NVLinkGbps: r.NvlinkGbps,
+			Health: r.Health, HealthReason: r.HealthReason, Present: r.Present, Claim: ClaimKind(r.Claim),
+		}
+		if err := json.Unmarshal(r.Facts, &out[i].Facts); err != nil {
+			return nil, fmt.Errorf("host: facts of GPU %s: %w", r.ID, err)
+		}
+	}
+	return out, nil
+}
+
+func notFound() error { return fault.New(fault.NotFound, "No such host.") }
+
+// lockOwn locks one of the org's hosts; another org's looks missing.
+func lockOwn(ctx context.Context, tx *db.Tx, org id.Org, host id.Host) (Host, error) {
+	h, err := lockOne(ctx, tx, host)
+	if err == nil && h.Org != org {
+		err = notFound()
+	}
+	return h, err
 }
 
 // Rename gives one of the org's hosts another name; fault.Conflict when the org has it already.
 func Rename(ctx context.Context, tx *db.Tx, org id.Org, host id.Host, name string) error {
-	return notBuilt()
+	if !namePattern.MatchString(name) {
+		return fault.InvalidField("name", "want 1 to 63 lower-case letters, digits, dots and hyphens")
+	}
+	if _, err := lockOwn(ctx, tx, org, host); err != nil {
+		return err
+	}
+	err := tx.Q.RenameHost(ctx, name, host)
+	if db.IsUnique(err, "host_name") {
+		return orNameTaken(nil, name)
+	}
+	if err != nil {
+		return fmt.Errorf("host: rename %s: %w", host, err)
+	}
+	return nil
 }
 
 // Drain keeps new leases away; what runs goes on. Draining a draining host changes nothing.
 func Drain(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, host id.Host) error {
-	return notBuilt()
+	return move(ctx, tx, b, org, host, Active, Draining)
 }
 
 // Resume is the end of Drain.
 func Resume(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, host id.Host) error {
-	return notBuilt()
+	return move(ctx, tx, b, org, host, Draining, Active)
+}
+
+func move(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, host id.Host, from, to State) error {
+	h, err := lockOwn(ctx, tx, org, host)
+	switch {
+	case err != nil || h.State == to:
+		return err
+	case h.State != from:
+		return fault.New(fault.Conflict, "The host is %s.", h.State)
+	}
+	if err := tx.Q.SetHostState(ctx, string(to), host); err != nil {
+		return fmt.Errorf("host: %s becomes %s: %w", host, to, err)
+	}
+	tell(tx, b, h)
+	return nil
 }
 
 // Retire takes a host out for ever: its keys are revoked, its connection is closed, its GPUs may enrol elsewhere.
 // fault.Conflict while any of its GPUs is claimed: drain first. Retiring a retired host changes nothing.
 func Retire(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, host id.Host) error {
-	return notBuilt()
+	h, err := lockOwn(ctx, tx, org, host)
+	if err != nil || h.State == Retired {
+		return err
+	}
+	if n, err := tx.Q.CountHostClaims(ctx, host); err != nil {
+		return fmt.Errorf("host: claims on %s: %w", host, err)
+	} else if n > 0 {
+		return fault.New(fault.Conflict, "%d of the host's GPUs are in use: drain it and wait until they are free.", n)
+	}
+	if err := RevokeKeys(ctx, tx, b, host); err != nil {
+		return err
+	}
+	if err := tx.Q.RemoveHostGPUs(ctx, host); err != nil {
+		return fmt.Errorf("host: remove GPUs of %s: %w", host, err)
+	}
+	if err := tx.Q.RetireHost(ctx, host); err != nil {
+		return fmt.Errorf("host: retire %s: %w", host, err)
+	}
+	tell(tx, b, h)
+	return nil
+}
+
+func tell(tx *db.Tx, b *bus.Bus, h Host) {
+	tx.AfterCommit(func() { b.Changed(bus.TopicHost(h.ID), bus.TopicOrg(h.Org)) })
 }
 
 // Actions lists what the operator can do with the host now: drain, resume, retire.

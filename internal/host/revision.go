@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
@@ -11,5 +12,17 @@ import (
 // RaiseRevision says that the hosts' desired state changes in this transaction: it locks them in order, raises their
 // revisions, and wakes them after the commit. b may be nil.
 func RaiseRevision(ctx context.Context, tx *db.Tx, b *bus.Bus, hosts ...id.Host) error {
-	return notBuilt()
+	if len(hosts) == 0 {
+		return nil
+	}
+	rows, err := tx.Q.RaiseHostRevisions(ctx, uuids(hosts))
+	if err != nil {
+		return fmt.Errorf("host: raise revisions: %w", err)
+	}
+	tx.AfterCommit(func() {
+		for _, r := range rows {
+			b.Wake(r.ID, r.Revision)
+		}
+	})
+	return nil
 }

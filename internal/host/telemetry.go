@@ -1,12 +1,22 @@
 package host
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
+)
+
+const (
+	// TelemetryStep is the time between kept samples.
+	TelemetryStep = 10 * time.Second
+	// TelemetryBucket is the time one row of history covers.
+	TelemetryBucket = 5 * time.Minute
 )
 
 // Sample is one reading of one GPU. A number is -1 where the device does not tell.
@@ -15,26 +25,87 @@ type Sample struct {
 	Util   int // percent
 	MemMB  int
 	PowerW int
-	TempC  int
+	TempC  int // °C
 }
 
-// Series is one GPU's samples in order of time.
+// Series is one GPU's samples.
 type Series struct {
 	GPU     id.GPU
 	Samples []Sample
 }
 
 // AppendTelemetry adds samples to the GPUs' history.
-func AppendTelemetry(ctx context.Context, d *db.DB, series []Series) error { return notBuilt() }
-
-// Telemetry reads the GPUs' samples in [from, to), thinned to one per step (0 = all kept, one per TelemetryStep). The
-// caller bounds the times to what the reader may see.
-func Telemetry(ctx context.Context, q *dbq.Queries, gpus []id.GPU, from, to time.Time, step time.Duration) ([]Series, error) {
-	return nil, notBuilt()
+func AppendTelemetry(ctx context.Context, d *db.DB, series []Series) error {
+	var rows []dbq.AppendTelemetryParams
+	for _, s := range series {
+		byBucket := map[time.Time]*dbq.AppendTelemetryParams{}
+		for _, v := range s.Samples {
+			at := v.At.UTC().Truncate(TelemetryBucket)
+			r := byBucket[at]
+			if r == nil {
+				r = &dbq.AppendTelemetryParams{GPUID: s.GPU, Bucket: at}
+				byBucket[at] = r
+			}
+			r.AtMs = append(r.AtMs, v.At.UnixMilli())
+			r.Util = append(r.Util, int16(bound(v.Util, 100)))
+			r.MemMb = append(r.MemMb, int32(bound(v.MemMB, 1<<30)))
+			r.PowerW = append(r.PowerW, int32(bound(v.PowerW, 1<<20)))
+			r.TempC = append(r.TempC, int16(bound(v.TempC, 1000)))
+		}
+		for _, r := range byBucket {
+			rows = append(rows, *r)
+		}
+	}
+	// One order, so that replicas that flush samples of one GPU at once wait for each other and do not deadlock.
+	slices.SortFunc(rows, func(a, b dbq.AppendTelemetryParams) int {
+		return cmp.Or(a.GPUID.Compare(b.GPUID), a.Bucket.Compare(b.Bucket))
+	})
+	for part := range slices.Chunk(rows, 500) {
+		var first error
+		d.Q.AppendTelemetry(ctx, part).Exec(func(_ int, err error) { first = cmp.Or(first, err) })
+		if first != nil {
+			return fmt.Errorf("host: append telemetry: %w", first)
+		}
+	}
+	return nil
 }
 
-// TelemetryStep is the time between kept samples.
-const TelemetryStep = 10 * time.Second
+// bound keeps n between -1, which means not known, and most.
+func bound(n, most int) int { return min(max(n, -1), most) }
 
-// TelemetryPartitions makes the partitions of today and the days ahead, and drops those older than keep.
-func TelemetryPartitions(ctx context.Context, d *db.DB, keep time.Duration) error { return notBuilt() }
+// Telemetry reads the GPUs' samples in [from, to), in order of time, thinned to one per step (0: TelemetryStep). The
+// caller bounds the times to what the reader may see.
+func Telemetry(ctx context.Context, q *dbq.Queries, gpus []id.GPU, from, to time.Time, step time.Duration) ([]Series, error) {
+	rows, err := q.ReadTelemetry(ctx, uuids(gpus), from.Add(-TelemetryBucket), to)
+	if err != nil {
+		return nil, fmt.Errorf("host: read telemetry: %w", err)
+	}
+	at := map[id.GPU]int{}
+	out := make([]Series, len(gpus))
+	for i, g := range gpus {
+		at[g], out[i].GPU = i, g
+	}
+	for _, r := range rows {
+		s := &out[at[r.GPUID]]
+		for i, ms := range r.AtMs {
+			t := time.UnixMilli(ms).UTC()
+			if t.Before(from) || !t.Before(to) {
+				continue
+			}
+			s.Samples = append(s.Samples, Sample{t, int(r.Util[i]), int(r.MemMb[i]), int(r.PowerW[i]), int(r.TempC[i])})
+		}
+	}
+	for i := range out {
+		out[i].Samples = thin(out[i].Samples, step)
+	}
+	return out, nil
+}
+
+// thin sorts samples and keeps the first of each step.
+func thin(s []Sample, step time.Duration) []Sample {
+	if step <= 0 {
+		step = TelemetryStep
+	}
+	slices.SortStableFunc(s, func(a, b Sample) int { return a.At.Compare(b.At) })
+	return slices.CompactFunc(s, func(a, b Sample) bool { return a.At.Truncate(step).Equal(b.At.Truncate(step)) })
+}

@@ -186,10 +186,14 @@ type Host struct {
 	DiskGb          int64
 	Driver          string
 	CudaMax         string
-	Inventory       []byte
 	InventoryAt     *time.Time
 	CreatedAt       time.Time
 	RetiredAt       *time.Time
+}
+
+type HostInventory struct {
+	HostID    id.Host
+	Inventory []byte
 }
 
 type HostKey struct {

@@ -1,0 +1,54 @@
+-- Hosts: the rows that renting locks, and what their operators do with them.
+
+-- name: LockHosts :many
+SELECT sqlc.embed(h), sqlc.embed(s)
+FROM host h
+JOIN host_status s ON s.host_id = h.id
+WHERE h.id = ANY(@ids::uuid[])
+ORDER BY h.id
+FOR NO KEY UPDATE OF h;
+
+-- name: GetHost :one
+SELECT sqlc.embed(h), sqlc.embed(s), coalesce(f.name, '') AS fabric_name, coalesce(i.inventory, '{}')::jsonb AS inventory
+FROM host h
+JOIN host_status s ON s.host_id = h.id
+LEFT JOIN fabric f ON f.id = h.fabric_id
+LEFT JOIN host_inventory i ON i.host_id = h.id
+WHERE h.id = @id AND h.org_id = @org_id;
+
+-- name: ListHosts :many
+SELECT sqlc.embed(h), sqlc.embed(s), coalesce(f.name, '') AS fabric_name
+FROM host h
+JOIN host_status s ON s.host_id = h.id
+LEFT JOIN fabric f ON f.id = h.fabric_id
+WHERE h.org_id = @org_id AND h.id > @after AND (@retired::boolean OR h.retired_at IS NULL)
+ORDER BY h.id
+LIMIT @max_rows;
+
+-- name: RaiseHostRevisions :many
+WITH locked AS (
+    SELECT id FROM host WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR NO KEY UPDATE
+)
+UPDATE host h SET revision = h.revision + 1
+FROM locked
+WHERE h.id = locked.id
+RETURNING h.id, h.revision;
+
+-- name: SetHostState :exec
+UPDATE host SET state = @state WHERE id = @id;
+
+-- name: RenameHost :exec
+UPDATE host SET name = @name WHERE id = @id;
+
+-- name: RetireHost :exec
+UPDATE host SET state = 'retired', retired_at = clock_timestamp() WHERE id = @id;
+
+-- name: RevokeHostKeys :exec
+UPDATE host_key SET revoked_at = clock_timestamp() WHERE host_id = @host_id AND revoked_at IS NULL;
+
+-- name: RemoveHostGPUs :exec
+UPDATE gpu SET present = false, removed_at = clock_timestamp() WHERE host_id = @host_id AND removed_at IS NULL;
+
+-- name: CountHostClaims :one
+SELECT count(*) FROM gpu_claim
+WHERE host_id = @host_id AND ended_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp());

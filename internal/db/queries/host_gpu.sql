@@ -1,0 +1,111 @@
+-- GPUs: what hosts have, how it is, and who uses it.
+
+-- name: PutHostInventory :exec
+INSERT INTO host_inventory (host_id, inventory) VALUES (@host_id, @inventory)
+ON CONFLICT (host_id) DO UPDATE SET inventory = excluded.inventory;
+
+-- name: SetHostInventory :exec
+UPDATE host
+SET boot_id = @boot_id, cpu_cores = @cpu_cores, ram_mb = @ram_mb, disk_gb = @disk_gb, driver = @driver,
+    cuda_max = @cuda_max, multi_node = @multi_node, blocked = @blocked, inventory_at = clock_timestamp()
+WHERE id = @id;
+
+-- name: ActiveGPUs :many
+SELECT id, uuid, health, present FROM gpu WHERE host_id = @host_id AND removed_at IS NULL;
+
+-- name: InsertGPU :exec
+INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, facts, health, health_reason)
+VALUES (@id, @host_id, @uuid, @idx, @pci_bus, @model, @arch, @vram_mb, @compute_cap, @pcie_gen, @nvlink, @nvlink_gbps, @facts, @health, @health_reason);
+
+-- name: UpdateGPU :exec
+UPDATE gpu
+SET idx = @idx, pci_bus = @pci_bus, model = @model, arch = @arch, vram_mb = @vram_mb, compute_cap = @compute_cap,
+    pcie_gen = @pcie_gen, nvlink = @nvlink, nvlink_gbps = @nvlink_gbps, facts = @facts, present = true
+WHERE id = @id;
+
+-- name: VanishGPUs :exec
+UPDATE gpu SET present = false
+WHERE host_id = @host_id AND removed_at IS NULL AND present AND NOT (uuid = ANY(@uuids::text[]));
+
+-- name: SetGPUHealth :exec
+UPDATE gpu SET health = @health, health_reason = @reason WHERE id = @id;
+
+-- name: InsertGPUHealth :execrows
+INSERT INTO gpu_health (gpu_id, seq, kind, xid, detail, state, at)
+VALUES (@gpu_id, @seq, @kind, @xid, @detail, @state, @at)
+ON CONFLICT (gpu_id, seq) DO NOTHING;
+
+-- name: LatestGPUHealth :one
+SELECT seq, state, kind, detail FROM gpu_health WHERE gpu_id = @gpu_id ORDER BY seq DESC LIMIT 1;
+
+-- name: RaiseHealthSeq :one
+UPDATE host_status SET health_seq = greatest(health_seq, @seq::bigint) WHERE host_id = @host_id
+RETURNING health_seq;
+
+-- name: ListGPUs :many
+SELECT g.id, g.host_id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
+       g.health, g.health_reason, g.present, g.facts, coalesce(c.kind, '') AS claim
+FROM gpu g
+LEFT JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp())
+WHERE g.host_id = ANY(@hosts::uuid[]) AND (g.removed_at IS NULL OR @removed::boolean)
+ORDER BY g.host_id, g.idx, g.id;
+
+-- name: ExpireClaimsOn :exec
+WITH ending AS (
+    SELECT c.id FROM gpu_claim c
+    WHERE c.gpu_id = ANY(@gpus::uuid[]) AND c.ended_at IS NULL AND c.expires_at <= clock_timestamp()
+    ORDER BY c.gpu_id
+    FOR UPDATE
+)
+UPDATE gpu_claim c SET ended_at = clock_timestamp(), end_reason = 'expired'
+FROM ending
+WHERE c.id = ending.id;
+
+-- name: ExpireClaims :execrows
+WITH ending AS (
+    SELECT c.id FROM gpu_claim c
+    WHERE c.ended_at IS NULL AND c.expires_at <= clock_timestamp()
+    ORDER BY c.expires_at
+    LIMIT @max_rows
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE gpu_claim c SET ended_at = clock_timestamp(), end_reason = 'expired'
+FROM ending
+WHERE c.id = ending.id;
+
+-- name: InsertClaims :execrows
+INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref, expires_at)
+SELECT n.id, g.id, g.host_id, @kind, @ref, sqlc.narg(expires_at)::timestamptz
+FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@gpus::uuid[]) AS gpu_id, unnest(@hosts::uuid[]) AS host_id) n
+JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined'
+ORDER BY g.id
+ON CONFLICT (gpu_id) WHERE ended_at IS NULL DO NOTHING;
+
+-- name: EndClaims :exec
+WITH ending AS (
+    SELECT c.id FROM gpu_claim c WHERE c.ref = @ref AND c.ended_at IS NULL ORDER BY c.gpu_id FOR UPDATE
+)
+UPDATE gpu_claim c SET ended_at = clock_timestamp(), end_reason = @reason
+FROM ending
+WHERE c.id = ending.id;
+
+-- name: AbandonedLeases :many
+-- A server that was down itself has heard of nobody: hosts get their time from its start.
+SELECT DISTINCT c.host_id, c.ref
+FROM gpu_claim c
+JOIN lease l ON l.id = c.ref AND l.ended_at IS NOT NULL
+JOIN host h ON h.id = c.host_id
+JOIN host_status s ON s.host_id = c.host_id
+WHERE c.kind = 'lease' AND c.ended_at IS NULL
+  AND coalesce(s.last_sync_at, h.created_at) < clock_timestamp() - interval '1 millisecond' * @after_ms::bigint
+  AND coalesce((SELECT min(r.started_at) FROM replica r WHERE r.seen_at > clock_timestamp() - interval '1 minute'), '-infinity')
+      < clock_timestamp() - interval '1 millisecond' * @after_ms::bigint
+ORDER BY c.host_id, c.ref;
+
+-- name: HostOutOfReach :one
+SELECT coalesce(s.last_sync_at, h.created_at) < clock_timestamp() - interval '1 millisecond' * @after_ms::bigint AS out
+FROM host h JOIN host_status s ON s.host_id = h.id
+WHERE h.id = @id;
+
+-- name: NeedFullReport :exec
+UPDATE host SET needs_full_report = true WHERE id = @id;

@@ -1,0 +1,70 @@
+-- The link: keys, sessions, and what reports change.
+
+-- name: LinkByKey :one
+SELECT k.host_id, k.attest_key, k.revoked_at, h.org_id, h.name, h.state,
+       s.session, s.connected, s.nats_server, s.nats_client, s.instance
+FROM host_key k
+JOIN host h ON h.id = k.host_id
+JOIN host_status s ON s.host_id = k.host_id
+WHERE k.link_key = @link_key;
+
+-- name: HostLinkKeys :many
+SELECT link_key FROM host_key WHERE host_id = @host_id AND revoked_at IS NULL;
+
+-- name: OpenHostSession :one
+UPDATE host_status
+SET session = session + 1, connected = true, connected_at = clock_timestamp(),
+    nats_server = @nats_server, nats_client = @nats_client, instance = @instance, address = @address
+WHERE host_id = @host_id AND session = @previous
+RETURNING session;
+
+-- name: CloseHostSession :one
+UPDATE host_status SET connected = false, disconnected_at = clock_timestamp()
+WHERE nats_server = @nats_server AND nats_client = @nats_client AND connected AND host_id = @host_id
+RETURNING host_id;
+
+-- name: HostConnection :one
+SELECT connected, nats_server, nats_client FROM host_status WHERE host_id = @host_id;
+
+-- name: ConnectedWithoutKey :many
+SELECT s.host_id, s.nats_server, s.nats_client
+FROM host_status s
+WHERE s.connected AND NOT EXISTS (SELECT FROM host_key k WHERE k.host_id = s.host_id AND k.revoked_at IS NULL);
+
+-- name: HostForReport :one
+SELECT org_id, state, revision, needs_full_report FROM host WHERE id = @id;
+
+-- name: TouchHostStatus :one
+UPDATE host_status
+SET last_sync_at = clock_timestamp(),
+    full_report_at = CASE WHEN @full_report::boolean THEN clock_timestamp() ELSE full_report_at END,
+    revision_seen = greatest(revision_seen, @revision_seen::bigint),
+    agent_version = @agent_version, protocol = @protocol
+WHERE host_id = @host_id
+RETURNING last_sync_at;
+
+-- name: UnshownEndedLeases :many
+SELECT id FROM lease
+WHERE host_id = @host_id AND gone_at IS NULL AND ended_at IS NOT NULL AND NOT (id = ANY(@shown::uuid[]))
+ORDER BY id;
+
+-- name: EndLeaseClaims :exec
+WITH ending AS (
+    SELECT c.id FROM gpu_claim c
+    WHERE c.ref = ANY(@leases::uuid[]) AND c.kind = 'lease' AND c.host_id = @host_id AND c.ended_at IS NULL
+    ORDER BY c.gpu_id
+    FOR UPDATE
+)
+UPDATE gpu_claim c SET ended_at = clock_timestamp(), end_reason = @reason
+FROM ending
+WHERE c.id = ending.id;
+
+-- name: CountForeignShown :one
+SELECT count(*) FROM unnest(@shown::uuid[]) AS shown(id)
+WHERE NOT EXISTS (SELECT FROM lease l WHERE l.id = shown.id AND l.host_id = @host_id AND l.ended_at IS NULL);
+
+-- name: HostReported :exec
+UPDATE host
+SET state = CASE WHEN state = 'enrolled' THEN 'active' ELSE state END,
+    needs_full_report = needs_full_report AND NOT @clean::boolean
+WHERE id = @id;

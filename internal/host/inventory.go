@@ -1,0 +1,145 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// MaxGPUs is how many GPUs one host may have.
+const MaxGPUs = 32
+
+// Health of a GPU.
+const (
+	Healthy     = "healthy"
+	Suspect     = "suspect"
+	Quarantined = "quarantined"
+)
+
+// badness orders health, worse is greater; unknown words are not in it.
+var badness = map[string]int{Healthy: 0, Suspect: 1, Quarantined: 2}
+
+// RecordInventory takes note of what the host has: new GPUs appear, vanished ones are no longer present. A GPU that
+// is active on another host is refused with fault.Conflict.
+func RecordInventory(ctx context.Context, tx *db.Tx, host id.Host, inv agentapi.Inventory) error {
+	h, err := lockOne(ctx, tx, host)
+	if err != nil {
+		return err
+	}
+	switch {
+	case h.State == Retired:
+		return fault.New(fault.Conflict, "The host is retired.")
+	case h.Simulated != inv.Simulated:
+		return fault.New(fault.Conflict, "The host enrolled with simulated GPUs = %t and now says %t: enrol it anew.", h.Simulated, inv.Simulated)
+	}
+	if err := checkInventory(&inv); err != nil {
+		return err
+	}
+	return putInventory(ctx, tx, host, &inv)
+}
+
+func checkInventory(inv *agentapi.Inventory) error {
+	var bad fault.Fields
+	if len(inv.GPUs) > MaxGPUs {
+		bad.Add("gpus", "at most %d GPUs", MaxGPUs)
+	}
+	if inv.CPUCores < 1 || inv.CPUCores > 1<<16 || inv.RAMMB < 1 || inv.RAMMB > 1<<40 || inv.DiskGB < 0 || inv.DiskGB > 1<<30 {
+		bad.Add("cpu_cores", "processors, memory or disk out of range")
+	}
+	seen := map[string]bool{}
+	for i, g := range inv.GPUs {
+		at := fmt.Sprintf("gpus[%d]", i)
+		switch {
+		case !strings.HasPrefix(g.UUID, "GPU-") || len(g.UUID) > 64:
+			bad.Add(at+".uuid", "not an NVML GPU UUID")
+		case seen[g.UUID]:
+			bad.Add(at+".uuid", "named twice")
+		case g.Model == "" || len(g.Model) > 100 || len(g.PCIBus) > 40 || len(g.Architecture) > 40 || len(g.ComputeCap) > 10:
+			bad.Add(at+".model", "missing or too long")
+		case g.VRAMMB < 1 || g.VRAMMB > 1<<24 || g.Index < 0 || g.Index > 1024:
+			bad.Add(at+".vram_mb", "out of range")
+		}
+		seen[g.UUID] = true
+	}
+	return bad.Err()
+}
+
+// putInventory writes a checked inventory. The host is locked or new.
+func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.Inventory) error {
+	raw, err := json.Marshal(inv)
+	if err != nil {
+		return err
+	}
+	if err := tx.Q.PutHostInventory(ctx, host, raw); err != nil {
+		return fmt.Errorf("host: inventory of %s: %w", host, err)
+	}
+	err = tx.Q.SetHostInventory(ctx, dbq.SetHostInventoryParams{
+		ID: host, BootID: clip(inv.BootID, 64), CPUCores: int32(inv.CPUCores), RAMMb: inv.RAMMB, DiskGb: inv.DiskGB,
+		Driver: clip(inv.Driver, 40), CudaMax: clip(inv.CUDAMax, 20), MultiNode: inv.MultiNode, Blocked: blocked(inv),
+	})
+	if err != nil {
+		return fmt.Errorf("host: inventory of %s: %w", host, err)
+	}
+	known, err := tx.Q.ActiveGPUs(ctx, host)
+	if err != nil {
+		return fmt.Errorf("host: GPUs of %s: %w", host, err)
+	}
+	byUUID := map[string]dbq.ActiveGPUsRow{}
+	for _, g := range known {
+		byUUID[g.UUID] = g
+	}
+	var present []string
+	for i := range inv.GPUs {
+		g := &inv.GPUs[i]
+		present = append(present, g.UUID)
+		if err := putGPU(ctx, tx, host, g, byUUID[g.UUID]); err != nil {
+			return err
+		}
+	}
+	if err := tx.Q.VanishGPUs(ctx, host, present); err != nil {
+		return fmt.Errorf("host: GPUs of %s: %w", host, err)
+	}
+	return nil
+}
+
+func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old dbq.ActiveGPUsRow) error {
+	facts, err := json.Marshal(g)
+	if err != nil {
+		return err
+	}
+	health := g.Health
+	if _, ok := badness[health]; !ok {
+		health = Healthy
+	}
+	gbps := nvlinkGbps(g)
+	if old.ID.IsZero() {
+		err = tx.Q.InsertGPU(ctx, dbq.InsertGPUParams{
+			ID: id.New[id.GPU](), HostID: host, UUID: g.UUID, Idx: int32(g.Index), PCIBus: g.PCIBus, Model: g.Model,
+			Arch: g.Architecture, VramMb: g.VRAMMB, ComputeCap: g.ComputeCap, PcieGen: int32(g.PCIeGenMax.Or(0)),
+			Nvlink: gbps > 0, NvlinkGbps: gbps, Facts: facts, Health: health, HealthReason: clip(g.HealthReason, 300),
+		})
+		if db.IsUnique(err, "gpu_uuid_active") {
+			return refused(fault.Conflict, "gpu_active", "GPU %s is enrolled with another host: retire that one first.", g.UUID)
+		}
+	} else {
+		err = tx.Q.UpdateGPU(ctx, dbq.UpdateGPUParams{
+			ID: old.ID, Idx: int32(g.Index), PCIBus: g.PCIBus, Model: g.Model, Arch: g.Architecture, VramMb: g.VRAMMB,
+			ComputeCap: g.ComputeCap, PcieGen: int32(g.PCIeGenMax.Or(0)), Nvlink: gbps > 0, NvlinkGbps: gbps, Facts: facts,
+		})
+		// An inventory can make a GPU worse, never better: only a health event requalifies.
+		if err == nil && badness[health] > badness[old.Health] {
+			err = tx.Q.SetGPUHealth(ctx, health, clip(g.HealthReason, 300), old.ID)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("host: GPU %s of %s: %w", g.UUID, host, err)
+	}
+	return nil
+}

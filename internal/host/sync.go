@@ -1,0 +1,102 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Report is what the server learned from one sync.
+type Report struct {
+	At       time.Time // PostgreSQL's clock when it was taken
+	Org      id.Org    // whose host
+	Revision int64     // the host's current one
+	// Gone are ended leases of the host that its full report no longer shows: their claims ended with this report.
+	Gone []id.Lease
+}
+
+// RecordSync takes note of a sync: contact, versions, revision seen. A full report that knows the current revision
+// ends the claims of ended leases it does not show (or shows as gone), and when it shows nothing that should not be
+// there, a host that had abandoned claims may sell again. The first full report makes an enrolled host active.
+//
+// Call it first in its transaction: it may lock the host. Syncs may come twice, late and out of order.
+func RecordSync(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (Report, error) {
+	h, err := tx.Q.HostForReport(ctx, host)
+	if err != nil {
+		return Report{}, fmt.Errorf("host: sync of %s: %w", host, err)
+	}
+	r := Report{Org: h.OrgID, Revision: h.Revision}
+	// Only a report made in knowledge of every end of a lease proves that an ended lease is gone: an older one may
+	// miss a lease because it had not begun.
+	if s.Full && s.Revision >= h.Revision {
+		if r.Gone, err = settleFull(ctx, tx, host, h, shown(s)); err != nil {
+			return Report{}, err
+		}
+	}
+	at, err := tx.Q.TouchHostStatus(ctx, dbq.TouchHostStatusParams{
+		HostID: host, FullReport: s.Full, RevisionSeen: s.Revision,
+		AgentVersion: clip(s.AgentVersion, 40), Protocol: int32(s.Protocol),
+	})
+	if err != nil {
+		return Report{}, fmt.Errorf("host: status of %s: %w", host, err)
+	}
+	r.At = *at
+	return r, nil
+}
+
+// shown is the leases of which something is left on the host.
+func shown(s agentapi.Sync) []id.Lease {
+	var out []id.Lease
+	for _, l := range s.Leases {
+		if v, err := id.Parse[id.Lease](l.Lease); err == nil && !l.Gone {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func settleFull(ctx context.Context, tx *db.Tx, host id.Host, h dbq.HostForReportRow, shown []id.Lease) ([]id.Lease, error) {
+	gone, err := tx.Q.UnshownEndedLeases(ctx, host, uuids(shown))
+	if err != nil {
+		return nil, fmt.Errorf("host: leases gone from %s: %w", host, err)
+	}
+	if len(gone) == 0 && h.State != string(Enrolled) && !h.NeedsFullReport {
+		return nil, nil
+	}
+	if now, err := lockOne(ctx, tx, host); err != nil || now.Revision != h.Revision {
+		return nil, err // something ended while we looked: the next report will know
+	}
+	if len(gone) > 0 {
+		if err := tx.Q.EndLeaseClaims(ctx, EndReleased, uuids(gone), host); err != nil {
+			return nil, fmt.Errorf("host: end claims on %s: %w", host, err)
+		}
+	}
+	if h.State == string(Enrolled) || h.NeedsFullReport {
+		foreign, err := tx.Q.CountForeignShown(ctx, uuids(shown), host)
+		if err != nil {
+			return nil, fmt.Errorf("host: what is left on %s: %w", host, err)
+		}
+		if err := tx.Q.HostReported(ctx, foreign == 0, host); err != nil {
+			return nil, fmt.Errorf("host: %s reported: %w", host, err)
+		}
+	}
+	return gone, nil
+}
+
+// clip keeps what others send within most bytes, ending at a rune's end, and free of what PostgreSQL does not store.
+func clip(s string, most int) string {
+	s = strings.ReplaceAll(s, "\x00", "")
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && s[most]&0xC0 == 0x80 {
+		most--
+	}
+	return s[:most]
+}
