@@ -1,0 +1,109 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/web/view"
+)
+
+func (s *Web) accountPage(v *visit) error { return s.showAccount(v, view.Account{}) }
+
+// showAccount completes what a form left (an error, a new token) with the lists.
+func (s *Web) showAccount(v *visit, a view.Account) error {
+	ctx := v.r.Context()
+	a.Email, a.Org = v.who.Email, v.who.OrgName
+	tokens, err := s.Accounts.Tokens(ctx, v.who, account.Page[id.Token]{Limit: account.MaxTokens})
+	if err != nil {
+		return err
+	}
+	for _, t := range tokens {
+		row := view.TokenRow{ID: t.ID.String(), Name: t.Name, Hint: t.Hint, Scopes: strings.Join(t.Scopes, ", "), Created: view.Clock(t.CreatedAt, s.Now())}
+		if t.LastUsedAt != nil {
+			row.Used = view.Clock(*t.LastUsedAt, s.Now())
+		}
+		a.Tokens = append(a.Tokens, row)
+	}
+	keys, err := s.Accounts.SSHKeys(ctx, v.who, account.Page[id.SSHKey]{Limit: account.MaxSSHKeys})
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		a.Keys = append(a.Keys, view.KeyRow{ID: k.ID.String(), Name: k.Name, Fingerprint: k.Fingerprint, Created: view.Clock(k.CreatedAt, s.Now())})
+	}
+	return s.render(v, view.AccountPage(v.page("Account", ""), a))
+}
+
+func (s *Web) createToken(v *visit) error {
+	if err := v.r.ParseForm(); err != nil {
+		return fault.New(fault.Invalid, "the form could not be read")
+	}
+	_, secret, err := s.Accounts.IssueToken(v.r.Context(), v.who, account.NewToken{Name: v.r.FormValue("token_name"), Scopes: v.r.Form["scope"]})
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			return s.showAccount(v, view.Account{Errors: map[string]string{"token_name": first(errs, "name", "scopes", "")}})
+		})
+	}
+	// Not redirected: the secret is shown on this answer only and stands in no URL.
+	return s.showAccount(v, view.Account{NewToken: secret})
+}
+
+func (s *Web) revokeToken(v *visit) error {
+	t, err := id.Parse[id.Token](chi.URLParam(v.r, "id"))
+	if err != nil {
+		return fault.New(fault.NotFound, "no such token")
+	}
+	if err := s.Accounts.RevokeToken(v.r.Context(), v.who, t); err != nil {
+		return err
+	}
+	return back(v, "/account#tokens")
+}
+
+func (s *Web) addKey(v *visit) error {
+	a := view.Account{KeyName: v.r.FormValue("key_name"), Key: v.r.FormValue("public_key")}
+	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := s.Accounts.AddSSHKey(ctx, tx, v.who, a.KeyName, strings.TrimSpace(a.Key))
+		return err
+	})
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			a.Errors = map[string]string{"key_name": errs["name"], "public_key": first(errs, "public_key", "")}
+			return s.showAccount(v, a)
+		})
+	}
+	return back(v, "/account#keys")
+}
+
+func (s *Web) removeKey(v *visit) error {
+	k, err := id.Parse[id.SSHKey](chi.URLParam(v.r, "id"))
+	if err != nil {
+		return fault.New(fault.NotFound, "no such key")
+	}
+	if err := s.Accounts.DeleteSSHKey(v.r.Context(), v.who, k); err != nil {
+		return err
+	}
+	return back(v, "/account#keys")
+}
+
+// first is the first message there is for one of the fields.
+func first(errs map[string]string, fields ...string) string {
+	for _, f := range fields {
+		if errs[f] != "" {
+			return errs[f]
+		}
+	}
+	return ""
+}
+
+// back answers a posted form by showing the page again.
+func back(v *visit, to string) error {
+	http.Redirect(v.w, v.r, to, http.StatusSeeOther)
+	return nil
+}

@@ -1,0 +1,54 @@
+package web
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+)
+
+// access says who may open a page. What a page shows and does is limited to the visitor's own org by the nouns.
+type access int
+
+const (
+	anybody access = iota
+	signedIn
+)
+
+// Routes mounts every page. This is the whole list.
+func (s *Web) Routes(r chi.Router) {
+	// A form posted from another site is refused by what the browser says of its origin.
+	guard := http.NewCrossOriginProtection()
+	r.Group(func(r chi.Router) {
+		r.Use(guard.Handler, limitForms)
+		get := func(path string, rule access, h handler) { r.Get(path, s.handle(rule, h)) }
+		post := func(path string, rule access, h handler) { r.Post(path, s.handle(rule, h)) }
+
+		get("/", anybody, s.home)
+		get("/signin", anybody, s.signInForm)
+		post("/signin", anybody, s.signIn)
+		get("/signup", anybody, s.signUpForm)
+		post("/signup", anybody, s.signUp)
+		post("/signout", signedIn, s.signOut)
+		post("/signout/everywhere", signedIn, s.signOutEverywhere)
+		post("/theme", anybody, s.setTheme)
+
+		get("/offers", anybody, s.offers)
+		post("/quotes", signedIn, s.makeQuote)
+		post("/quotes/{id}/return", signedIn, s.returnQuote)
+
+		get("/account", signedIn, s.accountPage)
+		post("/account/tokens", signedIn, s.createToken)
+		post("/account/tokens/{id}/revoke", signedIn, s.revokeToken)
+		post("/account/ssh-keys", signedIn, s.addKey)
+		post("/account/ssh-keys/{id}/remove", signedIn, s.removeKey)
+	})
+	r.Get("/static/*", s.assets.ServeHTTP)
+}
+
+// limitForms bounds what a form may send: all of ours are short.
+func limitForms(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, 256<<10)
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,113 @@
+// Package web is the dashboard: pages rendered on the server, readable without JavaScript, live through server-sent
+// events. Handlers translate between forms, nouns and the components of web/view; they hold no rules.
+package web
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/static"
+	"github.com/musterhq/muster/web/view"
+)
+
+// Config is what the dashboard stands on. All fields are required unless they say otherwise.
+type Config struct {
+	DB       *db.DB
+	Accounts *account.Accounts
+	Market   *market.Market
+	Bus      *bus.Bus // nil: pages are not live
+
+	Currency  string
+	Sandbox   bool   // no real money: said on every page
+	PublicURL string // as browsers see it; https makes cookies Secure
+	Log       *slog.Logger
+	Now       func() time.Time
+}
+
+// Web serves the pages. Make one with New; mount Handler at the root.
+type Web struct {
+	Config
+	assets *static.Assets
+	secure bool
+}
+
+// New makes the dashboard; it starts nothing.
+func New(cfg Config) *Web {
+	return &Web{Config: cfg, assets: static.New(), secure: len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://"}
+}
+
+// visit is one request of one visitor.
+type visit struct {
+	w   http.ResponseWriter
+	r   *http.Request
+	who account.Principal // zero when nobody is signed in
+	web *Web
+}
+
+func (v *visit) signedIn() bool { return !v.who.User.IsZero() }
+
+// page is the frame of a page, with the visitor's wallet.
+func (v *visit) page(title, section string) view.Page {
+	p := view.Page{Title: title, Section: section, Theme: theme(v.r), Sandbox: v.web.Sandbox, Asset: v.web.assets.URL}
+	p.Purse.Currency = v.web.Currency
+	if v.signedIn() {
+		p.Who = v.who.OrgName
+		p.Purse = v.web.purse(v.r.Context(), v.who)
+	}
+	return p
+}
+
+// handler answers one visit. An error becomes a page that says what to do.
+type handler func(*visit) error
+
+// handle wraps a handler: security headers, the visitor, errors as pages.
+func (s *Web) handle(rule access, h handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		secureHeaders(w)
+		v := &visit{w: w, r: r, web: s}
+		if err := s.recognise(v); err != nil {
+			s.fail(v, err)
+			return
+		}
+		if rule == signedIn && !v.signedIn() {
+			s.toSignIn(v)
+			return
+		}
+		if err := h(v); err != nil {
+			s.fail(v, err)
+		}
+	}
+}
+
+func secureHeaders(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self' https://checkout.stripe.com; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// fail logs what happened and shows what the visitor may know.
+func (s *Web) fail(v *visit, err error) {
+	kind := fault.KindOf(err)
+	f := fault.From(err)
+	title, detail := kind.Title(), "Try again in a moment. If it stays, tell us what you did and when."
+	switch {
+	case v.r.Context().Err() != nil && errors.Is(err, v.r.Context().Err()):
+		return // the visitor has gone
+	case f == nil || kind == fault.Internal:
+		s.Log.ErrorContext(v.r.Context(), "page failed", "path", v.r.URL.Path, "err", err)
+	default:
+		detail = f.Message
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.w.WriteHeader(kind.HTTPStatus())
+	_ = s.render(v, view.ErrorPage(v.page(title, ""), title, detail))
+}

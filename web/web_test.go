@@ -1,0 +1,172 @@
+package web_test
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/PuerkitoBio/goquery"
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/dbtest"
+	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/seal"
+	"github.com/musterhq/muster/web"
+)
+
+// browser is a visitor with cookies, on a site of its own.
+type browser struct {
+	t    *testing.T
+	url  string
+	http *http.Client
+}
+
+func open(t *testing.T) *browser {
+	t.Helper()
+	d := dbtest.New(t)
+	box, err := seal.NewBox(bytes.Repeat([]byte{1}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := market.New(d, box, market.Config{Currency: "USD", AllowSimulated: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := chi.NewRouter()
+	web.New(web.Config{
+		DB: d, Accounts: account.New(d, account.Config{}), Market: m,
+		Currency: "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
+	}).Routes(r)
+	srv := httptest.NewServer(r)
+	t.Cleanup(srv.Close)
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &browser{t, srv.URL, &http.Client{Jar: jar}}
+}
+
+func (b *browser) get(path string) (*http.Response, *goquery.Document) {
+	b.t.Helper()
+	res, err := b.http.Get(b.url + path)
+	return b.page(res, err)
+}
+
+func (b *browser) post(path string, form url.Values) (*http.Response, *goquery.Document) {
+	b.t.Helper()
+	res, err := b.http.PostForm(b.url+path, form)
+	return b.page(res, err)
+}
+
+func (b *browser) page(res *http.Response, err error) (*http.Response, *goquery.Document) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	doc, err := goquery.NewDocumentFromReader(res.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return res, doc
+}
+
+func (b *browser) signUp() {
+	b.t.Helper()
+	_, doc := b.post("/signup", url.Values{"email": {"mira@northlight.example"}, "password": {"a long enough sentence"}, "name": {"northlight"}})
+	if doc.Find(".who").Length() != 1 {
+		b.t.Fatalf("not signed in: %s", doc.Find("main").Text())
+	}
+}
+
+func TestSignUpInAndOut(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	_, doc := b.post("/signup", url.Values{"email": {"mira@northlight.example"}, "password": {"short"}})
+	if doc.Find("#password-e").Length() != 1 || doc.Find("#email").AttrOr("value", "") != "mira@northlight.example" {
+		t.Fatalf("a short password is not told beside its field, or the form forgot: %s", doc.Find("form.form").Text())
+	}
+	b.signUp()
+	if _, doc = b.get("/account"); !strings.Contains(doc.Find(".lede").Text(), "mira@northlight.example") {
+		t.Error("the account page does not know who visits")
+	}
+	b.post("/signout", nil)
+	res, _ := b.get("/account")
+	if got := res.Request.URL; got.Path != "/signin" || got.Query().Get("next") != "/account" {
+		t.Errorf("after signing out the account page leads to %s", got)
+	}
+	_, doc = b.post("/signin", url.Values{"email": {"mira@northlight.example"}, "password": {"not the password"}})
+	if !strings.Contains(doc.Find("#password-e").Text(), "do not match") {
+		t.Errorf("a wrong password is not told: %s", doc.Find("main").Text())
+	}
+	res, _ = b.post("/signin", url.Values{"email": {"mira@northlight.example"}, "password": {"a long enough sentence"}, "next": {"//evil.example/"}})
+	if res.Request.URL.Host != strings.TrimPrefix(b.url, "http://") {
+		t.Errorf("sent away to %s", res.Request.URL)
+	}
+}
+
+func TestPagesAreStrictAndWhole(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	for _, path := range []string{"/offers", "/signin", "/signup"} {
+		res, doc := b.get(path)
+		if res.StatusCode != http.StatusOK || !strings.Contains(res.Header.Get("Content-Security-Policy"), "script-src 'self'") {
+			t.Errorf("%s: %d %v", path, res.StatusCode, res.Header)
+		}
+		if n := doc.Find("[style], script:not([src]), [onclick]").Length(); n != 0 {
+			t.Errorf("%s: %d inline styles or scripts", path, n)
+		}
+		doc.Find("link[href], script[src]").Each(func(_ int, s *goquery.Selection) {
+			u := s.AttrOr("href", s.AttrOr("src", ""))
+			if res, err := b.http.Get(b.url + u); err != nil || res.StatusCode != http.StatusOK {
+				t.Errorf("%s asks for %s: %v", path, u, err)
+			} else {
+				res.Body.Close()
+			}
+		})
+		doc.Find("input:not([type=hidden]):not([type=checkbox]), select, textarea").Each(func(_ int, s *goquery.Selection) {
+			if doc.Find(`label[for="`+s.AttrOr("id", "?")+`"]`).Length() == 0 {
+				t.Errorf("%s: the field %q has no label", path, s.AttrOr("name", ""))
+			}
+		})
+	}
+}
+
+func TestAFormFromAnotherSiteIsRefused(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	req, err := http.NewRequest("POST", b.url+"/account/tokens", strings.NewReader("token_name=x&scope=read"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Sec-Fetch-Site", "cross-site")
+	res, _ := b.page(b.http.Do(req))
+	if res.StatusCode != http.StatusForbidden {
+		t.Errorf("status %d", res.StatusCode)
+	}
+}
+
+func TestTokenIsShownOnce(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	_, doc := b.post("/account/tokens", url.Values{"token_name": {"laptop"}, "scope": {"read", "clusters"}})
+	secret := strings.TrimSpace(doc.Find("#new-token").Text())
+	if !strings.HasPrefix(secret, account.TokenPrefix) {
+		t.Fatalf("no token: %s", doc.Find("#tokens").Text())
+	}
+	_, doc = b.get("/account")
+	if html, _ := doc.Html(); strings.Contains(html, secret) || !strings.Contains(html, "laptop") {
+		t.Error("the token is shown again, or not listed")
+	}
+}
