@@ -14,10 +14,10 @@ func (f Facts) required() []NodeFacts {
 }
 
 // startFailed: a rank cannot start. The first by rank names the reason: later ones are often its consequence.
-func startFailed(f Facts) (Event, Decision) {
+func startFailed(f Facts) (Trigger, Decision) {
 	for _, n := range f.required() {
 		if n.State == NodeFailed || n.State == NodeLost || (n.State == NodeStopped && n.Exit == nil) {
-			return EventStartFailed, about(n)
+			return OnStartFailed, about(n)
 		}
 	}
 	return "", Decision{}
@@ -26,7 +26,7 @@ func startFailed(f Facts) (Event, Decision) {
 // exited: the workload ended by itself. All exit codes 0: completed, once the last rank has ended. Another code: the
 // workload failed, but only once every other required rank was heard of after it. Else the death of a host, which
 // breaks its peers' connections within a tenth of a second, would be blamed on the workload that noticed it first.
-func exited(f Facts) (Event, Decision) {
+func exited(f Facts) (Trigger, Decision) {
 	nodes := f.required()
 	done := 0
 	for _, n := range nodes {
@@ -42,14 +42,14 @@ func exited(f Facts) (Event, Decision) {
 				return "", Decision{}
 			}
 		}
-		e := EventWorkloadFailed
+		e := OnWorkloadFailed
 		if f.RestartOnFail {
-			e = EventRestart
+			e = OnRestart
 		}
 		return e, Decision{Reason: ReasonWorkloadFailed, Detail: exitCodes(nodes), Ranks: []int{n.Rank}}
 	}
 	if len(nodes) > 0 && done == len(nodes) {
-		return EventCompleted, Decision{Reason: ReasonCompleted, Detail: exitCodes(nodes)}
+		return OnCompleted, Decision{Reason: ReasonCompleted, Detail: exitCodes(nodes)}
 	}
 	return "", Decision{}
 }
@@ -64,7 +64,7 @@ func exitCodes(nodes []NodeFacts) string {
 	return strings.Join(s, ", ")
 }
 
-func startTimeout(f Facts) (Event, Decision) {
+func startTimeout(f Facts) (Trigger, Decision) {
 	if f.StartDeadline.IsZero() || f.Now.Before(f.StartDeadline) {
 		return "", Decision{}
 	}
@@ -81,11 +81,11 @@ func startTimeout(f Facts) (Event, Decision) {
 		}
 	}
 	d.Detail = strings.Join(late, ", ")
-	return EventStartTimeout, d
+	return OnStartTimeout, d
 }
 
 // progress: the barrier opens when all are at it; the cluster runs when all have started.
-func progress(f Facts) (Event, Decision) {
+func progress(f Facts) (Trigger, Decision) {
 	nodes := f.required()
 	started := 0
 	for _, n := range nodes {
@@ -100,28 +100,28 @@ func progress(f Facts) (Event, Decision) {
 	case len(nodes) == 0:
 		return "", Decision{}
 	case started == len(nodes):
-		return EventAllStarted, Decision{}
+		return OnAllStarted, Decision{}
 	case !f.Go:
-		return EventAllAtBarrier, Decision{}
+		return OnAllAtBarrier, Decision{}
 	}
 	return "", Decision{}
 }
 
 // newLoss: a required rank is lost while seconds count.
-func newLoss(f Facts) (Event, Decision) {
+func newLoss(f Facts) (Trigger, Decision) {
 	if !f.WindowOpen {
 		return "", Decision{}
 	}
 	for _, n := range f.required() {
 		if n.down() {
-			return EventNodeLost, about(n)
+			return OnNodeLost, about(n)
 		}
 	}
 	return "", Decision{}
 }
 
 // nodeBack: every required rank is proven up again. The cluster is whole only when none was given up.
-func nodeBack(f Facts) (Event, Decision) {
+func nodeBack(f Facts) (Trigger, Decision) {
 	nodes := f.required()
 	if f.WindowOpen || len(nodes) == 0 {
 		return "", Decision{}
@@ -132,14 +132,14 @@ func nodeBack(f Facts) (Event, Decision) {
 		}
 	}
 	if len(nodes) < len(f.Nodes) {
-		return EventResumed, Decision{}
+		return OnResumed, Decision{}
 	}
-	return EventNodeBack, Decision{}
+	return OnNodeBack, Decision{}
 }
 
 // rankIgnored: with on_node_failure ignore the others go on without the lost rank. Seconds count again once every
 // rank that remains is proven up.
-func rankIgnored(f Facts) (Event, Decision) {
+func rankIgnored(f Facts) (Trigger, Decision) {
 	if !f.Ignore {
 		return "", Decision{}
 	}
@@ -157,23 +157,23 @@ func rankIgnored(f Facts) (Event, Decision) {
 	if len(d.Ranks) == 0 || left == 0 {
 		return "", Decision{}
 	}
-	return EventRankIgnored, d
+	return OnRankIgnored, d
 }
 
 // lossFinal: a lost rank did not come back in time, or its host says that it never will.
-func lossFinal(f Facts) (Event, Decision) {
+func lossFinal(f Facts) (Trigger, Decision) {
 	if f.WindowOpen {
 		return "", Decision{} // suspend first
 	}
 	for _, n := range f.required() {
 		if n.down() && n.finally(f) {
-			return EventLossFinal, about(n)
+			return OnLossFinal, about(n)
 		}
 	}
 	return "", Decision{}
 }
 
-func moneyOut(f Facts) (Event, Decision) {
+func moneyOut(f Facts) (Trigger, Decision) {
 	if !f.Go || f.RunUntil.IsZero() || f.Now.Before(f.RunUntil) {
 		return "", Decision{}
 	}
@@ -181,23 +181,23 @@ func moneyOut(f Facts) (Event, Decision) {
 	if r == ReasonNone {
 		r = ReasonFundsExhausted
 	}
-	return EventMoneyOut, Decision{Reason: r}
+	return OnMoneyOut, Decision{Reason: r}
 }
 
-func maxDuration(f Facts) (Event, Decision) {
+func maxDuration(f Facts) (Trigger, Decision) {
 	if f.MaxUntil.IsZero() || f.Now.Before(f.MaxUntil) {
 		return "", Decision{}
 	}
-	return EventMaxDuration, Decision{Reason: ReasonMaxDuration}
+	return OnMaxDuration, Decision{Reason: ReasonMaxDuration}
 }
 
-func allGone(f Facts) (Event, Decision) {
+func allGone(f Facts) (Trigger, Decision) {
 	for _, n := range f.Nodes {
 		if !n.Gone {
 			return "", Decision{}
 		}
 	}
-	return EventAllGone, Decision{}
+	return OnAllGone, Decision{}
 }
 
 // down reports whether a rank that should run is not proven up. A rank that ended with 0 is done, not down.

@@ -29,78 +29,77 @@ const (
 	ByWatchdog Actor = "watchdog" // time and money
 )
 
-// Event is what happens to a cluster.
-type Event string
+// Trigger is what happens to a cluster.
+type Trigger string
 
 const (
-	EventRented         Event = "rented"
-	EventAllAtBarrier   Event = "all_at_barrier"
-	EventAllStarted     Event = "all_started"
-	EventStartFailed    Event = "start_failed"
-	EventStartTimeout   Event = "start_timeout"
-	EventNodeLost       Event = "node_lost"
-	EventNodeBack       Event = "node_back"
-	EventRankIgnored    Event = "rank_ignored"
-	EventResumed        Event = "resumed"
-	EventLossFinal      Event = "loss_final"
-	EventCompleted      Event = "completed"
-	EventWorkloadFailed Event = "workload_failed"
-	EventRestart        Event = "restart"
-	EventRelease        Event = "release"
-	EventMoneyOut       Event = "money_out"
-	EventMaxDuration    Event = "max_duration"
-	EventAllGone        Event = "all_gone"
+	OnRented         Trigger = "rented"
+	OnAllAtBarrier   Trigger = "all_at_barrier"
+	OnAllStarted     Trigger = "all_started"
+	OnStartFailed    Trigger = "start_failed"
+	OnStartTimeout   Trigger = "start_timeout"
+	OnNodeLost       Trigger = "node_lost"
+	OnNodeBack       Trigger = "node_back"
+	OnRankIgnored    Trigger = "rank_ignored"
+	OnResumed        Trigger = "resumed"
+	OnLossFinal      Trigger = "loss_final"
+	OnCompleted      Trigger = "completed"
+	OnWorkloadFailed Trigger = "workload_failed"
+	OnRestart        Trigger = "restart"
+	OnRelease        Trigger = "release"
+	OnMoneyOut       Trigger = "money_out"
+	OnMaxDuration    Trigger = "max_duration"
+	OnAllGone        Trigger = "all_gone"
 )
 
-// Transition is one row of the table: in From, on Event, go To.
+// Transition is one row of the table: in From, on Trigger, go To.
 type Transition struct {
-	From  State
-	Event Event
-	To    State
-	By    Actor
-	Says  string // the title in the renter's timeline
+	From State
+	On   Trigger
+	To   State
+	By   Actor
+	Says string // the title in the renter's timeline
 }
 
 // transitions is the whole life of a cluster. From "" is before it existed.
 var transitions = []Transition{
-	{"", EventRented, Provisioning, ByRenter, "Rented"},
+	{"", OnRented, Provisioning, ByRenter, "Rented"},
 
-	{Provisioning, EventAllAtBarrier, Provisioning, ByHosts, "All ranks are ready and have talked to each other: starting the command"},
-	{Provisioning, EventAllStarted, Running, ByHosts, "Running: every rank has started, seconds count from now"},
-	{Provisioning, EventStartFailed, Failed, ByHosts, "The start failed"},
-	{Provisioning, EventStartTimeout, Failed, ByWatchdog, "Not ready in time"},
-	{Provisioning, EventWorkloadFailed, Failed, ByHosts, "The command failed as it started"},
-	{Provisioning, EventCompleted, Releasing, ByHosts, "Completed: exit code 0 on every rank"},
-	{Provisioning, EventRestart, Provisioning, ByHosts, "The command failed as it started: starting again"},
-	{Provisioning, EventMoneyOut, Releasing, ByWatchdog, "Stopped: the money ran out"},
-	{Provisioning, EventRelease, Releasing, ByRenter, "Released"},
+	{Provisioning, OnAllAtBarrier, Provisioning, ByHosts, "All ranks are ready and have talked to each other: starting the command"},
+	{Provisioning, OnAllStarted, Running, ByHosts, "Running: every rank has started, seconds count from now"},
+	{Provisioning, OnStartFailed, Failed, ByHosts, "The start failed"},
+	{Provisioning, OnStartTimeout, Failed, ByWatchdog, "Not ready in time"},
+	{Provisioning, OnWorkloadFailed, Failed, ByHosts, "The command failed as it started"},
+	{Provisioning, OnRestart, Provisioning, ByHosts, "The command failed as it started: starting again"},
+	{Provisioning, OnMoneyOut, Releasing, ByWatchdog, "Stopped: the money ran out"},
+	{Provisioning, OnRelease, Releasing, ByRenter, "Released"},
 
-	{Running, EventNodeLost, Degraded, ByHosts, "A rank is not proven up: billing is suspended"},
-	{Running, EventCompleted, Releasing, ByHosts, "Completed: exit code 0 on every rank"},
-	{Running, EventWorkloadFailed, Failed, ByHosts, "The command failed"},
-	{Running, EventRestart, Provisioning, ByHosts, "Starting again: billing is suspended until every rank has started"},
-	{Running, EventMoneyOut, Releasing, ByWatchdog, "Stopped: the money ran out"},
-	{Running, EventMaxDuration, Releasing, ByWatchdog, "Stopped: the longest duration is reached"},
-	{Running, EventRelease, Releasing, ByRenter, "Released"},
+	{Running, OnNodeLost, Degraded, ByHosts, "A rank is not proven up: billing is suspended"},
+	{Running, OnCompleted, Releasing, ByHosts, "Completed: exit code 0 on every rank"},
+	{Running, OnWorkloadFailed, Failed, ByHosts, "The command failed"},
+	{Running, OnRestart, Provisioning, ByHosts, "Starting again: billing is suspended until every rank has started"},
+	{Running, OnMoneyOut, Releasing, ByWatchdog, "Stopped: the money ran out"},
+	{Running, OnMaxDuration, Releasing, ByWatchdog, "Stopped: the longest duration is reached"},
+	{Running, OnRelease, Releasing, ByRenter, "Released"},
 
-	{Degraded, EventNodeBack, Running, ByHosts, "Every rank is proven up again: seconds count"},
-	{Degraded, EventRankIgnored, Degraded, ByWatchdog, "Going on without the lost rank"},
-	{Degraded, EventResumed, Degraded, ByHosts, "Every remaining rank is proven up: seconds count for them"},
-	{Degraded, EventNodeLost, Degraded, ByHosts, "One more rank is not proven up: billing is suspended"},
-	{Degraded, EventLossFinal, Failed, ByWatchdog, "A rank was lost"},
-	{Degraded, EventCompleted, Releasing, ByHosts, "Completed: exit code 0 on every remaining rank"},
-	{Degraded, EventWorkloadFailed, Failed, ByHosts, "The command failed"},
-	{Degraded, EventMoneyOut, Releasing, ByWatchdog, "Stopped: the money ran out"},
-	{Degraded, EventMaxDuration, Releasing, ByWatchdog, "Stopped: the longest duration is reached"},
-	{Degraded, EventRelease, Releasing, ByRenter, "Released"},
+	{Degraded, OnNodeBack, Running, ByHosts, "Every rank is proven up again: seconds count"},
+	{Degraded, OnRankIgnored, Degraded, ByWatchdog, "Going on without the lost rank"},
+	{Degraded, OnResumed, Degraded, ByHosts, "Every remaining rank is proven up: seconds count for them"},
+	{Degraded, OnNodeLost, Degraded, ByHosts, "One more rank is not proven up: billing is suspended"},
+	{Degraded, OnLossFinal, Failed, ByWatchdog, "A rank was lost"},
+	{Degraded, OnCompleted, Releasing, ByHosts, "Completed: exit code 0 on every remaining rank"},
+	{Degraded, OnWorkloadFailed, Failed, ByHosts, "The command failed"},
+	{Degraded, OnMoneyOut, Releasing, ByWatchdog, "Stopped: the money ran out"},
+	{Degraded, OnMaxDuration, Releasing, ByWatchdog, "Stopped: the longest duration is reached"},
+	{Degraded, OnRelease, Releasing, ByRenter, "Released"},
 
-	{Releasing, EventAllGone, Released, ByHosts, "All hosts are clean"},
+	{Releasing, OnAllGone, Released, ByHosts, "All hosts are clean"},
 }
 
 // on finds the row for an event in a state.
-func on(s State, e Event) (Transition, bool) {
+func on(s State, e Trigger) (Transition, bool) {
 	for _, t := range transitions {
-		if t.From == s && t.Event == e {
+		if t.From == s && t.On == e {
 			return t, true
 		}
 	}
@@ -146,12 +145,12 @@ type Decision struct {
 }
 
 // Next decides the next transition from what is known, or says there is none. It is pure: the same facts give the
-// same decision on every replica. The order of the rules is the order of their weight: an end by the renter or by
-// money is applied by its own call; here failures come before time, time before progress.
+// same decision on every replica. Apply it until it has nothing more to say. Renting and releasing are not among its
+// outcomes: the renter asks for them.
 func Next(s State, f Facts) (Decision, bool) {
 	switch s {
 	case Provisioning:
-		return first(s, f, startFailed, exited, startTimeout, moneyOut, progress)
+		return first(s, f, startFailed, progress, exited, startTimeout, moneyOut)
 	case Running:
 		return first(s, f, exited, lossFinal, newLoss, moneyOut, maxDuration)
 	case Degraded:
@@ -162,7 +161,7 @@ func Next(s State, f Facts) (Decision, bool) {
 	return Decision{}, false
 }
 
-type rule func(Facts) (Event, Decision)
+type rule func(Facts) (Trigger, Decision)
 
 func first(s State, f Facts, rules ...rule) (Decision, bool) {
 	for _, r := range rules {

@@ -1,0 +1,82 @@
+// Package cluster is the life of rented clusters: from the rent, through start, running, loss and restart, to the end
+// and the last settled second.
+//
+// What always holds:
+//   - A cluster changes only under the lock of its row, by a transition of the table in states.go; nodes by nodes.go.
+//     What to do is decided by the pure Next from facts; every replica decides alike.
+//   - A rent is one transaction: claims, leases with frozen prices, money for at least 60 s, nodes, revisions. It
+//     happens whole or not at all, and never takes a GPU that another live claim holds.
+//   - Seconds count from the report of the last rank's start until the run ends, and only while every required rank
+//     is proven up: a start that fails is free.
+//   - The barrier of an epoch opens once, after every rank is at it and has talked to the others.
+//   - Reports are facts, never orders: foreign leases and old epochs are refused, late and doubled ones change nothing.
+//   - A GPU stays claimed until its host has shown, knowing of the lease's end, that nothing is left, or is given up.
+//   - PostgreSQL's clock, read after the lock, decides; replicas' and hosts' clocks never do.
+package cluster
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/seal"
+)
+
+// Config of Clusters. Zero durations take the defaults.
+type Config struct {
+	Box *seal.Box // seals environment and registry credentials at rest
+	Log *slog.Logger
+	// ControlEpoch numbers the history of this database; an operator raises it after a restore that lost commits.
+	ControlEpoch int64
+
+	StartTimeout time.Duration // rent or restart to the barrier; 30 min
+	GoTimeout    time.Duration // barrier released to every rank started; 90 s
+	LostAfter    time.Duration // silence of a running node until it counts as lost; 35 s
+	StartSilence time.Duration // silence of a starting node until it counts as lost; 150 s
+	LossGrace    time.Duration // how long a lost node may take to come back; 90 s
+	// AbandonAfter is how long the host of an ended lease may be silent before the cluster stops waiting for it: 10 min,
+	// as host.AbandonAfter.
+	AbandonAfter time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		v *time.Duration
+		d time.Duration
+	}{
+		{&c.StartTimeout, 30 * time.Minute}, {&c.GoTimeout, 90 * time.Second}, {&c.LostAfter, 35 * time.Second},
+		{&c.StartSilence, 150 * time.Second}, {&c.LossGrace, 90 * time.Second}, {&c.AbandonAfter, 10 * time.Minute},
+	} {
+		if *d.v == 0 {
+			*d.v = d.d
+		}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.ControlEpoch == 0 {
+		c.ControlEpoch = 1
+	}
+	return c
+}
+
+// Clusters are the use cases. Safe for concurrent use; keeps nothing in memory that another replica lacks.
+type Clusters struct {
+	db     *db.DB
+	market *market.Market
+	bus    *bus.Bus // may be nil
+	cfg    Config
+	log    *slog.Logger
+}
+
+// New makes Clusters. It starts nothing.
+func New(d *db.DB, m *market.Market, b *bus.Bus, cfg Config) *Clusters {
+	cfg = cfg.withDefaults()
+	return &Clusters{db: d, market: m, bus: b, cfg: cfg, log: cfg.Log}
+}
+
+// ErrNotFound is the answer for clusters that do not exist and for those of other orgs alike.
+var errNotFound = fault.New(fault.NotFound, "There is no such cluster.")
