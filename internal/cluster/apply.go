@@ -1,0 +1,263 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/metering"
+)
+
+const (
+	// quickFailure is how soon after its start a command must fail to count towards maxQuickFailures.
+	quickFailure = time.Minute
+	// maxQuickFailures in a row end restart: on_failure, so that a command that cannot work does not run for ever.
+	maxQuickFailures = 5
+)
+
+// apply does what a transition means.
+func (x *change) apply(d Decision) {
+	x.row.State = string(d.To)
+	switch d.On {
+	case OnAllAtBarrier:
+		x.release()
+	case OnAllStarted:
+		x.running()
+	case OnNodeLost:
+		x.suspend()
+		x.row.Reason, x.row.Detail = string(d.Reason), join(d.Reason.Happened(), d.Detail)
+	case OnNodeBack, OnResumed:
+		x.resume()
+		x.row.Reason, x.row.Detail = "", ""
+	case OnRankIgnored:
+		x.ignore(d.Ranks)
+		x.row.Reason, x.row.Detail = string(d.Reason), join(d.Reason.Happened(), d.Detail)
+	case OnRestart:
+		x.suspendAt(x.firstFailure())
+		x.startAgain()
+	case OnAllGone:
+	default:
+		x.end(d.Reason, d.Detail)
+	}
+	x.say(string(d.On), d.Says, join(d.Reason.Happened(), d.Detail))
+}
+
+// release opens the barrier of this epoch: hosts learn it from their desired state.
+func (x *change) release() {
+	x.row.GoAt = &x.now
+	x.deadline(x.c.cfg.GoTimeout)
+	x.network()
+	x.raiseLive()
+	x.books = append(x.books, x.authorise)
+}
+
+// running: the last rank has started, seconds count from now.
+func (x *change) running() {
+	if x.row.RunningAt == nil {
+		x.row.RunningAt = &x.now
+	}
+	x.row.StartDeadline, x.row.Reason, x.row.Detail = nil, "", ""
+	x.resume()
+	x.books = append(x.books, x.authorise)
+}
+
+func (x *change) resume() {
+	x.window = true
+	at := x.now
+	x.book(func(ctx context.Context) error { return metering.OpenWindow(ctx, x.tx, x.row.ID, at) })
+}
+
+// suspend ends the window at the last moment every required rank is proven to have been up.
+func (x *change) suspend() { x.suspendAt(time.Time{}) }
+
+func (x *change) suspendAt(at time.Time) {
+	if !x.window {
+		return
+	}
+	x.window = false
+	confirmed := x.confirmed()
+	if !at.IsZero() && confirmed.Before(at) {
+		at = time.Time{}
+	}
+	x.book(func(ctx context.Context) error {
+		if err := metering.AdvanceConfirmed(ctx, x.tx, x.row.ID, confirmed); err != nil {
+			return err
+		}
+		_, err := metering.CloseWindow(ctx, x.tx, x.row.ID, at)
+		return err
+	})
+}
+
+// ignore goes on without ranks: they are no longer billed, waited for, or desired.
+func (x *change) ignore(ranks []int) {
+	for _, r := range ranks {
+		n := x.nodes[r]
+		n.required, n.ended = false, &x.now
+		x.raise[n.HostID] = true
+		x.book(func(ctx context.Context) error {
+			if err := metering.SetRequired(ctx, x.tx, n.LeaseID, false); err != nil {
+				return err
+			}
+			return metering.EndLease(ctx, x.tx, n.LeaseID, x.now)
+		})
+	}
+	x.raiseLive() // the others no longer see it among their peers
+}
+
+// startAgain begins a new epoch on the same hosts: what runs of the old one is stopped there.
+func (x *change) startAgain() {
+	if x.row.GoAt != nil && x.now.Sub(*x.row.GoAt) < quickFailure {
+		x.row.QuickFailures++
+	} else {
+		x.row.QuickFailures = 0
+	}
+	x.row.Epoch++
+	x.row.GoAt, x.row.Reason, x.row.Detail = nil, "", ""
+	x.deadline(x.c.cfg.StartTimeout)
+	for _, n := range x.nodes {
+		x.step(n, NodeAgain, ReasonNone, "")
+		n.Epoch, n.StartedAt, n.ExitCode, n.ExitAt = x.row.Epoch, nil, nil, nil
+		n.WgKey, n.Endpoints, n.Preflight, n.dirty = "", []string{}, []byte("{}"), true
+		lease, epoch := n.LeaseID, int(n.Epoch)
+		x.book(func(ctx context.Context) error { return metering.SetEpoch(ctx, x.tx, lease, epoch) })
+	}
+	x.raiseLive()
+}
+
+// end stops everything: nothing is desired any more, nothing after this moment is billed. The window is closed by
+// closeWindow, once the hosts have reported up to it.
+func (x *change) end(r Reason, detail string) {
+	at := x.now
+	switch {
+	case r == ReasonWorkloadFailed:
+		at = x.firstFailure()
+	case x.row.RunUntil != nil && x.row.GoAt != nil && x.row.RunUntil.Before(at):
+		at = *x.row.RunUntil // hosts have stopped there by themselves
+	}
+	x.row.StopAt, x.row.EndedAt, x.row.StartDeadline = &at, &x.now, nil
+	x.row.Reason, x.row.Detail = string(r), join(r.Explain(x.row.RunningAt != nil), detail)
+	x.row.Secrets = nil // nobody needs them any more
+	x.raiseLive()
+	for _, n := range x.nodes {
+		if n.ended == nil {
+			n.ended = &x.now
+			x.step(n, NodeDismissed, ReasonNone, "")
+		}
+	}
+	x.book(func(ctx context.Context) error { return metering.EndLeases(ctx, x.tx, x.row.ID, at) })
+	if x.row.RunningAt == nil {
+		x.books = append(x.books, x.settle) // nothing was ever billable: the money goes back at once
+	}
+}
+
+// closeWindow ends the window of an ended run: at the end, when every required rank is proven up to it; at the last
+// proven moment, when a rank that is not can no longer be heard of. Till then it stays open and nothing past the
+// proven moment is posted.
+func (x *change) closeWindow() {
+	if !x.window || !State(x.row.State).Ended() {
+		return
+	}
+	confirmed, stop := x.confirmed(), *x.row.StopAt
+	if confirmed.Before(stop) {
+		for _, n := range x.nodes {
+			if n.required && x.goodThrough(n).Before(stop) && !n.given(x.now, x.c.cfg.AbandonAfter) {
+				return
+			}
+		}
+		x.suspend()
+		return
+	}
+	x.suspendAt(stop)
+}
+
+// given reports whether nothing more will be heard that proves the node's last seconds.
+func (n *node) given(now time.Time, abandon time.Duration) bool {
+	s := NodeState(n.State)
+	return n.gone != nil || s == NodeFailed || s == NodeLost || now.Sub(n.status.ReportedAt) > abandon
+}
+
+// confirmed is the latest moment at which all required ranks were well.
+func (x *change) confirmed() time.Time {
+	t := x.now
+	for _, n := range x.nodes {
+		if g := x.goodThrough(n); n.required && g.Before(t) {
+			t = g
+		}
+	}
+	return t
+}
+
+// goodThrough is through when a rank is proven well. One that ended with 0 is done and never in doubt; another exit
+// is its last good moment.
+func (x *change) goodThrough(n *node) time.Time {
+	switch {
+	case n.ExitCode != nil && *n.ExitCode == 0:
+		return x.now
+	case n.ExitCode != nil && n.ExitAt != nil:
+		return *n.ExitAt
+	case n.status.Epoch != n.Epoch:
+		return time.Time{}
+	}
+	return time.UnixMilli(n.status.LastGoodMs)
+}
+
+// firstFailure is when the first exit with an error was reported.
+func (x *change) firstFailure() time.Time {
+	t := x.now
+	for _, n := range x.nodes {
+		if n.ExitCode != nil && *n.ExitCode != 0 && n.ExitAt.Before(t) {
+			t = *n.ExitAt
+		}
+	}
+	return t
+}
+
+// network gathers what the ranks measured: the least bus bandwidth, and the matrices.
+func (x *change) network() {
+	var net Network
+	if json.Unmarshal(x.row.Network, &net) != nil {
+		return
+	}
+	net.BusbwGbps, net.RTTMicros, net.PairGbps = 0, nil, nil
+	for _, n := range x.nodes {
+		var p agentapi.Preflight
+		if json.Unmarshal(n.Preflight, &p) != nil || p.BusbwGbps <= 0 {
+			continue
+		}
+		if net.BusbwGbps == 0 || p.BusbwGbps < net.BusbwGbps {
+			net.BusbwGbps = p.BusbwGbps
+		}
+		net.RTTMicros, net.PairGbps = append(net.RTTMicros, p.RTTMicros), append(net.PairGbps, p.PairGbps)
+	}
+	if b, err := json.Marshal(net); err == nil {
+		x.row.Network = b
+	}
+}
+
+func (x *change) deadline(d time.Duration) {
+	t := x.now.Add(d)
+	x.row.StartDeadline = &t
+}
+
+// raiseLive tells every host of the cluster whose lease is not gone.
+func (x *change) raiseLive() {
+	for _, n := range x.nodes {
+		if n.gone == nil {
+			x.raise[n.HostID] = true
+		}
+	}
+}
+
+func (x *change) book(f func(context.Context) error) { x.books = append(x.books, f) }
+
+// host finds a node by its lease.
+func (x *change) byLease(l id.Lease) *node {
+	for _, n := range x.nodes {
+		if n.LeaseID == l {
+			return n
+		}
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/market"
+)
+
+// change is one cluster under its lock, being changed. What is decided is kept here first and written by commit in
+// the order of locks: hosts, then claims, then meters and books, then the cluster's own rows.
+type change struct {
+	c    *Clusters
+	tx   *db.Tx
+	now  time.Time // PostgreSQL's, read under the lock
+	row  dbq.Cluster
+	spec market.Spec
+
+	nodes  []*node
+	window bool // a billing window is open
+
+	raise map[id.Host]bool // hosts whose desired state changes
+	freed []*node          // nodes whose host is clean: their claims end
+	books []func(context.Context) error
+	said  []dbq.InsertClusterEventParams
+}
+
+// node is one rank in a change.
+type node struct {
+	dbq.Node
+	status   dbq.NodeStatus
+	gpus     []id.GPU
+	required bool
+	ended    *time.Time // lease: no longer desired
+	gone     *time.Time // lease: nothing left on the host
+	dirty    bool
+}
+
+// alter locks a cluster, lets f put in what happened, applies what follows from it, and writes the result in tx.
+func (c *Clusters) alter(ctx context.Context, tx *db.Tx, cl id.Cluster, f func(context.Context, *change) error) error {
+	x, err := c.lock(ctx, tx, cl)
+	if err != nil {
+		return err
+	}
+	if err := f(ctx, x); err != nil {
+		return err
+	}
+	x.assess()
+	if err := x.settleDown(ctx); err != nil {
+		return err
+	}
+	return x.commit(ctx)
+}
+
+// lock reads a cluster whole under its lock.
+func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change, error) {
+	r, err := tx.Q.LockCluster(ctx, cl)
+	if db.NoRows(err) {
+		return nil, errNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock cluster %s: %w", cl, err)
+	}
+	x := &change{c: c, tx: tx, row: r.Cluster, raise: map[id.Host]bool{}}
+	if x.now, err = tx.Now(ctx); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(x.row.Spec, &x.spec); err != nil {
+		return nil, fmt.Errorf("read the spec of cluster %s: %w", cl, err)
+	}
+	rows, err := tx.Q.ClusterNodes(ctx, uuids(cl))
+	if err != nil {
+		return nil, fmt.Errorf("read the nodes of cluster %s: %w", cl, err)
+	}
+	for _, r := range rows {
+		x.nodes = append(x.nodes, &node{
+			Node: r.Node, status: r.NodeStatus, gpus: r.GPUIds, required: r.Required, ended: r.LeaseEndedAt, gone: r.LeaseGoneAt,
+		})
+	}
+	x.window, err = tx.Q.HasOpenWindow(ctx, cl)
+	return x, err
+}
+
+// maxSteps bounds how many transitions follow from one set of facts: at barrier, started, exited, gone.
+const maxSteps = 8
+
+// settleDown applies transitions until the facts ask for no more.
+func (x *change) settleDown(ctx context.Context) error {
+	for range maxSteps {
+		d, ok := Next(State(x.row.State), x.facts())
+		if !ok {
+			return nil
+		}
+		x.apply(d)
+	}
+	return fmt.Errorf("cluster %s finds no rest in state %s", x.row.ID, x.row.State)
+}
+
+// facts is what Next decides from.
+func (x *change) facts() Facts {
+	f := Facts{
+		Now: x.now, Go: x.row.GoAt != nil, WindowOpen: x.window, MoneyReason: Reason(x.row.MoneyReason),
+		Ignore: x.spec.OnNodeFailure == "ignore", LossGrace: x.c.cfg.LossGrace,
+		StartDeadline: deref(x.row.StartDeadline), RunUntil: deref(x.row.RunUntil), MaxUntil: deref(x.maxUntil()),
+	}
+	whole := true
+	for _, n := range x.nodes {
+		whole = whole && n.required
+		f.Nodes = append(f.Nodes, NodeFacts{
+			Rank: int(n.Rank), State: NodeState(n.State), Reason: Reason(n.Reason), Detail: n.Detail, Required: n.required,
+			Started: n.StartedAt != nil, Exit: intp(n.ExitCode), ExitSeen: deref(n.ExitAt), Heard: n.status.ReportedAt,
+			Since: n.Since, Gone: n.gone != nil,
+		})
+	}
+	f.RestartOnFail = whole && x.spec.Restart == "on_failure" && x.row.QuickFailures < maxQuickFailures
+	return f
+}
+
+// maxUntil is the end that max_duration sets, once the cluster has run.
+func (x *change) maxUntil() *time.Time {
+	if x.row.MaxDurationS == nil || x.row.RunningAt == nil {
+		return nil
+	}
+	t := x.row.RunningAt.Add(time.Duration(*x.row.MaxDurationS) * time.Second)
+	return &t
+}
+
+// step moves a node by its table; an event that means nothing in its state changes nothing.
+func (x *change) step(n *node, e NodeEvent, r Reason, detail string) bool {
+	t, ok := NextNode(NodeState(n.State), e)
+	if !ok {
+		return false
+	}
+	n.State, n.Since, n.dirty = string(t.To), x.now, true
+	if e != NodeGone && e != NodeDismissed { // what ended it stays visible
+		n.Reason, n.Detail = string(r), detail
+	}
+	rank := n.Rank
+	x.said = append(x.said, dbq.InsertClusterEventParams{
+		ClusterID: x.row.ID, At: x.now, Kind: "node_" + string(t.To), Rank: &rank, Title: fmt.Sprintf("Rank %d: %s", rank, lowerFirst(t.Says)),
+		Detail: join(r.Happened(), detail), Data: []byte("{}"),
+	})
+	return true
+}
+
+// say writes a line into the cluster's timeline.
+func (x *change) say(kind, title, detail string) {
+	x.said = append(x.said, dbq.InsertClusterEventParams{
+		ClusterID: x.row.ID, At: x.now, Kind: kind, Title: title, Detail: detail, Data: []byte("{}"),
+	})
+}
+
+// commit writes everything in the order of locks. The transaction itself is its caller's.
+func (x *change) commit(ctx context.Context) error {
+	x.closeWindow()
+	hosts := maps.Clone(x.raise)
+	for _, n := range x.freed {
+		hosts[n.HostID] = true
+	}
+	if len(hosts) > 0 {
+		if _, err := host.Lock(ctx, x.tx, slices.SortedFunc(maps.Keys(hosts), id.Host.Compare)); err != nil {
+			return fmt.Errorf("lock hosts of cluster %s: %w", x.row.ID, err)
+		}
+		raised := slices.SortedFunc(maps.Keys(x.raise), id.Host.Compare)
+		if err := host.RaiseRevision(ctx, x.tx, x.c.bus, raised...); err != nil {
+			return fmt.Errorf("raise revisions for cluster %s: %w", x.row.ID, err)
+		}
+	}
+	for _, n := range x.freed {
+		if err := host.EndClaims(ctx, x.tx, n.LeaseID.UUID(), host.EndReleased); err != nil {
+			return fmt.Errorf("end the claims of %s: %w", n.LeaseID, err)
+		}
+	}
+	for _, book := range x.books {
+		if err := book(ctx); err != nil {
+			return fmt.Errorf("books of cluster %s: %w", x.row.ID, err)
+		}
+	}
+	return x.save(ctx)
+}
+
+func (x *change) save(ctx context.Context) error {
+	for _, n := range x.nodes {
+		if !n.dirty {
+			continue
+		}
+		if err := x.tx.Q.SaveNode(ctx, dbq.SaveNodeParams{
+			ID: n.ID, Epoch: n.Epoch, State: n.State, Reason: n.Reason, Detail: n.Detail, WgKey: n.WgKey, Endpoints: n.Endpoints,
+			StartedAt: n.StartedAt, ExitCode: n.ExitCode, ExitAt: n.ExitAt, Preflight: n.Preflight, Since: n.Since,
+		}); err != nil {
+			return fmt.Errorf("save node %s: %w", n.ID, err)
+		}
+	}
+	for _, e := range x.said {
+		if err := x.tx.Q.InsertClusterEvent(ctx, e); err != nil {
+			return fmt.Errorf("event of cluster %s: %w", x.row.ID, err)
+		}
+	}
+	x.row.DueAt = x.due()
+	r := x.row
+	if err := x.tx.Q.SaveCluster(ctx, dbq.SaveClusterParams{
+		ID: r.ID, State: r.State, Reason: r.Reason, Detail: r.Detail, ImageDigest: r.ImageDigest, Secrets: r.Secrets, Epoch: r.Epoch,
+		GoAt: r.GoAt, StartDeadline: r.StartDeadline, QuickFailures: r.QuickFailures, MoneyReason: r.MoneyReason, StopAt: r.StopAt,
+		Network: r.Network, RunningAt: r.RunningAt, EndedAt: r.EndedAt, RunUntil: r.RunUntil, DueAt: r.DueAt, SettledAt: r.SettledAt,
+	}); err != nil {
+		return fmt.Errorf("save cluster %s: %w", r.ID, err)
+	}
+	if len(x.said) > 0 {
+		x.tx.AfterCommit(func() { x.c.bus.Changed(bus.TopicCluster(r.ID), bus.TopicOrg(r.OrgID)) })
+	}
+	return nil
+}
