@@ -29,7 +29,7 @@ type change struct {
 	window bool // a billing window is open
 
 	raise map[id.Host]bool // hosts whose desired state changes
-	freed []*node          // nodes whose host is clean: their claims end
+	freed []freed          // nodes of which nothing is left: their claims end
 	books []func(context.Context) error
 	said  []dbq.InsertClusterEventParams
 }
@@ -43,6 +43,12 @@ type node struct {
 	ended    *time.Time // lease: no longer desired
 	gone     *time.Time // lease: nothing left on the host
 	dirty    bool
+}
+
+// freed is a node whose claims end, and why.
+type freed struct {
+	*node
+	why string
 }
 
 // alter locks a cluster, lets f put in what happened, applies what follows from it, and writes the result in tx.
@@ -162,6 +168,9 @@ func (x *change) say(kind, title, detail string) {
 // commit writes everything in the order of locks. The transaction itself is its caller's.
 func (x *change) commit(ctx context.Context) error {
 	x.closeWindow()
+	if State(x.row.State).Ended() && !x.window && x.allGone() {
+		x.books = append(x.books, x.settle)
+	}
 	hosts := maps.Clone(x.raise)
 	for _, n := range x.freed {
 		hosts[n.HostID] = true
@@ -176,7 +185,7 @@ func (x *change) commit(ctx context.Context) error {
 		}
 	}
 	for _, n := range x.freed {
-		if err := host.EndClaims(ctx, x.tx, n.LeaseID.UUID(), host.EndReleased); err != nil {
+		if err := host.EndClaims(ctx, x.tx, n.LeaseID.UUID(), n.why); err != nil {
 			return fmt.Errorf("end the claims of %s: %w", n.LeaseID, err)
 		}
 	}
@@ -186,6 +195,10 @@ func (x *change) commit(ctx context.Context) error {
 		}
 	}
 	return x.save(ctx)
+}
+
+func (x *change) allGone() bool {
+	return !slices.ContainsFunc(x.nodes, func(n *node) bool { return n.gone == nil })
 }
 
 func (x *change) save(ctx context.Context) error {

@@ -27,8 +27,9 @@ import (
 
 // Config of Clusters. Zero durations take the defaults.
 type Config struct {
-	Box *seal.Box // seals environment and registry credentials at rest
-	Log *slog.Logger
+	Currency string    // of all prices and wallets, as market.Config's
+	Box      *seal.Box // seals environment and registry credentials at rest
+	Log      *slog.Logger
 	// ControlEpoch numbers the history of this database; an operator raises it after a restore that lost commits.
 	ControlEpoch int64
 
@@ -78,5 +79,5 @@ func New(d *db.DB, m *market.Market, b *bus.Bus, cfg Config) *Clusters {
 	return &Clusters{db: d, market: m, bus: b, cfg: cfg, log: cfg.Log}
 }
 
-// ErrNotFound is the answer for clusters that do not exist and for those of other orgs alike.
+// errNotFound is the answer for clusters that do not exist and for those of other orgs alike.
 var errNotFound = fault.New(fault.NotFound, "There is no such cluster.")

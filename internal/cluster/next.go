@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // The rules of Next, one per event. Each looks at the facts and names its event, or none.
@@ -113,7 +114,7 @@ func newLoss(f Facts) (Trigger, Decision) {
 		return "", Decision{}
 	}
 	for _, n := range f.required() {
-		if n.down() {
+		if n.down(f) {
 			return OnNodeLost, about(n)
 		}
 	}
@@ -127,7 +128,7 @@ func nodeBack(f Facts) (Trigger, Decision) {
 		return "", Decision{}
 	}
 	for _, n := range nodes {
-		if n.down() {
+		if n.down(f) {
 			return "", Decision{}
 		}
 	}
@@ -147,7 +148,7 @@ func rankIgnored(f Facts) (Trigger, Decision) {
 	left := 0
 	for _, n := range f.required() {
 		switch {
-		case !n.down():
+		case !n.down(f):
 			left++
 		case n.finally(f):
 			d.Ranks = append(d.Ranks, n.Rank)
@@ -166,7 +167,7 @@ func lossFinal(f Facts) (Trigger, Decision) {
 		return "", Decision{} // suspend first
 	}
 	for _, n := range f.required() {
-		if n.down() && n.finally(f) {
+		if n.down(f) && n.finally(f) {
 			return OnLossFinal, about(n)
 		}
 	}
@@ -201,15 +202,19 @@ func allGone(f Facts) (Trigger, Decision) {
 }
 
 // down reports whether a rank that should run is not proven up. A rank that ended with 0 is done, not down.
-func (n NodeFacts) down() bool {
+// One that its host stopped at the end of the paid time is down only when more had been paid for meanwhile.
+func (n NodeFacts) down(f Facts) bool {
 	switch n.State {
 	case NodeLost, NodeFailed:
 		return true
 	case NodeStopped:
-		return n.Exit == nil
+		return n.Exit == nil && (n.Reason != ReasonRunUntil || f.RunUntil.Sub(f.Now) > stopSlack)
 	}
 	return false
 }
+
+// stopSlack is how much before run_until by PostgreSQL's clock a host may stop a node by its own.
+const stopSlack = 5 * time.Second
 
 // finally reports whether a rank that is down stays so: its host says it has failed, or it was silent for too long.
 func (n NodeFacts) finally(f Facts) bool {

@@ -191,7 +191,8 @@ func (q *Queries) HasOpenWindow(ctx context.Context, clusterID id.Cluster) (bool
 
 const hostLeases = `-- name: HostLeases :many
 SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
-       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, h.revision
+       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision,
+       EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND m.exit_code <> 0) AS in_doubt
 FROM lease l
 JOIN node n ON n.id = l.node_id
 JOIN node_status s ON s.node_id = n.id
@@ -212,7 +213,9 @@ type HostLeasesRow struct {
 	ClusterEpoch int32
 	GoAt         *time.Time
 	StopAt       *time.Time
+	NodeCount    int32
 	Revision     int64
+	InDoubt      bool
 }
 
 // What this host may speak of: its leases that are not gone, and those it names itself (kept logs outlive a lease).
@@ -262,7 +265,9 @@ func (q *Queries) HostLeases(ctx context.Context, hostID id.Host, named []pgtype
 			&i.ClusterEpoch,
 			&i.GoAt,
 			&i.StopAt,
+			&i.NodeCount,
 			&i.Revision,
+			&i.InDoubt,
 		); err != nil {
 			return nil, err
 		}
@@ -272,6 +277,17 @@ func (q *Queries) HostLeases(ctx context.Context, hostID id.Host, named []pgtype
 		return nil, err
 	}
 	return items, nil
+}
+
+const hostRevision = `-- name: HostRevision :one
+SELECT revision FROM host WHERE id = $1
+`
+
+func (q *Queries) HostRevision(ctx context.Context, hostID id.Host) (int64, error) {
+	row := q.db.QueryRow(ctx, hostRevision, hostID)
+	var revision int64
+	err := row.Scan(&revision)
+	return revision, err
 }
 
 const insertCluster = `-- name: InsertCluster :exec
@@ -444,31 +460,6 @@ func (q *Queries) KeptLogs(ctx context.Context, maxRows int32) ([]KeptLogsRow, e
 	return items, nil
 }
 
-const latestAnchor = `-- name: LatestAnchor :one
-SELECT boot_id, number, boot_ms, server_ms FROM time_anchor
-WHERE host_id = $1 AND boot_id = $2
-ORDER BY number DESC LIMIT 1
-`
-
-type LatestAnchorRow struct {
-	BootID   string
-	Number   int64
-	BootMs   int64
-	ServerMs int64
-}
-
-func (q *Queries) LatestAnchor(ctx context.Context, hostID id.Host, bootID string) (LatestAnchorRow, error) {
-	row := q.db.QueryRow(ctx, latestAnchor, hostID, bootID)
-	var i LatestAnchorRow
-	err := row.Scan(
-		&i.BootID,
-		&i.Number,
-		&i.BootMs,
-		&i.ServerMs,
-	)
-	return i, err
-}
-
 const leaseFacts = `-- name: LeaseFacts :many
 SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
 FROM lease l
@@ -556,6 +547,45 @@ func (q *Queries) LeaseFacts(ctx context.Context, hostID id.Host) ([]LeaseFactsR
 			&i.RAMMb,
 			&i.DiskGb,
 			&i.LeaseRunUntil,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const leaseLimits = `-- name: LeaseLimits :many
+SELECT l.id, l.epoch, l.run_until, c.go_at
+FROM lease l JOIN cluster c ON c.id = l.cluster_id
+WHERE l.host_id = $1 AND l.ended_at IS NULL
+ORDER BY l.id
+`
+
+type LeaseLimitsRow struct {
+	ID       id.Lease
+	Epoch    int32
+	RunUntil *time.Time
+	GoAt     *time.Time
+}
+
+func (q *Queries) LeaseLimits(ctx context.Context, hostID id.Host) ([]LeaseLimitsRow, error) {
+	rows, err := q.db.Query(ctx, leaseLimits, hostID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LeaseLimitsRow{}
+	for rows.Next() {
+		var i LeaseLimitsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Epoch,
+			&i.RunUntil,
+			&i.GoAt,
 		); err != nil {
 			return nil, err
 		}
@@ -692,8 +722,8 @@ func (q *Queries) ListClusters(ctx context.Context, arg ListClustersParams) ([]L
 }
 
 const liveLease = `-- name: LiveLease :one
-SELECT n.id AS node_id, n.host_id, n.lease_id, n.epoch, l.gone_at
-FROM node n JOIN lease l ON l.id = n.lease_id
+SELECT n.id AS node_id, n.host_id, n.lease_id, n.epoch, l.gone_at, (n.epoch = ANY (s.logs_kept))::boolean AS kept
+FROM node n JOIN lease l ON l.id = n.lease_id JOIN node_status s ON s.node_id = n.id
 WHERE n.cluster_id = $1 AND n.rank = $2
 `
 
@@ -703,6 +733,7 @@ type LiveLeaseRow struct {
 	LeaseID id.Lease
 	Epoch   int32
 	GoneAt  *time.Time
+	Kept    bool
 }
 
 // Where a node's log can be read live.
@@ -715,6 +746,7 @@ func (q *Queries) LiveLease(ctx context.Context, clusterID id.Cluster, rank int3
 		&i.LeaseID,
 		&i.Epoch,
 		&i.GoneAt,
+		&i.Kept,
 	)
 	return i, err
 }
@@ -822,6 +854,18 @@ func (q *Queries) NodeLogs(ctx context.Context, clusterID id.Cluster, rank int32
 	return items, nil
 }
 
+const orgBurn = `-- name: OrgBurn :one
+SELECT coalesce(sum(rate), 0)::bigint FROM cluster WHERE org_id = $1 AND state IN ('running', 'degraded')
+`
+
+// What an org's running clusters cost per hour, micro-units.
+func (q *Queries) OrgBurn(ctx context.Context, orgID id.Org) (int64, error) {
+	row := q.db.QueryRow(ctx, orgBurn, orgID)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const peers = `-- name: Peers :many
 SELECT n.cluster_id, n.rank, n.address, n.wg_key, n.endpoints
 FROM node n JOIN lease l ON l.id = n.lease_id
@@ -861,6 +905,30 @@ func (q *Queries) Peers(ctx context.Context, clusters []pgtype.UUID) ([]PeersRow
 		return nil, err
 	}
 	return items, nil
+}
+
+const reportClock = `-- name: ReportClock :one
+SELECT clock_timestamp()::timestamptz AS now, coalesce(a.boot_ms, 0)::bigint AS boot_ms, coalesce(a.server_ms, 0)::bigint AS server_ms
+FROM (SELECT 1) one
+LEFT JOIN LATERAL (
+    SELECT boot_ms, server_ms FROM time_anchor
+    WHERE host_id = $1 AND boot_id = $2
+    ORDER BY number DESC LIMIT 1
+) a ON true
+`
+
+type ReportClockRow struct {
+	Now      time.Time
+	BootMs   int64
+	ServerMs int64
+}
+
+// PostgreSQL's clock, and the newest anchor of a host's boot (0 when it has none).
+func (q *Queries) ReportClock(ctx context.Context, hostID id.Host, bootID string) (ReportClockRow, error) {
+	row := q.db.QueryRow(ctx, reportClock, hostID, bootID)
+	var i ReportClockRow
+	err := row.Scan(&i.Now, &i.BootMs, &i.ServerMs)
+	return i, err
 }
 
 const saveCluster = `-- name: SaveCluster :exec
@@ -914,6 +982,15 @@ func (q *Queries) SaveCluster(ctx context.Context, arg SaveClusterParams) error 
 		arg.SettledAt,
 		arg.ID,
 	)
+	return err
+}
+
+const saveLogsKept = `-- name: SaveLogsKept :exec
+UPDATE node_status SET logs_kept = $1 WHERE node_id = $2
+`
+
+func (q *Queries) SaveLogsKept(ctx context.Context, logsKept []int32, nodeID id.Node) error {
+	_, err := q.db.Exec(ctx, saveLogsKept, logsKept, nodeID)
 	return err
 }
 
@@ -982,13 +1059,14 @@ func (q *Queries) SaveNodeLog(ctx context.Context, arg SaveNodeLogParams) error 
 const saveNodeStatuses = `-- name: SaveNodeStatuses :exec
 UPDATE node_status s
 SET epoch = r.epoch, last_good_ms = greatest(s.last_good_ms, r.last_good_ms), good = r.good, peers_down = r.peers_down::integer[],
-    progress = r.progress::jsonb, logs_kept = r.logs_kept::integer[],
+    progress = r.progress::jsonb,
     boot_id = $1, boot_ms = $2, reported_at = greatest(s.reported_at, $3)
 FROM (SELECT unnest($4::uuid[]) AS node_id, unnest($5::integer[]) AS epoch,
              unnest($6::bigint[]) AS last_good_ms, unnest($7::boolean[]) AS good,
-             unnest($8::text[]) AS peers_down, unnest($9::text[]) AS logs_kept, -- array literals: unnest would flatten
-             unnest($10::text[]) AS progress) r
-WHERE s.node_id = r.node_id AND s.epoch <= r.epoch AND (s.boot_id <> $1 OR s.boot_ms <= $2)
+             unnest($8::text[]) AS peers_down, -- array literals: unnest would flatten arrays
+             unnest($9::text[]) AS progress) r
+WHERE s.node_id = r.node_id AND s.epoch <= r.epoch
+  AND CASE WHEN s.boot_id = $1 THEN s.boot_ms <= $2 ELSE s.reported_at <= $3 END
 `
 
 type SaveNodeStatusesParams struct {
@@ -1000,7 +1078,6 @@ type SaveNodeStatusesParams struct {
 	GoodMs     []int64
 	Good       []bool
 	PeersDown  []string
-	LogsKept   []string
 	Progress   []string
 }
 
@@ -1015,7 +1092,6 @@ func (q *Queries) SaveNodeStatuses(ctx context.Context, arg SaveNodeStatusesPara
 		arg.GoodMs,
 		arg.Good,
 		arg.PeersDown,
-		arg.LogsKept,
 		arg.Progress,
 	)
 	return err

@@ -67,7 +67,8 @@ SELECT id, uuid, model FROM gpu WHERE id = ANY (@ids::uuid[]);
 -- What this host may speak of: its leases that are not gone, and those it names itself (kept logs outlive a lease).
 -- One snapshot, so that revision is the one these rows belong to.
 SELECT sqlc.embed(n), sqlc.embed(s), l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
-       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, h.revision
+       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision,
+       EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND m.exit_code <> 0) AS in_doubt
 FROM lease l
 JOIN node n ON n.id = l.node_id
 JOIN node_status s ON s.node_id = n.id
@@ -76,22 +77,21 @@ JOIN host h ON h.id = l.host_id
 WHERE l.host_id = @host_id AND (l.gone_at IS NULL OR l.id = ANY (@named::uuid[]))
 ORDER BY l.cluster_id, l.id;
 
--- name: LatestAnchor :one
-SELECT boot_id, number, boot_ms, server_ms FROM time_anchor
-WHERE host_id = @host_id AND boot_id = @boot_id
-ORDER BY number DESC LIMIT 1;
-
 -- name: SaveNodeStatuses :exec
 -- Only forward: a report older than the one a row comes from changes nothing.
 UPDATE node_status s
 SET epoch = r.epoch, last_good_ms = greatest(s.last_good_ms, r.last_good_ms), good = r.good, peers_down = r.peers_down::integer[],
-    progress = r.progress::jsonb, logs_kept = r.logs_kept::integer[],
+    progress = r.progress::jsonb,
     boot_id = @boot_id, boot_ms = @boot_ms, reported_at = greatest(s.reported_at, @reported_at)
 FROM (SELECT unnest(@nodes::uuid[]) AS node_id, unnest(@epochs::integer[]) AS epoch,
              unnest(@good_ms::bigint[]) AS last_good_ms, unnest(@good::boolean[]) AS good,
-             unnest(@peers_down::text[]) AS peers_down, unnest(@logs_kept::text[]) AS logs_kept, -- array literals: unnest would flatten
+             unnest(@peers_down::text[]) AS peers_down, -- array literals: unnest would flatten arrays
              unnest(@progress::text[]) AS progress) r
-WHERE s.node_id = r.node_id AND s.epoch <= r.epoch AND (s.boot_id <> @boot_id OR s.boot_ms <= @boot_ms);
+WHERE s.node_id = r.node_id AND s.epoch <= r.epoch
+  AND CASE WHEN s.boot_id = @boot_id THEN s.boot_ms <= @boot_ms ELSE s.reported_at <= @reported_at END;
+
+-- name: SaveLogsKept :exec
+UPDATE node_status SET logs_kept = @logs_kept WHERE node_id = @node_id;
 
 -- name: LeaseFacts :many
 -- Everything the desired state of one host is made of.
@@ -151,6 +151,29 @@ LIMIT @max_rows;
 
 -- name: LiveLease :one
 -- Where a node's log can be read live.
-SELECT n.id AS node_id, n.host_id, n.lease_id, n.epoch, l.gone_at
-FROM node n JOIN lease l ON l.id = n.lease_id
+SELECT n.id AS node_id, n.host_id, n.lease_id, n.epoch, l.gone_at, (n.epoch = ANY (s.logs_kept))::boolean AS kept
+FROM node n JOIN lease l ON l.id = n.lease_id JOIN node_status s ON s.node_id = n.id
 WHERE n.cluster_id = @cluster_id AND n.rank = @rank;
+
+-- name: OrgBurn :one
+-- What an org's running clusters cost per hour, micro-units.
+SELECT coalesce(sum(rate), 0)::bigint FROM cluster WHERE org_id = @org_id AND state IN ('running', 'degraded');
+
+-- name: ReportClock :one
+-- PostgreSQL's clock, and the newest anchor of a host's boot (0 when it has none).
+SELECT clock_timestamp()::timestamptz AS now, coalesce(a.boot_ms, 0)::bigint AS boot_ms, coalesce(a.server_ms, 0)::bigint AS server_ms
+FROM (SELECT 1) one
+LEFT JOIN LATERAL (
+    SELECT boot_ms, server_ms FROM time_anchor
+    WHERE host_id = @host_id AND boot_id = @boot_id
+    ORDER BY number DESC LIMIT 1
+) a ON true;
+
+-- name: HostRevision :one
+SELECT revision FROM host WHERE id = @host_id;
+
+-- name: LeaseLimits :many
+SELECT l.id, l.epoch, l.run_until, c.go_at
+FROM lease l JOIN cluster c ON c.id = l.cluster_id
+WHERE l.host_id = @host_id AND l.ended_at IS NULL
+ORDER BY l.id;

@@ -1,0 +1,126 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/market"
+)
+
+const (
+	graceSeconds = 10
+	mtu          = 1280
+)
+
+// Desired is everything a host should run, at the revision the host row has in the same snapshot: call it in a
+// transaction of REPEATABLE READ, or with the host locked. The renters' secrets are opened here and nowhere else.
+func (c *Clusters) Desired(ctx context.Context, q *dbq.Queries, hostID id.Host) (agentapi.Desired, error) {
+	d := agentapi.Desired{ControlEpoch: c.cfg.ControlEpoch, Leases: []agentapi.LeaseSpec{}}
+	// The revision is read first: should a change commit in between, the host gets newer leases under an older
+	// number, and the wake of that change brings the number after it.
+	var err error
+	if d.Revision, err = q.HostRevision(ctx, hostID); err != nil {
+		return d, fmt.Errorf("revision of %s: %w", hostID, err)
+	}
+	rows, err := q.LeaseFacts(ctx, hostID)
+	if err != nil {
+		return d, fmt.Errorf("leases of %s: %w", hostID, err)
+	}
+	var clusters []id.Cluster
+	var gpus []id.GPU
+	for _, r := range rows {
+		clusters = append(clusters, r.Cluster.ID)
+		gpus = append(gpus, r.GPUIds...)
+	}
+	peers, err := q.Peers(ctx, uuids(clusters...))
+	if err != nil {
+		return d, fmt.Errorf("peers of %s: %w", hostID, err)
+	}
+	names, err := q.GPUNames(ctx, uuids(gpus...))
+	if err != nil {
+		return d, fmt.Errorf("GPUs of %s: %w", hostID, err)
+	}
+	device := map[id.GPU]string{}
+	for _, g := range names {
+		device[g.ID] = g.UUID
+	}
+	for _, r := range rows {
+		s, err := c.leaseSpec(r, peers, device)
+		if err != nil {
+			return d, err
+		}
+		d.Leases = append(d.Leases, s)
+	}
+	return d, nil
+}
+
+// Extensions is until when each live lease of the host may run. Before the barrier is released it is not limited: the
+// deadlines of the start hold, and a slow image must not eat the time that was paid for.
+func (c *Clusters) Extensions(ctx context.Context, q *dbq.Queries, hostID id.Host) ([]agentapi.LeaseExtension, error) {
+	rows, err := q.LeaseLimits(ctx, hostID)
+	if err != nil {
+		return nil, fmt.Errorf("extensions of %s: %w", hostID, err)
+	}
+	out := make([]agentapi.LeaseExtension, len(rows))
+	for i, r := range rows {
+		out[i].LeaseRef = agentapi.LeaseRef{Lease: r.ID.String(), Epoch: int(r.Epoch)}
+		if r.GoAt != nil && r.RunUntil != nil {
+			out[i].RunUntilMS = r.RunUntil.UnixMilli()
+		}
+	}
+	return out, nil
+}
+
+func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersRow, device map[id.GPU]string) (agentapi.LeaseSpec, error) {
+	cl := r.Cluster
+	var spec market.Spec
+	if err := json.Unmarshal(cl.Spec, &spec); err != nil {
+		return agentapi.LeaseSpec{}, fmt.Errorf("read the spec of %s: %w", cl.ID, err)
+	}
+	secrets, err := c.secrets(cl)
+	if err != nil {
+		return agentapi.LeaseSpec{}, err
+	}
+	s := agentapi.LeaseSpec{
+		LeaseRef: agentapi.LeaseRef{Lease: r.Node.LeaseID.String(), Epoch: int(r.LeaseEpoch)},
+		Cluster:  cl.ID.String(), Node: r.Node.ID.String(), Rank: int(r.Node.Rank), Nodes: int(cl.NodeCount), Go: cl.GoAt != nil,
+		Image: cl.ImageRef, Digest: cl.ImageDigest, Command: spec.Command, Env: secrets.Env,
+		CPUs: r.CPUCores, RAMMB: r.RAMMb, DiskGB: r.DiskGb, Egress: spec.Egress, GraceS: graceSeconds, GPUs: []string{},
+		Network: agentapi.Network{CIDR: overlay.String(), Address: r.Node.Address, MTU: mtu, MinGbps: spec.Network.MinGbps, Peers: []agentapi.Peer{}},
+	}
+	if a := secrets.RegistryAuth; a != nil {
+		s.RegistryAuth = &agentapi.RegistryAuth{Username: a.Username, Password: a.Password}
+	}
+	if cl.GoAt != nil && r.LeaseRunUntil != nil {
+		s.RunUntilMS = r.LeaseRunUntil.UnixMilli()
+	}
+	for _, g := range r.GPUIds {
+		s.GPUs = append(s.GPUs, device[g])
+	}
+	for _, p := range spec.Ports {
+		s.Ports = append(s.Ports, agentapi.Port{Port: p.Port, Protocol: p.Protocol})
+	}
+	for _, p := range peers {
+		if p.ClusterID == cl.ID && p.Rank != r.Node.Rank {
+			s.Network.Peers = append(s.Network.Peers, agentapi.Peer{Rank: int(p.Rank), Address: p.Address, Key: p.WgKey, Endpoints: p.Endpoints})
+		}
+	}
+	return s, nil
+}
+
+// secrets opens a cluster's environment and registry credentials.
+func (c *Clusters) secrets(cl dbq.Cluster) (market.Secrets, error) {
+	var s market.Secrets
+	if len(cl.Secrets) == 0 {
+		return s, nil
+	}
+	plain, err := c.cfg.Box.Open(cl.Secrets, belongs(cl.ID))
+	if err != nil {
+		return s, fmt.Errorf("secrets of %s: %w", cl.ID, err)
+	}
+	return s, json.Unmarshal(plain, &s)
+}

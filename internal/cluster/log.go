@@ -1,0 +1,112 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// MaxLog is how much of the end of a node's log is kept, in bytes.
+const MaxLog = 4 << 20
+
+// KeptLog is a log that waits on a host.
+type KeptLog struct {
+	Cluster id.Cluster
+	Node    id.Node
+	Host    id.Host
+	Ref     agentapi.LeaseRef
+	Rank    int
+}
+
+// KeptLogs are logs of ended runs that connected hosts hold and that are not stored yet, at most limit.
+func (c *Clusters) KeptLogs(ctx context.Context, limit int) ([]KeptLog, error) {
+	rows, err := c.db.Q.KeptLogs(ctx, int32(limit))
+	if err != nil {
+		return nil, fmt.Errorf("kept logs: %w", err)
+	}
+	out := make([]KeptLog, len(rows))
+	for i, r := range rows {
+		out[i] = KeptLog{
+			Cluster: r.ClusterID, Node: r.NodeID, Host: r.HostID, Rank: int(r.Rank),
+			Ref: agentapi.LeaseRef{Lease: r.LeaseID.String(), Epoch: int(r.Epoch)},
+		}
+	}
+	return out, nil
+}
+
+// StoreLog keeps the end of a run's log: agentapi.LogFrame JSON lines. The first one stored stands.
+func (c *Clusters) StoreLog(ctx context.Context, node id.Node, epoch int, content []byte, truncated bool) error {
+	if len(content) > MaxLog {
+		return fault.New(fault.TooLarge, "A kept log has at most %d bytes.", MaxLog)
+	}
+	err := c.db.Q.SaveNodeLog(ctx, dbq.SaveNodeLogParams{NodeID: node, Epoch: int32(epoch), Content: content, Truncated: truncated})
+	if err != nil {
+		return fmt.Errorf("store the log of %s: %w", node, err)
+	}
+	return nil
+}
+
+// StoredLogs names kept logs that the host still reports and may delete.
+func (c *Clusters) StoredLogs(ctx context.Context, q *dbq.Queries, hostID id.Host) ([]agentapi.LeaseRef, error) {
+	rows, err := q.StoredLogs(ctx, hostID)
+	if err != nil {
+		return nil, fmt.Errorf("stored logs of %s: %w", hostID, err)
+	}
+	out := make([]agentapi.LeaseRef, len(rows))
+	for i, r := range rows {
+		out[i] = agentapi.LeaseRef{Lease: r.LeaseID.String(), Epoch: int(r.Epoch)}
+	}
+	return out, nil
+}
+
+// Log is what is known of one rank's output: the kept logs of its ended runs, and where its present run can be read.
+type Log struct {
+	Runs []RunLog
+	Live *LiveLog // nil once nothing of the node is left on a host
+}
+
+// RunLog is the kept log of one ended run.
+type RunLog struct {
+	Epoch     int
+	Content   []byte // agentapi.LogFrame JSON lines
+	Truncated bool   // the beginning is missing
+}
+
+// LiveLog names the run whose output its host can stream.
+type LiveLog struct {
+	Host id.Host
+	Ref  agentapi.LeaseRef
+}
+
+// Log finds the output of a rank of one of the org's clusters.
+func (c *Clusters) Log(ctx context.Context, org id.Org, cl id.Cluster, rank int) (Log, error) {
+	row, err := c.owned(ctx, org, cl)
+	if err != nil {
+		return Log{}, err
+	}
+	if rank < 0 || rank >= int(row.NodeCount) {
+		return Log{}, fault.InvalidField("query.node", "this cluster has ranks 0 to %d", row.NodeCount-1)
+	}
+	kept, err := c.db.Q.NodeLogs(ctx, cl, int32(rank))
+	if err != nil {
+		return Log{}, fmt.Errorf("logs of %s: %w", cl, err)
+	}
+	var out Log
+	stored := false
+	live, err := c.db.Q.LiveLease(ctx, cl, int32(rank))
+	if err != nil {
+		return Log{}, fmt.Errorf("live log of %s: %w", cl, err)
+	}
+	for _, k := range kept {
+		out.Runs = append(out.Runs, RunLog{Epoch: int(k.Epoch), Content: k.Content, Truncated: k.Truncated})
+		stored = stored || k.Epoch == live.Epoch
+	}
+	if !stored && (live.GoneAt == nil || live.Kept) {
+		out.Live = &LiveLog{Host: live.HostID, Ref: agentapi.LeaseRef{Lease: live.LeaseID.String(), Epoch: int(live.Epoch)}}
+	}
+	return out, nil
+}

@@ -1,0 +1,255 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/metering"
+)
+
+// Observe takes in what a host reports of its leases. Leases of other hosts and old epochs are refused, reports that
+// come late or twice change nothing. Most reports only move when the node was last well, which takes no lock; what
+// changes a cluster is applied in one transaction per cluster. When an error is returned the report must come again.
+func (c *Clusters) Observe(ctx context.Context, hostID id.Host, s agentapi.Sync) error {
+	at, err := c.reportMoment(ctx, hostID, s)
+	if err != nil {
+		return err
+	}
+	rows, err := c.db.Q.HostLeases(ctx, hostID, uuids(named(s)...))
+	if err != nil {
+		return fmt.Errorf("leases of %s: %w", hostID, err)
+	}
+	c.refuseForeign(hostID, s, rows)
+
+	var all []heard
+	byCluster := map[id.Cluster][]heard{}
+	for _, row := range rows {
+		h, late := read(row, s, at)
+		if late {
+			continue
+		}
+		all = append(all, h)
+		if h.matters(h.goodMS(s.BootID)) {
+			byCluster[row.Node.ClusterID] = append(byCluster[row.Node.ClusterID], h)
+		}
+	}
+	if err := c.saveStatuses(ctx, s, at, all); err != nil {
+		return err
+	}
+	for _, cl := range order(byCluster) {
+		err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			return c.alter(ctx, tx, cl, func(ctx context.Context, x *change) error {
+				for _, h := range byCluster[cl] {
+					x.hear(h)
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			return fmt.Errorf("report of %s on %s: %w", hostID, cl, err)
+		}
+	}
+	return nil
+}
+
+// reportMoment is when the report was made, on PostgreSQL's clock: through the newest time anchor of the host's boot,
+// so that a report that was long under way proves nothing later than it could know. Without an anchor it is now.
+func (c *Clusters) reportMoment(ctx context.Context, hostID id.Host, s agentapi.Sync) (time.Time, error) {
+	r, err := c.db.Q.ReportClock(ctx, hostID, s.BootID)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("clock for %s: %w", hostID, err)
+	}
+	if r.ServerMs == 0 {
+		return r.Now, nil
+	}
+	a := agentapi.Anchor{BootMS: r.BootMs, ServerMS: r.ServerMs}
+	if at := time.UnixMilli(a.At(s.BootMS)).UTC(); at.Before(r.Now) {
+		return at, nil
+	}
+	return r.Now, nil
+}
+
+// named are the leases a report speaks of.
+func named(s agentapi.Sync) []id.Lease {
+	var out []id.Lease
+	for _, l := range s.Leases {
+		if v, err := id.Parse[id.Lease](l.Lease); err == nil {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func (c *Clusters) refuseForeign(hostID id.Host, s agentapi.Sync, rows []dbq.HostLeasesRow) {
+	for _, l := range s.Leases {
+		own := slices.IndexFunc(rows, func(r dbq.HostLeasesRow) bool { return r.LeaseID.String() == l.Lease })
+		switch {
+		case own < 0:
+			c.log.Warn("refused: a host reports a lease that is not its own", "host", hostID, "lease", clip(l.Lease, 64))
+		case l.Epoch > int(rows[own].LeaseEpoch):
+			c.log.Warn("refused: a host reports an epoch that never was", "host", hostID, "lease", l.Lease, "epoch", l.Epoch)
+		}
+	}
+}
+
+// saveStatuses keeps what was said last of each node, and tells pages whose progress moved.
+func (c *Clusters) saveStatuses(ctx context.Context, s agentapi.Sync, at time.Time, all []heard) error {
+	p := dbq.SaveNodeStatusesParams{BootID: s.BootID, BootMs: s.BootMS, ReportedAt: at}
+	moved := map[id.Cluster]bool{}
+	for _, h := range all {
+		if !slices.Equal(h.kept, h.row.NodeStatus.LogsKept) {
+			if err := c.db.Q.SaveLogsKept(ctx, h.kept, h.row.Node.ID); err != nil {
+				return fmt.Errorf("kept logs of %s: %w", h.row.Node.ID, err)
+			}
+		}
+		if h.row.LeaseGoneAt != nil || (h.now == nil && !h.gone) || h.row.Node.LeaseID != h.row.LeaseID {
+			continue
+		}
+		var st agentapi.LeaseStatus
+		if h.now != nil {
+			st = *h.now
+		}
+		progress, err := json.Marshal(tidy(st.Progress))
+		if err != nil {
+			return err
+		}
+		if !sameJSON(progress, h.row.NodeStatus.Progress) {
+			moved[h.row.Node.ClusterID] = true
+		}
+		p.Nodes = append(p.Nodes, uuids(h.row.Node.ID)...)
+		p.Epochs = append(p.Epochs, h.row.LeaseEpoch)
+		p.GoodMs = append(p.GoodMs, h.goodMS(s.BootID))
+		p.Good = append(p.Good, st.Good)
+		p.PeersDown = append(p.PeersDown, arrayLiteral(ranks(st.PeersDown)))
+		p.Progress = append(p.Progress, string(progress))
+	}
+	if len(p.Nodes) == 0 {
+		return nil
+	}
+	if err := c.db.Q.SaveNodeStatuses(ctx, p); err != nil {
+		return fmt.Errorf("keep node statuses: %w", err)
+	}
+	for cl := range moved {
+		c.bus.Changed(bus.TopicCluster(cl))
+	}
+	return nil
+}
+
+// hear puts one host's word into the change. The rows were read without the lock, so all is checked again.
+func (x *change) hear(h heard) {
+	n := x.byLease(h.row.LeaseID)
+	if n == nil {
+		return
+	}
+	if h.gone && n.ended != nil && n.gone == nil {
+		x.forget(n)
+		return
+	}
+	st := h.now
+	if st == nil || n.ended != nil || st.Epoch != int(n.Epoch) {
+		return
+	}
+	if st.WGKey != "" && len(st.WGKey) <= 64 && (st.WGKey != n.WgKey || !slices.Equal(st.Endpoints, n.Endpoints)) {
+		n.WgKey, n.Endpoints, n.dirty = st.WGKey, endpoints(st.Endpoints), true
+		x.raiseLive() // the peers learn where it is
+	}
+	if st.Preflight != nil && len(n.Preflight) <= len("{}") {
+		if b, err := json.Marshal(st.Preflight); err == nil && len(b) < 64<<10 {
+			n.Preflight, n.dirty = b, true
+		}
+	}
+	if d := st.ImageDigest; d != "" && x.row.ImageDigest == "" && len(d) <= 128 {
+		x.row.ImageDigest = d
+	}
+	if st.Started && x.row.GoAt != nil && n.StartedAt == nil {
+		n.StartedAt, n.dirty = &x.now, true
+	}
+	e, reason, detail := nodeEvent(*st, len(x.nodes))
+	if e == NodeSaysExited {
+		if n.StartedAt == nil {
+			return // before the barrier was opened nothing of the renter's can have ended
+		}
+		if n.ExitCode == nil {
+			code, at := int32(*st.ExitCode), h.at
+			n.ExitCode, n.ExitAt, n.dirty = &code, &at, true
+			if code != 0 {
+				x.raiseLive() // hear of the others soon: see exited
+			}
+		}
+	}
+	x.step(n, e, reason, detail)
+}
+
+// forget notes that nothing of a node is left on its host: its GPUs are free again.
+func (x *change) forget(n *node) { x.part(n, host.EndReleased) }
+
+// forsake gives up a node whose host is silent for good.
+func (x *change) forsake(n *node) { x.part(n, host.EndAbandoned) }
+
+func (x *change) part(n *node, why string) {
+	n.gone = &x.now
+	x.freed = append(x.freed, freed{n, why})
+	x.step(n, NodeGone, ReasonNone, "")
+	x.book(func(ctx context.Context) error { return metering.LeaseGone(ctx, x.tx, n.LeaseID) })
+}
+
+const maxEndpoints = 8
+
+// endpoints bounds the addresses a host gives to its peers.
+func endpoints(in []string) []string {
+	out := []string{}
+	for _, e := range in {
+		if len(e) > 0 && len(e) <= 128 && len(out) < maxEndpoints {
+			out = append(out, clip(e, 128))
+		}
+	}
+	return out
+}
+
+// tidy bounds what a host says about progress.
+func tidy(p agentapi.Progress) agentapi.Progress {
+	p.Step, p.WaitingFor = clip(p.Step, 40), clip(p.WaitingFor, 200)
+	if len(p.Layers) > 64 {
+		p.Layers = p.Layers[:64]
+	}
+	for i := range p.Layers {
+		p.Layers[i].Digest = clip(p.Layers[i].Digest, 80)
+	}
+	return p
+}
+
+func sameJSON(a, b []byte) bool {
+	var x, y agentapi.Progress
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return bytes.Equal(a, b)
+	}
+	xs, _ := json.Marshal(x)
+	ys, _ := json.Marshal(y)
+	return bytes.Equal(xs, ys)
+}
+
+// arrayLiteral is PostgreSQL's text form of an integer array.
+func arrayLiteral(v []int32) string {
+	return "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(v), " ", ","), "[]") + "}"
+}
+
+// order gives the clusters in the order of their locks.
+func order[V any](m map[id.Cluster]V) []id.Cluster {
+	out := make([]id.Cluster, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.SortFunc(out, id.Cluster.Compare)
+	return out
+}

@@ -1,0 +1,208 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/metering"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Get is one of the org's clusters. NotFound for those of others.
+func (c *Clusters) Get(ctx context.Context, org id.Org, cl id.Cluster) (Cluster, error) {
+	v, err := view(ctx, c.db.Q, cl)
+	if err == nil && v.Org != org {
+		return Cluster{}, errNotFound
+	}
+	return v, err
+}
+
+// Wait is Get, held until the cluster is in the given state, has ended, or d has passed (at most MaxWait).
+func (c *Clusters) Wait(ctx context.Context, org id.Org, cl id.Cluster, state State, d time.Duration) (Cluster, error) {
+	ctx, cancel := context.WithTimeout(ctx, min(max(d, 0), MaxWait))
+	defer cancel()
+	changes := c.bus.Watch(ctx, bus.TopicCluster(cl))
+	look := time.NewTicker(waitLook) // changes may be lost
+	defer look.Stop()
+	for {
+		v, err := c.Get(context.WithoutCancel(ctx), org, cl)
+		if err != nil || v.State == state || v.State.Final() || (v.State == Releasing && state != Released && state != Failed) {
+			return v, err
+		}
+		select {
+		case <-ctx.Done():
+			return v, nil
+		case <-changes:
+		case <-look.C:
+		}
+	}
+}
+
+const (
+	// MaxWait bounds Wait.
+	MaxWait  = 5 * time.Minute
+	waitLook = time.Second
+)
+
+// ListRequest is one page of an org's clusters, newest first.
+type ListRequest struct {
+	State State      // "" = any
+	After id.Cluster // the last one of the page before; zero: from the newest
+	Limit int        // > 0
+}
+
+// List is a page of the org's clusters.
+func (c *Clusters) List(ctx context.Context, org id.Org, r ListRequest) ([]Cluster, error) {
+	rows, err := c.db.Q.ListClusters(ctx, dbq.ListClustersParams{
+		OrgID: org, Before: uuids(r.After)[0], State: string(r.State), MaxRows: int32(r.Limit),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list clusters of %s: %w", org, err)
+	}
+	clusters := make([]dbq.Cluster, len(rows))
+	for i, row := range rows {
+		clusters[i] = row.Cluster
+	}
+	return views(ctx, c.db.Q, clusters)
+}
+
+// Events is the timeline, oldest first, from after the given entry (0: from the beginning).
+func (c *Clusters) Events(ctx context.Context, org id.Org, cl id.Cluster, after int64, limit int) ([]Event, error) {
+	if _, err := c.owned(ctx, org, cl); err != nil {
+		return nil, err
+	}
+	rows, err := c.db.Q.ListClusterEvents(ctx, cl, after, int32(limit))
+	if err != nil {
+		return nil, fmt.Errorf("events of %s: %w", cl, err)
+	}
+	out := make([]Event, len(rows))
+	for i, r := range rows {
+		out[i] = Event{N: r.N, At: r.At, Kind: r.Kind, Rank: intp(r.Rank), Title: r.Title, Detail: r.Detail, Data: r.Data}
+	}
+	return out, nil
+}
+
+// owned is the org's own cluster, or NotFound.
+func (c *Clusters) owned(ctx context.Context, org id.Org, cl id.Cluster) (dbq.Cluster, error) {
+	r, err := c.db.Q.GetCluster(ctx, cl)
+	switch {
+	case db.NoRows(err), err == nil && r.Cluster.OrgID != org:
+		return dbq.Cluster{}, errNotFound
+	case err != nil:
+		return dbq.Cluster{}, fmt.Errorf("read cluster %s: %w", cl, err)
+	}
+	return r.Cluster, nil
+}
+
+func view(ctx context.Context, q *dbq.Queries, cl id.Cluster) (Cluster, error) {
+	r, err := q.GetCluster(ctx, cl)
+	if db.NoRows(err) {
+		return Cluster{}, errNotFound
+	}
+	if err != nil {
+		return Cluster{}, fmt.Errorf("read cluster %s: %w", cl, err)
+	}
+	v, err := views(ctx, q, []dbq.Cluster{r.Cluster})
+	if err != nil {
+		return Cluster{}, err
+	}
+	return v[0], nil
+}
+
+// views reads what belongs to the rows: nodes and GPUs together for all, usage for each.
+func views(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster) ([]Cluster, error) {
+	ids := make([]id.Cluster, len(rows))
+	for i, r := range rows {
+		ids[i] = r.ID
+	}
+	nodes, err := q.ClusterNodes(ctx, uuids(ids...))
+	if err != nil {
+		return nil, fmt.Errorf("read nodes: %w", err)
+	}
+	var gpus []id.GPU
+	for _, n := range nodes {
+		gpus = append(gpus, n.GPUIds...)
+	}
+	names, err := q.GPUNames(ctx, uuids(gpus...))
+	if err != nil {
+		return nil, fmt.Errorf("read GPUs: %w", err)
+	}
+	device := map[id.GPU]GPU{}
+	for _, g := range names {
+		device[g.ID] = GPU{UUID: g.UUID, Model: g.Model}
+	}
+	out := make([]Cluster, len(rows))
+	for i, r := range rows {
+		if out[i], err = plain(r); err != nil {
+			return nil, err
+		}
+		for _, n := range nodes {
+			if n.Node.ClusterID == r.ID {
+				out[i].Nodes = append(out[i].Nodes, viewNode(n, device))
+			}
+		}
+		if r.RunningAt == nil {
+			continue
+		}
+		usage, err := metering.ClusterUsage(ctx, q, r.ID)
+		if err != nil {
+			return nil, fmt.Errorf("usage of %s: %w", r.ID, err)
+		}
+		out[i].CostSoFar, out[i].BillableSeconds = usage.Cost, Seconds(time.Duration(usage.BillableMS)*time.Millisecond)
+		if out[i].Billing, err = q.HasOpenWindow(ctx, r.ID); err != nil {
+			return nil, err
+		}
+		out[i].Billing = out[i].Billing && !out[i].State.Ended()
+	}
+	return out, nil
+}
+
+// plain is what the row itself says.
+func plain(r dbq.Cluster) (Cluster, error) {
+	v := Cluster{
+		ID: r.ID, Org: r.OrgID, Name: r.Name, State: State(r.State), Reason: Reason(r.Reason), Detail: r.Detail, Actions: actions(r),
+		PricePerHour: r.Rate, PricePerSecond: money.CostOf(r.Rate, 1000), Currency: r.Currency, CreatedAt: r.CreatedAt, RunningAt: r.RunningAt,
+		EndedAt: r.EndedAt, Epoch: int(r.Epoch), Nodes: []Node{},
+	}
+	if !v.State.Ended() {
+		v.RunUntil = r.RunUntil
+	}
+	if err := json.Unmarshal(r.Spec, &v.Spec); err != nil {
+		return v, fmt.Errorf("read the spec of %s: %w", r.ID, err)
+	}
+	if err := json.Unmarshal(r.Network, &v.Network); err != nil {
+		return v, fmt.Errorf("read the network of %s: %w", r.ID, err)
+	}
+	return v, nil
+}
+
+func viewNode(n dbq.ClusterNodesRow, device map[id.GPU]GPU) Node {
+	v := Node{
+		Rank: int(n.Node.Rank), ID: n.Node.ID, HostID: n.Node.HostID, State: NodeState(n.Node.State), Reason: Reason(n.Node.Reason),
+		Detail: n.Node.Detail, GPUs: []GPU{}, Address: n.Node.Address, Required: n.Required, Since: n.Node.Since, ExitCode: intp(n.Node.ExitCode),
+	}
+	if n.NodeStatus.Epoch == n.Node.Epoch {
+		_ = json.Unmarshal(n.NodeStatus.Progress, &v.Progress) // for people; what does not read shows nothing
+	}
+	for _, g := range n.GPUIds {
+		v.GPUs = append(v.GPUs, device[g])
+	}
+	return v
+}
+
+// actions are what the renter may ask for now.
+func actions(r dbq.Cluster) []Action {
+	switch State(r.State) {
+	case Running:
+		return []Action{ActionRelease, ActionRestart}
+	case Provisioning, Degraded:
+		return []Action{ActionRelease}
+	}
+	return []Action{}
+}

@@ -1,0 +1,147 @@
+package cluster
+
+import (
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db/dbq"
+)
+
+// Pure readings of what a host says of a lease.
+
+// heard is one lease of a host and what the present report says of it.
+type heard struct {
+	row  dbq.HostLeasesRow
+	now  *agentapi.LeaseStatus // of the lease's current epoch; nil when it is not in the report
+	kept []int32               // epochs whose log waits on the host
+	gone bool                  // nothing is left, said in knowledge of the lease's end
+	at   time.Time             // the report's moment on PostgreSQL's clock
+}
+
+// read sorts out what a report says of one lease. A report that is older than the last one says nothing.
+func read(row dbq.HostLeasesRow, s agentapi.Sync, at time.Time) (h heard, late bool) {
+	h = heard{row: row, at: at, kept: []int32{}}
+	if st := row.NodeStatus; st.BootID == s.BootID && s.BootMS < st.BootMs || st.BootID != s.BootID && at.Before(st.ReportedAt) {
+		return h, true
+	}
+	listed := false
+	for i := range s.Leases {
+		l := &s.Leases[i]
+		if l.Lease != row.LeaseID.String() {
+			continue
+		}
+		if l.LogKept {
+			h.kept = append(h.kept, int32(l.Epoch))
+		}
+		listed = listed || !l.Gone
+		if l.Epoch == int(row.LeaseEpoch) {
+			h.now = l
+		}
+	}
+	slices.Sort(h.kept)
+	// The report's revision is at least the one that took the lease away: it cannot be about to start it.
+	informed := row.LeaseEndedAt != nil && s.Revision >= row.Revision
+	saidGone := h.now != nil && h.now.Gone
+	h.gone = row.LeaseGoneAt == nil && informed && !listed && (s.Full || saidGone)
+	return h, false
+}
+
+// goodMS is the moment through which this report proves the node well, 0 when it proves nothing.
+func (h heard) goodMS(boot string) int64 {
+	good := false
+	switch {
+	case h.row.LeaseEndedAt == nil:
+		good = h.now != nil && h.now.Started && h.now.Good
+	case h.row.StopAt != nil && h.now != nil:
+		// We asked it to stop and it did: it was up until then.
+		good = h.now.Good || obeyed(h.now.Reason)
+	case h.row.StopAt != nil:
+		good = h.gone && h.row.NodeStatus.BootID == boot
+	}
+	if !good {
+		return 0
+	}
+	return h.at.UnixMilli()
+}
+
+func obeyed(reason string) bool {
+	switch Reason(reason) {
+	case ReasonNone, ReasonExited, ReasonRunUntil, ReasonSuperseded:
+		return true
+	}
+	return false
+}
+
+// matters reports whether the report changes anything that is decided under the cluster's lock. Most do not: they only
+// say that all is still well.
+func (h heard) matters(goodMS int64) bool {
+	n, st := h.row.Node, h.row.NodeStatus
+	switch {
+	case h.row.LeaseGoneAt != nil:
+		return false
+	case h.gone:
+		return true
+	case h.row.LeaseEndedAt != nil:
+		stop := h.row.StopAt
+		return stop != nil && st.LastGoodMs < stop.UnixMilli() && goodMS >= stop.UnixMilli()
+	case h.now == nil:
+		return false
+	}
+	e, _, _ := nodeEvent(*h.now, int(h.row.NodeCount))
+	_, moves := NextNode(NodeState(n.State), e)
+	return moves || h.row.InDoubt ||
+		(h.now.WGKey != "" && (h.now.WGKey != n.WgKey || !slices.Equal(h.now.Endpoints, n.Endpoints))) ||
+		(h.now.Preflight != nil && len(n.Preflight) <= len("{}")) ||
+		(h.now.Started && n.StartedAt == nil) ||
+		(h.now.ExitCode != nil && n.ExitCode == nil) ||
+		(n.StartedAt != nil && (h.now.Good != st.Good || !slices.Equal(ranks(h.now.PeersDown), st.PeersDown))) ||
+		(NodeState(n.State) == NodeLost && goodMS > 0)
+}
+
+// nodeEvent is what a status means to the node's table, with reason and detail. A status that says nothing new has no
+// event.
+func nodeEvent(st agentapi.LeaseStatus, nodes int) (NodeEvent, Reason, string) {
+	detail := clip(st.Detail, 500)
+	switch st.State {
+	case agentapi.NodePulling:
+		return NodeSaysPulling, ReasonNone, ""
+	case agentapi.NodeStarting:
+		return NodeSaysStarting, ReasonNone, ""
+	case agentapi.NodeJoining:
+		return NodeSaysJoining, ReasonNone, ""
+	case agentapi.NodeReady:
+		switch {
+		case st.Started:
+			return NodeSaysReady, ReasonNone, ""
+		case st.Preflight != nil && !st.Preflight.OK:
+			return NodeSaysFailed, ReasonPreflightFailed, clip(st.Preflight.Detail, 500)
+		case !st.AtBarrier || (nodes > 1 && st.Preflight == nil):
+			return NodeSaysJoining, ReasonNone, "" // ready means measured and at the barrier
+		}
+		return NodeSaysReady, ReasonNone, ""
+	case agentapi.NodeFailed:
+		return NodeSaysFailed, known(st.Reason), detail
+	case agentapi.NodeStopped:
+		switch {
+		case st.ExitCode != nil && (st.Reason == "" || st.Reason == agentapi.ReasonExited):
+			return NodeSaysExited, ReasonExited, detail
+		case obeyed(st.Reason):
+			return NodeSaysStopped, Reason(st.Reason), detail
+		}
+		return NodeSaysFailed, known(st.Reason), detail
+	}
+	return "", ReasonNone, ""
+}
+
+// ranks are well-formed rank numbers, sorted.
+func ranks(in []int) []int32 {
+	out := []int32{}
+	for _, r := range in {
+		if r >= 0 && r < 1<<16 {
+			out = append(out, int32(r))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

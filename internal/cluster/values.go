@@ -1,0 +1,67 @@
+package cluster
+
+import (
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Small conversions between what the database holds and what the rules speak of.
+
+func deref(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
+func intp(v *int32) *int {
+	if v == nil {
+		return nil
+	}
+	n := int(*v)
+	return &n
+}
+
+func uuids[K id.Kind](ids ...id.ID[K]) []pgtype.UUID {
+	out := make([]pgtype.UUID, len(ids))
+	for i, v := range ids {
+		out[i] = pgtype.UUID{Bytes: v.UUID(), Valid: !v.IsZero()}
+	}
+	return out
+}
+
+// join puts two pieces of a sentence together.
+func join(a, b string) string {
+	switch {
+	case a == "":
+		return b
+	case b == "":
+		return a
+	}
+	return a + " (" + b + ")"
+}
+
+func lowerFirst(s string) string {
+	r, n := utf8.DecodeRuneInString(s)
+	return string(unicode.ToLower(r)) + s[n:]
+}
+
+// clip bounds what a host says to n bytes of clean text.
+func clip(s string, n int) string {
+	s = strings.ToValidUTF8(s, "�")
+	if len(s) > n {
+		s = strings.ToValidUTF8(s[:n], "")
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}

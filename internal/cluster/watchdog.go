@@ -1,0 +1,89 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Result is what one pass of the watchdog did.
+type Result struct {
+	Looked int // clusters looked at
+	Failed int // of them, those that could not be tended; they come again
+}
+
+// maxPass bounds one pass, so that a replica that stops need not finish a long one.
+const maxPass = 500
+
+// Watchdog looks at every cluster whose time has come: it confirms and posts proven time, extends the authorisation,
+// warns of a short runway, finds lost nodes, passed deadlines and the ends of money and duration, gives up hosts that
+// never answer, and settles what has ended. Any number of replicas may run it at once: each cluster is taken by one.
+func (c *Clusters) Watchdog(ctx context.Context) (Result, error) {
+	var r Result
+	seen := []id.Cluster{}
+	for r.Looked < maxPass && ctx.Err() == nil {
+		cl, err := c.nextDue(ctx, seen)
+		if err != nil {
+			return r, err
+		}
+		if cl.IsZero() {
+			return r, nil
+		}
+		seen = append(seen, cl)
+		r.Looked++
+		if err := c.look(ctx, cl); err != nil {
+			if ctx.Err() != nil {
+				return r, ctx.Err()
+			}
+			// One cluster in trouble must not keep the others from being looked at.
+			r.Failed++
+			c.log.Error("the watchdog could not tend a cluster", "cluster", cl, "err", err)
+		}
+	}
+	return r, ctx.Err()
+}
+
+// nextDue finds a due cluster that no other replica holds. It is tended in transactions of its own; should two
+// replicas find one, the second finds nothing left to do.
+func (c *Clusters) nextDue(ctx context.Context, seen []id.Cluster) (cl id.Cluster, err error) {
+	err = c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		cl, err = tx.Q.LockDueCluster(ctx, uuids(seen...))
+		if db.NoRows(err) {
+			cl, err = id.Cluster{}, nil
+		}
+		return err
+	})
+	if err != nil {
+		return cl, fmt.Errorf("find due clusters: %w", err)
+	}
+	return cl, nil
+}
+
+// look tends one cluster: what it is entitled to decide about money first, because an extension may save it; then
+// time. They are two transactions, since money comes after hosts in the order of locks.
+func (c *Clusters) look(ctx context.Context, cl id.Cluster) error {
+	if err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return c.tend(ctx, tx, cl) }); err != nil {
+		return err
+	}
+	return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return c.alter(ctx, tx, cl, func(_ context.Context, x *change) error {
+			x.abandon()
+			return nil
+		})
+	})
+}
+
+// abandon gives up nodes of an ended cluster whose hosts have been silent for too long. The claims end too; the host
+// sells nothing until it has shown that it is clean (host.AbandonClaims).
+func (x *change) abandon() {
+	for _, n := range x.nodes {
+		if n.ended == nil || n.gone != nil {
+			continue
+		}
+		if silent := x.now.Sub(latest(n.status.ReportedAt, *n.ended)); silent > x.c.cfg.AbandonAfter {
+			x.forsake(n)
+		}
+	}
+}
