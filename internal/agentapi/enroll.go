@@ -10,7 +10,9 @@ import (
 // EnrollPath is where an agent enrols, over HTTPS: POST EnrollRequest → EnrollReply, or a problem document.
 const EnrollPath = "/agent/v1/enroll"
 
-// StreamPath is where an agent dials back to: a WebSocket carrying one stream, StreamHello first.
+// StreamPath is where an agent dials back to: a WebSocket carrying one stream. The first message is text, a
+// StreamHello. What follows is binary messages whose contents, put together, are the stream; message borders mean
+// nothing. A normal closure (1000) is the stream's end; any other says in its reason what broke it.
 const StreamPath = "/agent/v1/stream"
 
 // EnrollRequest presents a one-time token and the host's two fresh public keys. The private keys never leave the host.
