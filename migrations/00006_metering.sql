@@ -19,6 +19,7 @@ CREATE TABLE lease (
     epoch          integer NOT NULL,             -- rises on every start, restart or replacement
     required       boolean NOT NULL DEFAULT true,-- on_node_failure 'ignore' takes a lost rank out
     run_until      timestamptz,                  -- the agent stops there unless it is extended; backed by held money
+    covered_from_ms bigint NOT NULL DEFAULT 0,   -- while no window is open: held money covers from here to run_until
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     ended_at       timestamptz,                  -- no longer desired
     gone_at        timestamptz,                  -- the host's report no longer shows it
@@ -28,6 +29,7 @@ CREATE INDEX lease_cluster ON lease (cluster_id, rank);
 CREATE INDEX lease_host ON lease (host_id) WHERE gone_at IS NULL;
 CREATE INDEX lease_host_all ON lease (host_id, created_at);
 CREATE INDEX lease_unsettled ON lease (ended_at) WHERE settled_at IS NULL;
+CREATE INDEX lease_renter_unsettled ON lease (renter_org_id) WHERE settled_at IS NULL;
 
 CREATE TABLE lease_price (
     lease_id    uuid NOT NULL REFERENCES lease,
@@ -97,7 +99,9 @@ CREATE TABLE segment_quarantine (
     host_id      uuid NOT NULL,
     lease_id     uuid,
     reason       text NOT NULL,                  -- 'bad_signature', 'foreign_lease', 'conflict', 'too_late', 'future', …
-    payload      bytea NOT NULL,
-    received_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+    payload      bytea NOT NULL,                 -- the segment as JSON
+    payload_hash bytea NOT NULL,                 -- of that; a repetition is not kept again
+    received_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    UNIQUE (host_id, payload_hash)
 );
 CREATE INDEX segment_quarantine_lease ON segment_quarantine (lease_id);

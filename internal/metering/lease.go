@@ -2,6 +2,8 @@ package metering
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -42,32 +44,105 @@ type PriceItem struct {
 	Rate     money.Micro `json:"rate"` // per hour
 }
 
-// CreateLeases writes leases with their prices and empty meters.
-func CreateLeases(ctx context.Context, tx *db.Tx, leases []NewLease) error { return notBuilt() }
+// CreateLeases writes leases with their prices and empty meters. They may not run before Authorise.
+func CreateLeases(ctx context.Context, tx *db.Tx, leases []NewLease) error {
+	rows := make([]dbq.InsertLeaseParams, len(leases))
+	prices := make([]dbq.InsertLeasePriceParams, len(leases))
+	meters := make([]id.Lease, len(leases))
+	for i, l := range leases {
+		if l.Rate < 0 || l.HostSharePPM < 0 || l.HostSharePPM > 1_000_000 || l.Epoch < 1 || len(l.GPUs) == 0 {
+			return fmt.Errorf("metering: lease %s: rate, share, epoch or GPUs out of range", l.ID)
+		}
+		items, err := json.Marshal(l.Items)
+		if err != nil {
+			return fmt.Errorf("metering: price items: %w", err)
+		}
+		rows[i] = dbq.InsertLeaseParams{
+			ID: l.ID, ClusterID: l.Cluster, NodeID: l.Node, Rank: int32(l.Rank), HostID: l.Host,
+			RenterOrgID: l.Renter, HostOrgID: l.Operator, GPUCount: int32(len(l.GPUs)), GPUModel: l.GPUModel, GPUIds: l.GPUs,
+			CPUCores: l.CPUs, RAMMb: l.RAMMB, DiskGb: l.DiskGB, Currency: l.Currency, HostSharePpm: int32(l.HostSharePPM), Epoch: int32(l.Epoch),
+		}
+		prices[i] = dbq.InsertLeasePriceParams{LeaseID: l.ID, Rate: l.Rate, Items: items}
+		meters[i] = l.ID
+	}
+	for _, b := range []batch{tx.Q.InsertLease(ctx, rows), tx.Q.InsertLeasePrice(ctx, prices), tx.Q.InsertLeaseMeter(ctx, meters)} {
+		if err := run(b); err != nil {
+			return fmt.Errorf("metering: create leases: %w", err)
+		}
+	}
+	return nil
+}
 
-// SetEpoch raises the epoch of a lease: a restart. Segments of earlier epochs stay valid for the time they prove.
-func SetEpoch(ctx context.Context, tx *db.Tx, lease id.Lease, epoch int) error { return notBuilt() }
+// batch is what sqlc makes of a :batchexec query.
+type batch interface{ Exec(func(int, error)) }
+
+// run executes a batch and returns its first error.
+func run(b batch) (first error) {
+	b.Exec(func(_ int, err error) {
+		if first == nil {
+			first = err
+		}
+	})
+	return first
+}
+
+// SetEpoch raises the epoch of a live lease: a restart. Segments of earlier epochs stay valid for the time they prove.
+// An ended lease, or a lower epoch, is fault.Conflict.
+func SetEpoch(ctx context.Context, tx *db.Tx, lease id.Lease, epoch int) error {
+	n, err := tx.Q.SetLeaseEpoch(ctx, int32(epoch), lease)
+	if err == nil && n == 0 {
+		return fault.New(fault.Conflict, "the lease has ended or is further on")
+	}
+	return err
+}
 
 // SetRequired says whether a lease's rank must be up for the cluster's seconds to count.
 func SetRequired(ctx context.Context, tx *db.Tx, lease id.Lease, required bool) error {
-	return notBuilt()
+	_, err := tx.Q.SetLeaseRequired(ctx, required, lease)
+	return err
 }
 
 // EndLeases ends every live lease of the cluster at the given moment of PostgreSQL's clock: they are no longer
-// desired, and no later time of theirs is billed. Already ended leases stay as they are. Close the window first.
+// desired, and no later time of theirs is billed. Already ended leases stay as they are; time that may have been posted
+// already is not cut off. Close the window first.
 func EndLeases(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Time) error {
-	return notBuilt()
+	ids, err := tx.Q.LiveLeaseIDs(ctx, cluster)
+	if err != nil {
+		return fmt.Errorf("metering: live leases: %w", err)
+	}
+	for _, l := range ids {
+		if err := EndLease(ctx, tx, l, at); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // EndLease is EndLeases for one lease.
-func EndLease(ctx context.Context, tx *db.Tx, lease id.Lease, at time.Time) error { return notBuilt() }
+func EndLease(ctx context.Context, tx *db.Tx, lease id.Lease, at time.Time) error {
+	if err := tx.Q.EndLease(ctx, at, lease); err != nil {
+		return fmt.Errorf("metering: end lease: %w", err)
+	}
+	return nil
+}
 
 // LeaseGone notes that the host's full report no longer shows the lease.
-func LeaseGone(ctx context.Context, tx *db.Tx, lease id.Lease) error { return notBuilt() }
+func LeaseGone(ctx context.Context, tx *db.Tx, lease id.Lease) error {
+	return tx.Q.SetLeaseGone(ctx, lease)
+}
 
 // Extensions is until when each live lease of the host may run, as the agent is told.
 func Extensions(ctx context.Context, q *dbq.Queries, host id.Host) ([]agentapi.LeaseExtension, error) {
-	return nil, notBuilt()
+	rows, err := q.HostExtensions(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("metering: extensions: %w", err)
+	}
+	out := make([]agentapi.LeaseExtension, len(rows))
+	for i, r := range rows {
+		out[i].LeaseRef = agentapi.LeaseRef{Lease: r.ID.String(), Epoch: int(r.Epoch)}
+		if r.RunUntil != nil {
+			out[i].RunUntilMS = r.RunUntil.UnixMilli()
+		}
+	}
+	return out, nil
 }
-
-func notBuilt() error { return fault.New(fault.Unavailable, "not built yet") }

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
 )
 
 var (
@@ -80,6 +82,249 @@ func (b *AppendTelemetryBatchResults) Exec(f func(int, error)) {
 }
 
 func (b *AppendTelemetryBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const insertLease = `-- name: InsertLease :batchexec
+INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
+                   cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+`
+
+type InsertLeaseBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type InsertLeaseParams struct {
+	ID           id.Lease
+	ClusterID    id.Cluster
+	NodeID       id.Node
+	Rank         int32
+	HostID       id.Host
+	RenterOrgID  id.Org
+	HostOrgID    id.Org
+	GPUCount     int32
+	GPUModel     string
+	GPUIds       []id.GPU
+	CPUCores     float64
+	RAMMb        int64
+	DiskGb       int64
+	Currency     string
+	HostSharePpm int32
+	Epoch        int32
+}
+
+func (q *Queries) InsertLease(ctx context.Context, arg []InsertLeaseParams) *InsertLeaseBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.ID,
+			a.ClusterID,
+			a.NodeID,
+			a.Rank,
+			a.HostID,
+			a.RenterOrgID,
+			a.HostOrgID,
+			a.GPUCount,
+			a.GPUModel,
+			a.GPUIds,
+			a.CPUCores,
+			a.RAMMb,
+			a.DiskGb,
+			a.Currency,
+			a.HostSharePpm,
+			a.Epoch,
+		}
+		batch.Queue(insertLease, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &InsertLeaseBatchResults{br, len(arg), false}
+}
+
+func (b *InsertLeaseBatchResults) Exec(f func(int, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		if b.closed {
+			if f != nil {
+				f(t, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		_, err := b.br.Exec()
+		if f != nil {
+			f(t, err)
+		}
+	}
+}
+
+func (b *InsertLeaseBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const insertLeaseMeter = `-- name: InsertLeaseMeter :batchexec
+INSERT INTO lease_meter (lease_id) VALUES ($1)
+`
+
+type InsertLeaseMeterBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+func (q *Queries) InsertLeaseMeter(ctx context.Context, leaseID []id.Lease) *InsertLeaseMeterBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range leaseID {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(insertLeaseMeter, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &InsertLeaseMeterBatchResults{br, len(leaseID), false}
+}
+
+func (b *InsertLeaseMeterBatchResults) Exec(f func(int, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		if b.closed {
+			if f != nil {
+				f(t, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		_, err := b.br.Exec()
+		if f != nil {
+			f(t, err)
+		}
+	}
+}
+
+func (b *InsertLeaseMeterBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const insertLeasePrice = `-- name: InsertLeasePrice :batchexec
+INSERT INTO lease_price (lease_id, from_ms, rate, items) VALUES ($1, $2, $3, $4)
+`
+
+type InsertLeasePriceBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type InsertLeasePriceParams struct {
+	LeaseID id.Lease
+	FromMs  int64
+	Rate    money.Micro
+	Items   []byte
+}
+
+func (q *Queries) InsertLeasePrice(ctx context.Context, arg []InsertLeasePriceParams) *InsertLeasePriceBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.LeaseID,
+			a.FromMs,
+			a.Rate,
+			a.Items,
+		}
+		batch.Queue(insertLeasePrice, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &InsertLeasePriceBatchResults{br, len(arg), false}
+}
+
+func (b *InsertLeasePriceBatchResults) Exec(f func(int, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		if b.closed {
+			if f != nil {
+				f(t, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		_, err := b.br.Exec()
+		if f != nil {
+			f(t, err)
+		}
+	}
+}
+
+func (b *InsertLeasePriceBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const updateMeter = `-- name: UpdateMeter :batchexec
+UPDATE lease_meter
+SET settled_through_ms = $2, proven_ms = $3, billed_ms = $4, numerator = $5, posted = $6, posted_billed_ms = $7,
+    host_posted = $8, energy_mj = $9, frozen = $10
+WHERE lease_id = $1
+`
+
+type UpdateMeterBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type UpdateMeterParams struct {
+	LeaseID          id.Lease
+	SettledThroughMs int64
+	ProvenMs         []int64
+	BilledMs         int64
+	Numerator        pgtype.Numeric
+	Posted           money.Nano
+	PostedBilledMs   int64
+	HostPosted       money.Nano
+	EnergyMj         int64
+	Frozen           bool
+}
+
+func (q *Queries) UpdateMeter(ctx context.Context, arg []UpdateMeterParams) *UpdateMeterBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.LeaseID,
+			a.SettledThroughMs,
+			a.ProvenMs,
+			a.BilledMs,
+			a.Numerator,
+			a.Posted,
+			a.PostedBilledMs,
+			a.HostPosted,
+			a.EnergyMj,
+			a.Frozen,
+		}
+		batch.Queue(updateMeter, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &UpdateMeterBatchResults{br, len(arg), false}
+}
+
+func (b *UpdateMeterBatchResults) Exec(f func(int, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		if b.closed {
+			if f != nil {
+				f(t, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		_, err := b.br.Exec()
+		if f != nil {
+			f(t, err)
+		}
+	}
+}
+
+func (b *UpdateMeterBatchResults) Close() error {
 	b.closed = true
 	return b.br.Close()
 }

@@ -238,28 +238,29 @@ type IdempotencyKey struct {
 }
 
 type Lease struct {
-	ID           id.Lease
-	ClusterID    id.Cluster
-	NodeID       id.Node
-	Rank         int32
-	HostID       id.Host
-	RenterOrgID  id.Org
-	HostOrgID    id.Org
-	GPUCount     int32
-	GPUModel     string
-	GPUIds       []id.GPU
-	CPUCores     float64
-	RAMMb        int64
-	DiskGb       int64
-	Currency     string
-	HostSharePpm int32
-	Epoch        int32
-	Required     bool
-	RunUntil     *time.Time
-	CreatedAt    time.Time
-	EndedAt      *time.Time
-	GoneAt       *time.Time
-	SettledAt    *time.Time
+	ID            id.Lease
+	ClusterID     id.Cluster
+	NodeID        id.Node
+	Rank          int32
+	HostID        id.Host
+	RenterOrgID   id.Org
+	HostOrgID     id.Org
+	GPUCount      int32
+	GPUModel      string
+	GPUIds        []id.GPU
+	CPUCores      float64
+	RAMMb         int64
+	DiskGb        int64
+	Currency      string
+	HostSharePpm  int32
+	Epoch         int32
+	Required      bool
+	RunUntil      *time.Time
+	CoveredFromMs int64
+	CreatedAt     time.Time
+	EndedAt       *time.Time
+	GoneAt        *time.Time
+	SettledAt     *time.Time
 }
 
 type LeaseMeter struct {
@@ -453,12 +454,13 @@ type SSHKey struct {
 }
 
 type SegmentQuarantine struct {
-	ID         int64
-	HostID     id.Host
-	LeaseID    id.Lease
-	Reason     string
-	Payload    []byte
-	ReceivedAt time.Time
+	ID          int64
+	HostID      id.Host
+	LeaseID     id.Lease
+	Reason      string
+	Payload     []byte
+	PayloadHash []byte
+	ReceivedAt  time.Time
 }
 
 type Session struct {

@@ -1,0 +1,188 @@
+-- name: InsertLease :batchexec
+INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
+                   cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
+
+-- name: InsertLeasePrice :batchexec
+INSERT INTO lease_price (lease_id, from_ms, rate, items) VALUES ($1, $2, $3, $4);
+
+-- name: InsertLeaseMeter :batchexec
+INSERT INTO lease_meter (lease_id) VALUES ($1);
+
+-- name: SetLeaseEpoch :execrows
+UPDATE lease SET epoch = @epoch WHERE id = @id AND ended_at IS NULL AND epoch <= @epoch;
+
+-- name: SetLeaseRequired :execrows
+UPDATE lease SET required = @required WHERE id = @id;
+
+-- name: LiveLeaseIDs :many
+SELECT id FROM lease WHERE cluster_id = $1 AND ended_at IS NULL ORDER BY id;
+
+-- name: EndLease :exec
+-- Never before time that may have been posted.
+UPDATE lease l
+SET ended_at = greatest(@at::timestamptz, (
+    SELECT max(to_timestamp(coalesce(w.closed_ms, w.confirmed_until_ms) / 1000.0)) FROM cluster_window w WHERE w.cluster_id = l.cluster_id))
+WHERE l.id = @id AND l.ended_at IS NULL;
+
+-- name: SetLeaseGone :exec
+UPDATE lease SET gone_at = clock_timestamp() WHERE id = $1 AND gone_at IS NULL;
+
+-- name: HostExtensions :many
+SELECT id, epoch, run_until FROM lease WHERE host_id = $1 AND ended_at IS NULL ORDER BY id;
+
+-- name: LeaseIDsOfCluster :many
+SELECT id FROM lease WHERE cluster_id = $1 ORDER BY id;
+
+-- name: UnsettledLeaseIDsOfOrg :many
+SELECT id FROM lease WHERE renter_org_id = $1 AND settled_at IS NULL ORDER BY id;
+
+-- name: LeasesByID :many
+SELECT id, cluster_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, currency, host_share_ppm, epoch,
+       run_until, covered_from_ms, created_at, ended_at, settled_at
+FROM lease
+WHERE id = ANY(@ids::uuid[])
+ORDER BY id;
+
+-- name: LockMetersOfCluster :many
+SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen
+FROM lease_meter
+WHERE lease_id IN (SELECT id FROM lease WHERE cluster_id = $1)
+ORDER BY lease_id
+FOR UPDATE;
+
+-- name: LockMetersByID :many
+SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen
+FROM lease_meter
+WHERE lease_id = ANY(@ids::uuid[])
+ORDER BY lease_id
+FOR UPDATE;
+
+-- name: MetersByID :many
+SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen
+FROM lease_meter
+WHERE lease_id = ANY(@ids::uuid[])
+ORDER BY lease_id;
+
+-- name: UpdateMeter :batchexec
+UPDATE lease_meter
+SET settled_through_ms = $2, proven_ms = $3, billed_ms = $4, numerator = $5, posted = $6, posted_billed_ms = $7,
+    host_posted = $8, energy_mj = $9, frozen = $10
+WHERE lease_id = $1;
+
+-- name: UnfreezeMeter :execrows
+UPDATE lease_meter SET frozen = false WHERE lease_id = $1 AND frozen;
+
+-- name: LeasePrices :many
+SELECT lease_id, from_ms, rate FROM lease_price WHERE lease_id = ANY(@ids::uuid[]) ORDER BY lease_id, from_ms;
+
+-- name: LeasePriceItems :many
+SELECT p.lease_id, p.from_ms, p.rate, p.items
+FROM lease_price p JOIN lease l ON l.id = p.lease_id
+WHERE l.cluster_id = $1
+ORDER BY l.rank, p.lease_id, p.from_ms;
+
+-- name: WindowsOfClusters :many
+SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms
+FROM cluster_window
+WHERE cluster_id = ANY(@ids::uuid[])
+ORDER BY cluster_id, n;
+
+-- name: LastWindow :one
+SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms
+FROM cluster_window
+WHERE cluster_id = $1
+ORDER BY n DESC
+LIMIT 1;
+
+-- name: ClusterCover :one
+-- What bounds a window: the earliest run_until of the live leases (0: one has none yet), and from when money is held.
+SELECT coalesce(min(coalesce(floor(extract(epoch FROM run_until) * 1000), 0)), 0)::bigint AS run_until_ms,
+       coalesce(max(covered_from_ms), 0)::bigint AS covered_from_ms
+FROM lease
+WHERE cluster_id = $1 AND ended_at IS NULL;
+
+-- name: InsertWindow :exec
+INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms) VALUES (@cluster_id, @n, @opened_ms, @opened_ms);
+
+-- name: AdvanceWindow :exec
+UPDATE cluster_window SET confirmed_until_ms = @confirmed_until_ms
+WHERE cluster_id = @cluster_id AND n = @n AND confirmed_until_ms < @confirmed_until_ms AND closed_ms IS NULL;
+
+-- name: CloseWindow :exec
+UPDATE cluster_window SET closed_ms = @closed_ms WHERE cluster_id = @cluster_id AND n = @n AND closed_ms IS NULL;
+
+-- name: SetRunUntil :exec
+UPDATE lease SET run_until = @run_until, covered_from_ms = @covered_from_ms WHERE cluster_id = @cluster_id AND ended_at IS NULL;
+
+-- name: SettleLeases :exec
+UPDATE lease SET settled_at = clock_timestamp() WHERE id = ANY(@ids::uuid[]) AND settled_at IS NULL;
+
+-- name: UnsettledClusters :many
+SELECT cluster_id
+FROM lease
+WHERE settled_at IS NULL
+GROUP BY cluster_id
+HAVING bool_and(ended_at IS NOT NULL)
+ORDER BY max(ended_at)
+LIMIT @max_rows;
+
+-- name: AttestKeys :many
+SELECT attest_key FROM host_key WHERE host_id = $1 AND revoked_at IS NULL;
+
+-- name: NewestAnchor :one
+SELECT host_id, boot_id, number, boot_ms, server_ms, created_at
+FROM time_anchor
+WHERE host_id = $1 AND boot_id = $2
+ORDER BY number DESC
+LIMIT 1;
+
+-- name: AnchorsOfHost :many
+SELECT a.boot_id, a.number, a.boot_ms, a.server_ms
+FROM (SELECT DISTINCT unnest(@boots::text[]) AS boot_id, unnest(@numbers::bigint[]) AS number) u
+JOIN time_anchor a ON a.host_id = @host_id AND a.boot_id = u.boot_id AND a.number = u.number;
+
+-- name: InsertAnchor :exec
+INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT DO NOTHING;
+
+-- name: KnownSegments :many
+SELECT s.lease_id, s.epoch, s.boot_id, s.seq, s.payload_hash
+FROM (SELECT unnest(@leases::uuid[]) AS lease_id, unnest(@epochs::integer[]) AS epoch,
+             unnest(@boots::text[]) AS boot_id, unnest(@seqs::bigint[]) AS seq) u
+JOIN usage_segment s ON s.lease_id = u.lease_id AND s.epoch = u.epoch AND s.boot_id = u.boot_id AND s.seq = u.seq;
+
+-- name: InsertSegments :exec
+INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final,
+                           payload_hash, signature)
+SELECT unnest(@leases::uuid[]), unnest(@epochs::integer[]), unnest(@boots::text[]), unnest(@seqs::bigint[]),
+       unnest(@anchors::bigint[]), unnest(@boot_ends::bigint[]), unnest(@starts::bigint[]), unnest(@ends::bigint[]),
+       unnest(@energies::bigint[]), unnest(@finals::boolean[]), unnest(@hashes::bytea[]), unnest(@signatures::bytea[]);
+
+-- name: InsertQuarantined :many
+-- The zero lease stands for one that does not exist.
+INSERT INTO segment_quarantine (host_id, lease_id, reason, payload, payload_hash)
+SELECT @host_id, nullif(u.lease_id, '00000000-0000-0000-0000-000000000000'), u.reason, u.payload, u.payload_hash
+FROM (SELECT unnest(@leases::uuid[]) AS lease_id, unnest(@reasons::text[]) AS reason,
+             unnest(@payloads::bytea[]) AS payload, unnest(@hashes::bytea[]) AS payload_hash) u
+ON CONFLICT (host_id, payload_hash) DO NOTHING
+RETURNING payload_hash;
+
+-- name: SegmentRuns :many
+-- Whether what arrived of each run is without a hole, and whether its final segment is there.
+SELECT lease_id, epoch, boot_id, (count(*) = max(seq))::boolean AS whole, bool_or(final)::boolean AS final
+FROM usage_segment
+WHERE lease_id = ANY(@ids::uuid[])
+GROUP BY lease_id, epoch, boot_id;
+
+-- name: SegmentsOfLeases :many
+SELECT lease_id, epoch, boot_id, seq, start_ms, end_ms, energy_mj
+FROM usage_segment
+WHERE lease_id = ANY(@ids::uuid[])
+ORDER BY lease_id, start_ms, end_ms, epoch, boot_id, seq;
+
+-- name: LeasesOfHost :many
+SELECT id FROM lease WHERE id = ANY(@ids::uuid[]) AND host_id = @host_id ORDER BY id;
+
+-- name: DatabaseTime :one
+SELECT clock_timestamp()::timestamptz AS now;

@@ -1,0 +1,70 @@
+package metering
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+)
+
+const (
+	anchorEveryMS = 5 * 60_000 // at least every 10 min, by the contract; half of it, as a sync may be lost
+	// An anchor is late by as long as the report was on its way, never early. One that would put the host's time this
+	// much ahead of the last anchor's line (besides what a poor crystal drifts, 1 in 2,000) comes from a delayed report.
+	anchorJumpMS   = 1_000
+	anchorDriftDiv = 2_000
+)
+
+// IssueAnchor ties the host's boot clock to PostgreSQL's and returns the newest anchor of this boot: a fresh one when
+// the last is five minutes old, else the last again, as its answer may have been lost. bootMS is the host's
+// CLOCK_BOOTTIME when it sent its report. Numbers rise by one, and both clocks rise with them; a report that was
+// overtaken or delayed ties nothing.
+func IssueAnchor(ctx context.Context, tx *db.Tx, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error) {
+	if bootID == "" || len(bootID) > maxBootID || bootMS < 0 {
+		return nil, nil
+	}
+	last, err := newestAnchor(ctx, tx.Q, host, bootID)
+	if err != nil {
+		return nil, err
+	}
+	at, err := tx.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	next := nextAnchor(last, bootID, bootMS, at.UnixMilli())
+	if next == last {
+		return last, nil
+	}
+	err = tx.Q.InsertAnchor(ctx, dbq.InsertAnchorParams{HostID: host, BootID: bootID, Number: next.Number, BootMs: next.BootMS, ServerMs: next.ServerMS})
+	if err != nil {
+		return nil, fmt.Errorf("metering: insert anchor: %w", err)
+	}
+	return newestAnchor(ctx, tx.Q, host, bootID) // a concurrent report may have been first
+}
+
+// nextAnchor is the anchor to tie now, or last itself when none is due.
+func nextAnchor(last *agentapi.Anchor, bootID string, bootMS, now int64) *agentapi.Anchor {
+	if last == nil {
+		return &agentapi.Anchor{BootID: bootID, Number: 1, BootMS: bootMS, ServerMS: now}
+	}
+	elapsed := now - last.ServerMS
+	ahead := now - last.At(bootMS)
+	if elapsed < anchorEveryMS || bootMS <= last.BootMS || ahead > anchorJumpMS+elapsed/anchorDriftDiv {
+		return last
+	}
+	return &agentapi.Anchor{BootID: bootID, Number: last.Number + 1, BootMS: bootMS, ServerMS: now}
+}
+
+func newestAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string) (*agentapi.Anchor, error) {
+	r, err := q.NewestAnchor(ctx, host, bootID)
+	if db.NoRows(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("metering: newest anchor: %w", err)
+	}
+	return &agentapi.Anchor{BootID: r.BootID, Number: r.Number, BootMS: r.BootMs, ServerMS: r.ServerMs}, nil
+}

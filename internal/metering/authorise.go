@@ -1,0 +1,220 @@
+package metering
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// How far ahead a cluster is authorised, in ms. While the longer part of a step is left nothing is done, so a well
+// funded cluster costs one ledger entry every half hour; a poor one takes smaller steps, so that it does not lock up
+// money its owner may want for something else.
+const (
+	fullStepMS  = 60 * 60_000
+	shortStepMS = 10 * 60_000
+	minStartMS  = 60_000
+)
+
+// AuthoriseRequest asks for a cluster to run on for up to an hour from now.
+type AuthoriseRequest struct {
+	Cluster  id.Cluster
+	Org      id.Org // whose wallet
+	Currency string
+	Budget   *money.Nano // of the cluster, over its life; nil = none
+	NotAfter *time.Time  // latest end, such as the start plus max_duration; nil = none
+}
+
+// Limit is why an authorisation ends earlier than it could.
+type Limit string
+
+const (
+	LimitNone     Limit = ""
+	LimitFunds    Limit = "funds"
+	LimitBudget   Limit = "budget"
+	LimitDuration Limit = "max_duration"
+)
+
+// Authorisation is until when a cluster may run, backed by money that is held.
+type Authorisation struct {
+	RunUntil time.Time
+	Held     money.Nano // in the cluster's hold now
+	// Limit says what keeps RunUntil from going further, for warnings and for the reason of the end.
+	Limit Limit
+}
+
+// Authorise moves money from the wallet into the cluster's hold, so that every millisecond the cluster could still be
+// billed up to RunUntil is covered, and stamps RunUntil on its live leases. RunUntil is at most an hour ahead and
+// never goes back; it stays as it is while half a step of it is left, so calling it often is cheap. When money, budget
+// or duration are short it goes as far as they reach.
+//
+// The first time at least 60 s must be affordable: else fault.InsufficientFunds, or fault.Invalid for the budget.
+// The caller holds the cluster's lock.
+func Authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest) (Authorisation, error) {
+	leases, err := lockCluster(ctx, tx, r.Cluster)
+	if err != nil {
+		return Authorisation{}, err
+	}
+	if !slices.ContainsFunc(leases, func(l *lease) bool { return !l.ended() }) {
+		return Authorisation{}, fault.New(fault.Conflict, "the cluster has ended")
+	}
+	hold := ledger.Hold(r.Org, r.Cluster, r.Currency)
+	wallet := ledger.Wallet(r.Org, r.Currency)
+	have, err := ledger.Lock(ctx, tx, hold, wallet)
+	if err != nil {
+		return Authorisation{}, err
+	}
+	at, err := tx.Now(ctx)
+	if err != nil {
+		return Authorisation{}, err
+	}
+	now := at.UnixMilli()
+	target, limit := now+fullStepMS, LimitNone
+	if r.NotAfter != nil && r.NotAfter.UnixMilli() <= target {
+		target, limit = r.NotAfter.UnixMilli(), LimitDuration
+	}
+	present := authorised(leases)
+	reach, short := affordable(leases, now, target, have[0]+have[1], r.Budget)
+	if short != LimitNone {
+		limit = short
+	}
+	until := step(now, present, reach, target)
+	if present == 0 {
+		until = max(until, promised(leases))
+	}
+	out := Authorisation{RunUntil: time.UnixMilli(present).UTC(), Held: have[0], Limit: limit}
+	if until <= present {
+		return out, nil
+	}
+	if present == 0 && (until < min(now+minStartMS, target) || until > max(reach, now)) {
+		return Authorisation{}, tooPoor(leases, now, short, have[1])
+	}
+	if missing := need(leases, now, until) - have[0]; missing > 0 {
+		if _, err := ledger.Post(ctx, tx, ledger.Entry{
+			Kind: "authorise", Key: "authorise:" + id.New[id.LedgerTx]().String(), Ref: r.Cluster.String(),
+			Memo:      "held until " + time.UnixMilli(until).UTC().Format("2006-01-02 15:04:05"),
+			Transfers: []ledger.Transfer{{Debit: wallet, Credit: hold, Amount: missing}},
+		}); err != nil {
+			return Authorisation{}, err
+		}
+		out.Held += missing
+	}
+	out.RunUntil = time.UnixMilli(until).UTC()
+	if err := tx.Q.SetRunUntil(ctx, &out.RunUntil, now, r.Cluster); err != nil {
+		return Authorisation{}, fmt.Errorf("metering: set run_until: %w", err)
+	}
+	return out, nil
+}
+
+func tooPoor(leases []*lease, now int64, short Limit, available money.Nano) error {
+	cost := need(leases, now, now+minStartMS)
+	if short == LimitBudget {
+		return fault.InvalidField("budget", "must cover at least 60 seconds, which cost %s", cost)
+	}
+	return fault.New(fault.InsufficientFunds, "60 seconds of this cluster cost %s; %s is available", cost, available)
+}
+
+// authorised is until when all live leases may run, 0 when one may not yet.
+func authorised(leases []*lease) int64 {
+	until := int64(forever)
+	for _, l := range leases {
+		if !l.ended() {
+			until = min(until, l.runUntil())
+		}
+	}
+	if until == forever {
+		return 0
+	}
+	return until
+}
+
+// promised is the latest moment until which any live lease may run already: a lease that joins the others is
+// authorised as far at once, because run_until never goes back.
+func promised(leases []*lease) (until int64) {
+	for _, l := range leases {
+		if !l.ended() {
+			until = max(until, l.runUntil())
+		}
+	}
+	return until
+}
+
+// step says until when to authorise next, all in unix ms: present is what holds now (0: nothing yet), reach what money
+// allows, target what is wanted. The answer is present when nothing is to be done.
+func step(now, present, reach, target int64) int64 {
+	left, size := present-now, int64(fullStepMS)
+	if reach < target {
+		size = shortStepMS
+	}
+	if left >= size/2 {
+		return present
+	}
+	return max(present, min(reach, now+size))
+}
+
+// affordable is the latest moment in [now, target] up to which funds (hold and wallet) and budget cover everything that
+// could be billed, and which of them is short. It is before now when not even the past is covered.
+func affordable(leases []*lease, now, target int64, funds money.Nano, budget *money.Nano) (until int64, short Limit) {
+	limit := func(t int64) Limit {
+		total, posted := worst(leases, now, t)
+		switch {
+		case budget != nil && total > *budget:
+			return LimitBudget
+		case total-posted > funds:
+			return LimitFunds
+		}
+		return LimitNone
+	}
+	if target < now || limit(target) == LimitNone {
+		return target, LimitNone
+	}
+	n := sort.Search(int(target-now), func(i int) bool { return limit(now+int64(i)) != LimitNone })
+	return now + int64(n) - 1, limit(now + int64(n))
+}
+
+// need is what must be in the hold so that every millisecond up to until is covered.
+func need(leases []*lease, now, until int64) money.Nano {
+	total, posted := worst(leases, now, until)
+	return total - posted
+}
+
+// worst is the most the leases can cost in all when every millisecond is proven that still may be, live ones running
+// until the given moment, and how much of that is posted. A window that is not open yet opens at from or later.
+func worst(leases []*lease, from, until int64) (total, posted money.Nano) {
+	for _, l := range leases {
+		posted += l.meter.Posted
+		if l.settled() {
+			total += l.meter.Posted
+			continue
+		}
+		num := new(big.Int).Add(l.meter.Numerator, numerator(l.possible(from, until), l.terms.Prices))
+		total += money.Posted(num.Add(num, big.NewInt(money.NumeratorPerNano-1)))
+	}
+	return total, posted
+}
+
+// possible is the time above the watermark that may still be billed.
+func (l *lease) possible(from, until int64) Set {
+	var in []Interval
+	open := false
+	for _, w := range l.windows {
+		i := w.Billable()
+		if w.ClosedMS == 0 {
+			open = true
+			i.End = max(i.End, until)
+		}
+		in = append(in, i)
+	}
+	if !open && !l.ended() {
+		in = append(in, Interval{from, until})
+	}
+	return SetOf(in...).Clip(l.terms.Life).Clip(Interval{l.meter.SettledThrough, forever})
+}

@@ -1,0 +1,130 @@
+package metering
+
+import (
+	"math"
+	"math/big"
+
+	"github.com/musterhq/muster/internal/money"
+)
+
+// forever is later than any moment.
+const forever = math.MaxInt64
+
+// Window is one billing window: from OpenedMS to ConfirmedMS while it is open, to ClosedMS once it is closed. What it
+// covers only grows.
+type Window struct {
+	OpenedMS, ConfirmedMS int64
+	ClosedMS              int64 // 0 = open
+}
+
+// Billable is the time of the window that may be posted now.
+func (w Window) Billable() Interval { return Interval{w.OpenedMS, w.end()} }
+
+func (w Window) end() int64 {
+	if w.ClosedMS != 0 {
+		return w.ClosedMS
+	}
+	return w.ConfirmedMS
+}
+
+// Price is what a lease costs per hour from FromMS (unix ms) until the next price.
+type Price struct {
+	FromMS int64
+	Rate   money.Micro
+}
+
+// Terms are a lease's frozen terms.
+type Terms struct {
+	// Life is when the lease exists; no other time of it is billed. End is forever while it lives.
+	Life   Interval
+	Prices []Price // by FromMS; the first holds from the beginning of time
+	// SharePPM is the host's part of every charge, in millionths.
+	SharePPM int64
+}
+
+// Meter is what one lease has proven and been charged. Every millisecond below SettledThrough has been decided and is
+// in BilledMS and Numerator if it was billed; Proven lies above.
+type Meter struct {
+	SettledThrough int64
+	Proven         Set
+	BilledMS       int64    // below SettledThrough
+	Numerator      *big.Int // Σ rate × ms below SettledThrough, micro-units·ms per hour; never nil
+
+	Posted         money.Nano // charged to the renter so far
+	PostedBilledMS int64      // the time behind Posted
+	HostPosted     money.Nano // the host's part of Posted
+}
+
+// Posting is what a charge adds: Renter = Host + Fee exactly.
+type Posting struct {
+	Renter, Host, Fee money.Nano
+	BilledMS          int64
+}
+
+// Charge adds proven time to a meter and says what is to be posted now that was not yet.
+//
+// What is billed is exactly (∪ proven) ∩ windows ∩ life. The renter's total is floor(Σ rate × ms / 3600) nano-units,
+// cumulative, and the host's is floor(total × ppm / 1e6), cumulative: so no order, batching, repetition or overlap of
+// the same proven time can change what is charged in the end. Only windows that end after SettledThrough matter; the
+// caller may leave out others but for the last.
+func Charge(m Meter, fresh []Interval, windows []Window, t Terms) (Meter, Posting) {
+	due, horizon := billable(windows, t.Life)
+	above := Interval{m.SettledThrough, forever}
+	proven := m.Proven.Union(SetOf(fresh...)).Clip(above)
+
+	// The watermark rises to the first billable millisecond that is not proven, or as far as windows reach: a window
+	// that opens later starts no earlier.
+	mark := max(m.SettledThrough, horizon)
+	if missing := due.Clip(above).Minus(proven); len(missing) > 0 {
+		mark = missing[0].Start
+	}
+	below := due.Intersect(proven).Clip(Interval{m.SettledThrough, mark})
+	m.SettledThrough = mark
+	m.BilledMS += below.Len()
+	m.Numerator = new(big.Int).Add(m.Numerator, numerator(below, t.Prices))
+	m.Proven = proven.Clip(Interval{mark, forever})
+
+	live := due.Intersect(m.Proven)
+	total := money.Posted(new(big.Int).Add(m.Numerator, numerator(live, t.Prices)))
+	host := money.Share(total, t.SharePPM)
+	p := Posting{
+		Renter:   total - m.Posted,
+		Host:     host - m.HostPosted,
+		BilledMS: m.BilledMS + live.Len() - m.PostedBilledMS,
+	}
+	p.Fee = p.Renter - p.Host
+	m.Posted, m.HostPosted, m.PostedBilledMS = total, host, m.PostedBilledMS+p.BilledMS
+	return m, p
+}
+
+// billable is the time of the windows within life, and how far the windows reach at all.
+func billable(windows []Window, life Interval) (due Set, horizon int64) {
+	in := make([]Interval, len(windows))
+	for i, w := range windows {
+		in[i] = w.Billable().and(life)
+		horizon = max(horizon, w.end())
+	}
+	return SetOf(in...), horizon
+}
+
+// numerator is Σ rate × ms over the set, each part at the price of its time.
+func numerator(s Set, prices []Price) *big.Int {
+	sum := new(big.Int)
+	for k, p := range prices {
+		ms := s.Clip(span(prices, k)).Len()
+		sum.Add(sum, new(big.Int).Mul(big.NewInt(int64(p.Rate)), big.NewInt(ms)))
+	}
+	return sum
+}
+
+// span is when price k holds.
+func span(prices []Price, k int) Interval {
+	i := Interval{prices[k].FromMS, forever}
+	if k == 0 {
+		i.Start = math.MinInt64
+	}
+	if k+1 < len(prices) {
+		i.End = prices[k+1].FromMS
+	}
+	return i
+}

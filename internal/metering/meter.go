@@ -1,0 +1,205 @@
+package metering
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+)
+
+// lease is one lease with all that a charge depends on.
+type lease struct {
+	dbq.LeasesByIDRow
+	meter  Meter
+	energy int64 // mJ
+	frozen bool  // posts nothing until an admin has looked
+	// freezing: frozen by this very transaction.
+	freezing bool
+	terms    Terms
+	windows  []Window
+}
+
+func (l *lease) ended() bool   { return l.EndedAt != nil }
+func (l *lease) settled() bool { return l.SettledAt != nil }
+
+// runUntil is in unix ms, 0 when it was never authorised.
+func (l *lease) runUntil() int64 {
+	if l.RunUntil == nil {
+		return 0
+	}
+	return l.RunUntil.UnixMilli()
+}
+
+// lockCluster locks the cluster's meters in id order and reads their leases.
+func lockCluster(ctx context.Context, tx *db.Tx, cluster id.Cluster) ([]*lease, error) {
+	meters, err := tx.Q.LockMetersOfCluster(ctx, cluster)
+	if err != nil {
+		return nil, fmt.Errorf("metering: lock meters: %w", err)
+	}
+	return withMeters(ctx, tx.Q, meters)
+}
+
+// withMeters reads what belongs to the meters, in their order. To be called after they are locked: what it reads may
+// have been changed by whoever held the locks before.
+func withMeters(ctx context.Context, q *dbq.Queries, meters []dbq.LeaseMeter) ([]*lease, error) {
+	if len(meters) == 0 {
+		return nil, nil
+	}
+	ids := make([]pgtype.UUID, len(meters))
+	for i, m := range meters {
+		ids[i] = raw(m.LeaseID)
+	}
+	rows, err := q.LeasesByID(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("metering: leases: %w", err)
+	}
+	prices, err := q.LeasePrices(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("metering: prices: %w", err)
+	}
+	byLease := map[id.Lease][]Price{}
+	for _, p := range prices {
+		byLease[p.LeaseID] = append(byLease[p.LeaseID], Price{p.FromMs, p.Rate})
+	}
+	windows, err := windowsOf(ctx, q, rows)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*lease, len(rows))
+	for i, r := range rows {
+		m := meters[i] // both in lease-id order
+		if m.LeaseID != r.ID || len(byLease[r.ID]) == 0 {
+			return nil, fmt.Errorf("metering: lease %s has no meter or price", r.ID)
+		}
+		out[i] = &lease{
+			LeasesByIDRow: r, meter: meterOf(m), energy: m.EnergyMj, frozen: m.Frozen, windows: windows[r.ClusterID],
+			terms: Terms{Life: Interval{r.CreatedAt.UnixMilli(), forever}, Prices: byLease[r.ID], SharePPM: int64(r.HostSharePpm)},
+		}
+		if r.EndedAt != nil {
+			out[i].terms.Life.End = r.EndedAt.UnixMilli()
+		}
+	}
+	return out, nil
+}
+
+func windowsOf(ctx context.Context, q *dbq.Queries, leases []dbq.LeasesByIDRow) (map[id.Cluster][]Window, error) {
+	out := map[id.Cluster][]Window{}
+	var clusters []pgtype.UUID
+	for _, l := range leases {
+		if _, seen := out[l.ClusterID]; !seen {
+			out[l.ClusterID] = nil
+			clusters = append(clusters, raw(l.ClusterID))
+		}
+	}
+	rows, err := q.WindowsOfClusters(ctx, clusters)
+	if err != nil {
+		return nil, fmt.Errorf("metering: windows: %w", err)
+	}
+	for _, r := range rows {
+		w := Window{OpenedMS: r.OpenedMs, ConfirmedMS: r.ConfirmedUntilMs}
+		if r.ClosedMs != nil {
+			w.ClosedMS = *r.ClosedMs
+		}
+		out[r.ClusterID] = append(out[r.ClusterID], w)
+	}
+	return out, nil
+}
+
+func meterOf(m dbq.LeaseMeter) Meter {
+	num := m.Numerator.Int
+	if m.Numerator.Exp > 0 { // PostgreSQL sends trailing zeros as an exponent
+		num = new(big.Int).Mul(num, new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(m.Numerator.Exp)), nil))
+	}
+	return Meter{
+		SettledThrough: m.SettledThroughMs, Proven: setFromFlat(m.ProvenMs), BilledMS: m.BilledMs, Numerator: num,
+		Posted: m.Posted, PostedBilledMS: m.PostedBilledMs, HostPosted: m.HostPosted,
+	}
+}
+
+// fresh is time that was not known to be proven before.
+type fresh struct {
+	intervals []Interval
+	energy    int64 // mJ
+}
+
+// charge adds fresh time to the leases, whose meters are locked, and books what it costs.
+func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fresh) error {
+	var entries []ledger.Entry
+	var rows []dbq.UpdateMeterParams
+	for _, l := range leases {
+		f, news := add[l.ID]
+		next, p := Charge(l.meter, f.intervals, l.windows, l.terms)
+		if l.frozen { // the time is kept, the money waits
+			next.Posted, next.HostPosted, next.PostedBilledMS = l.meter.Posted, l.meter.HostPosted, l.meter.PostedBilledMS
+			p = Posting{}
+		}
+		if p.Renter < 0 || p.Host < 0 || p.Fee < 0 {
+			return fmt.Errorf("metering: lease %s: posting %+v would take money back", l.ID, p)
+		}
+		if p.Renter > 0 {
+			entries = append(entries, usageEntry(l, next, p))
+		}
+		if !news && !l.freezing && p == (Posting{}) && next.SettledThrough == l.meter.SettledThrough {
+			continue
+		}
+		l.meter, l.energy = next, l.energy+f.energy
+		rows = append(rows, l.row())
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	if err := run(tx.Q.UpdateMeter(ctx, rows)); err != nil {
+		return fmt.Errorf("metering: update meters: %w", err)
+	}
+	booked, err := ledger.PostAll(ctx, tx, entries)
+	if err != nil {
+		return fmt.Errorf("metering: post usage: %w", err)
+	}
+	for i, ok := range booked {
+		if !ok { // meter and ledger move together or not at all
+			return fmt.Errorf("metering: %s is in the books but not on the meter", entries[i].Key)
+		}
+	}
+	return nil
+}
+
+func (l *lease) row() dbq.UpdateMeterParams {
+	m := l.meter
+	return dbq.UpdateMeterParams{
+		LeaseID: l.ID, SettledThroughMs: m.SettledThrough, ProvenMs: m.Proven.flat(), BilledMs: m.BilledMS,
+		Numerator: pgtype.Numeric{Int: m.Numerator, Valid: true}, Posted: m.Posted, PostedBilledMs: m.PostedBilledMS,
+		HostPosted: m.HostPosted, EnergyMj: l.energy, Frozen: l.frozen,
+	}
+}
+
+// usageEntry books a posting. Its key is the lease's cumulative charge after it, which only grows.
+func usageEntry(l *lease, after Meter, p Posting) ledger.Entry {
+	hold := ledger.Hold(l.RenterOrgID, l.ClusterID, l.Currency)
+	e := ledger.Entry{
+		Kind: "usage",
+		Key:  fmt.Sprintf("usage:%s:%d", l.ID, int64(after.Posted)),
+		Memo: fmt.Sprintf("node %d, %s", l.Rank, time.Duration(p.BilledMS)*time.Millisecond),
+		Ref:  l.ClusterID.String(),
+	}
+	if p.Host > 0 {
+		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: hold, Credit: ledger.HostPending(l.HostOrgID, l.Currency), Amount: p.Host})
+	}
+	if p.Fee > 0 {
+		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: hold, Credit: ledger.Fee(l.Currency), Amount: p.Fee})
+	}
+	return e
+}
+
+// raw is an id for a uuid[] parameter, in which the zero id stays a value.
+func raw[T interface{ UUIDValue() (pgtype.UUID, error) }](v T) pgtype.UUID {
+	u, _ := v.UUIDValue() // never fails
+	u.Valid = true
+	return u
+}

@@ -1,0 +1,70 @@
+package metering
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// quarantine keeps what is refused. A conflict that was not seen before freezes its lease: the money waits until an
+// admin has looked.
+func quarantine(ctx context.Context, tx *db.Tx, host id.Host, leases map[id.Lease]*lease, rs []*received) error {
+	p := dbq.InsertQuarantinedParams{HostID: host}
+	var of []*received
+	for _, r := range rs {
+		if r.refused == "" {
+			continue
+		}
+		payload, hash := r.quarantined()
+		p.Leases, p.Reasons = append(p.Leases, raw(r.lease)), append(p.Reasons, r.refused)
+		p.Payloads, p.Hashes = append(p.Payloads, payload), append(p.Hashes, hash[:])
+		of = append(of, r)
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	inserted, err := tx.Q.InsertQuarantined(ctx, p)
+	if err != nil {
+		return fmt.Errorf("quarantine: %w", err)
+	}
+	isNew := make(map[string]bool, len(inserted))
+	for _, h := range inserted {
+		isNew[string(h)] = true
+	}
+	for i, r := range of {
+		if l := leases[r.lease]; l != nil && r.refused == refusedConflict && isNew[string(p.Hashes[i])] {
+			l.frozen, l.freezing = true, true
+		}
+	}
+	return nil
+}
+
+// Unfreeze lets a lease's money move again after an admin has looked at its conflicting segments. The first accepted
+// ones stand. What has been proven meanwhile is posted. A lease that is not frozen is fault.Conflict.
+func Unfreeze(ctx context.Context, tx *db.Tx, lease id.Lease) error {
+	n, err := tx.Q.UnfreezeMeter(ctx, lease)
+	if err != nil {
+		return fmt.Errorf("metering: unfreeze: %w", err)
+	}
+	if n == 0 {
+		return fault.New(fault.Conflict, "the lease is not frozen")
+	}
+	rows, err := tx.Q.LeasesByID(ctx, idList(lease))
+	if err != nil || len(rows) == 0 {
+		return fmt.Errorf("metering: unfreeze: %w", err)
+	}
+	return Post(ctx, tx, rows[0].ClusterID)
+}
+
+func sortByID(ls []*lease) {
+	slices.SortFunc(ls, func(a, b *lease) int {
+		x, y := a.ID.UUID(), b.ID.UUID()
+		return bytes.Compare(x[:], y[:])
+	})
+}

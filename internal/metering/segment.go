@@ -1,0 +1,171 @@
+package metering
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/json"
+	"math"
+	"runtime"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Reasons for which a segment is refused for ever. It is quarantined, the journal lets go of it, and it is never billed.
+const (
+	refusedMalformed    = "malformed"      // numbers or texts out of range
+	refusedSignature    = "bad_signature"  // not signed by this host's attestation key
+	refusedForeign      = "foreign_lease"  // no lease of this host
+	refusedAnchor       = "unknown_anchor" // names a time anchor that was never issued
+	refusedClock        = "wrong_time"     // its end is not what its anchor makes of the boot clock
+	refusedFuture       = "future"         // ends later than now
+	refusedEpoch        = "unknown_epoch"  // of a start that never was
+	refusedBefore       = "before_lease"   // starts before its lease
+	refusedUnauthorised = "unauthorised"   // starts after the lease had to stop
+	refusedConflict     = "conflict"       // same number, other content than the one accepted before
+	refusedLate         = "too_late"       // its lease is settled
+)
+
+const (
+	futureMS   = 2_000             // an end may be that much later than its receipt
+	overrunMS  = 60_000            // a run may start a segment that much after run_until while it stops; it is not billed
+	maxEnergy  = 1_000_000_000_000 // mJ in one segment: over 3 MW
+	maxBootID  = 100               // bytes
+	manySigned = 32                // from so many on signatures are checked on several cores
+)
+
+// received is one segment on its way in.
+type received struct {
+	agentapi.Segment
+	lease   id.Lease // zero when it cannot be read
+	hash    [32]byte
+	refused string // why, "" = not so far
+	known   bool   // accepted before with the same content
+	waits   bool   // neither: to be sent again
+}
+
+// receive checks what needs no database but the host's keys: shape and signature.
+func receive(host id.Host, keys [][]byte, segs []agentapi.Segment) []*received {
+	out := make([]*received, len(segs))
+	name := host.String()
+	check := func(i int) {
+		r := &received{Segment: segs[i], hash: segs[i].Hash(name)}
+		lease, err := id.Parse[id.Lease](r.Lease)
+		switch {
+		case err != nil || !r.inRange():
+			r.refused = refusedMalformed
+		case !signedByAny(&r.Segment, name, keys):
+			r.refused = refusedSignature
+		}
+		r.lease = lease
+		out[i] = r
+	}
+	workers := 1
+	if len(segs) >= manySigned {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < len(segs); i += workers {
+				check(i)
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+func (r *received) inRange() bool {
+	return r.BootID != "" && len(r.BootID) <= maxBootID && utf8.ValidString(r.BootID) && !strings.ContainsRune(r.BootID, 0) &&
+		r.Epoch >= 1 && r.Epoch <= math.MaxInt32 && r.Seq >= 1 && r.StartMS >= 0 && r.EndMS >= r.StartMS &&
+		r.EnergyMJ >= 0 && r.EnergyMJ <= maxEnergy
+}
+
+func signedByAny(s *agentapi.Segment, host string, keys [][]byte) bool {
+	for _, k := range keys {
+		if s.Verify(host, ed25519.PublicKey(k)) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// judge checks r against its lease (nil: none of this host) and its anchor (nil: none) at PostgreSQL's time now. The
+// checks do not depend on what else has arrived, so order cannot change them.
+func (r *received) judge(l *lease, anchor *agentapi.Anchor, now int64) string {
+	switch {
+	case l == nil:
+		return refusedForeign
+	case anchor == nil:
+		return refusedAnchor
+	case r.EndMS != max(anchor.At(r.BootEndMS), r.StartMS):
+		return refusedClock
+	case r.EndMS > now+futureMS:
+		return refusedFuture
+	case r.Epoch > int(l.Epoch):
+		return refusedEpoch
+	case r.StartMS < l.CreatedAt.UnixMilli()-futureMS:
+		return refusedBefore
+	case r.StartMS > l.runUntil()+overrunMS:
+		return refusedUnauthorised
+	case l.settled():
+		return refusedLate
+	}
+	return ""
+}
+
+// key is what makes a segment one.
+type segmentKey struct {
+	lease id.Lease
+	epoch int
+	boot  string
+	seq   int64
+}
+
+func (r *received) key() segmentKey { return segmentKey{r.lease, r.Epoch, r.BootID, r.Seq} }
+
+// quarantined is how a refused segment is kept: as it came.
+func (r *received) quarantined() (payload []byte, hash [32]byte) {
+	payload, _ = json.Marshal(r.Segment) // numbers, texts and bytes always marshal
+	return payload, sha256.Sum256(payload)
+}
+
+// acks says what the journal may let go of. Agents send the oldest first and nothing newer before that was
+// acknowledged, so the highest number that was dealt with stands for all before it; what must be sent again stops the
+// acknowledgements of its run.
+func acks(rs []*received) []agentapi.UsageAck {
+	type run struct {
+		agentapi.LeaseRef
+		boot string
+	}
+	stop := map[run]int64{}
+	of := func(r *received) run { return run{agentapi.LeaseRef{Lease: r.Lease, Epoch: r.Epoch}, r.BootID} }
+	for _, r := range rs {
+		if s, ok := stop[of(r)]; r.waits && (!ok || r.Seq < s) {
+			stop[of(r)] = r.Seq
+		}
+	}
+	var out []agentapi.UsageAck
+	last := map[run]int{} // index in out of the run's acknowledgement
+	for _, r := range rs {
+		k := of(r)
+		if s, ok := stop[k]; ok && r.Seq >= s {
+			continue
+		}
+		if r.refused != "" {
+			out = append(out, agentapi.UsageAck{LeaseRef: k.LeaseRef, BootID: k.boot, Through: r.Seq, Refused: r.refused})
+			continue
+		}
+		if i, ok := last[k]; ok {
+			out[i].Through = max(out[i].Through, r.Seq)
+			continue
+		}
+		last[k] = len(out)
+		out = append(out, agentapi.UsageAck{LeaseRef: k.LeaseRef, BootID: k.boot, Through: r.Seq})
+	}
+	return out
+}

@@ -1,0 +1,153 @@
+package metering
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+)
+
+// SettleAfter is how long after a lease's end its journal may still arrive.
+const SettleAfter = 24 * time.Hour
+
+// Post books what the cluster's proven, confirmed time costs beyond what is posted already.
+func Post(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
+	leases, err := lockCluster(ctx, tx, cluster)
+	if err != nil {
+		return err
+	}
+	return charge(ctx, tx, unsettled(leases), nil)
+}
+
+// Settle posts what can be posted and gives back what can no longer be needed of the hold. It is done when every
+// lease has ended and either its whole time is proven, its final segment has arrived, or SettleAfter has passed; then
+// the rest of the hold goes back to the wallet and later segments are refused. Call it at the end and then now and
+// again until done. Calling it again after that changes nothing.
+func Settle(ctx context.Context, tx *db.Tx, cluster id.Cluster) (done bool, err error) {
+	leases, err := lockCluster(ctx, tx, cluster)
+	if err != nil || len(leases) == 0 {
+		return err == nil, err
+	}
+	open := unsettled(leases)
+	if err := charge(ctx, tx, open, nil); err != nil {
+		return false, err
+	}
+	if err := settleLeases(ctx, tx, open); err != nil {
+		return false, err
+	}
+	return len(unsettled(leases)) == 0, release(ctx, tx, leases)
+}
+
+func unsettled(leases []*lease) (out []*lease) {
+	for _, l := range leases {
+		if !l.settled() {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// settleLeases stamps those whose charge cannot change any more.
+func settleLeases(ctx context.Context, tx *db.Tx, leases []*lease) error {
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return err
+	}
+	heard, err := heardOut(ctx, tx.Q, leases)
+	if err != nil {
+		return err
+	}
+	var ids []pgtype.UUID
+	for _, l := range leases {
+		if !l.ended() || l.frozen {
+			continue
+		}
+		if l.proven() || heard[l.ID] || now.Sub(*l.EndedAt) >= SettleAfter {
+			l.SettledAt = &now
+			ids = append(ids, raw(l.ID))
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	if err := tx.Q.SettleLeases(ctx, ids); err != nil {
+		return fmt.Errorf("metering: settle leases: %w", err)
+	}
+	return nil
+}
+
+// proven reports whether the charge of an ended lease is complete: all time that may still be billed is proven, and
+// the windows leave all of it to be posted.
+func (l *lease) proven() bool {
+	for _, w := range l.windows {
+		if w.ClosedMS == 0 && w.ConfirmedMS < l.terms.Life.End {
+			return false
+		}
+	}
+	return len(l.possible(forever, forever).Minus(l.meter.Proven)) == 0
+}
+
+// heardOut says of which leases everything has arrived that their hosts will ever send: no run has a hole, and the
+// final segment of the last start is there.
+func heardOut(ctx context.Context, q *dbq.Queries, leases []*lease) (map[id.Lease]bool, error) {
+	ids := make([]pgtype.UUID, len(leases))
+	epoch := map[id.Lease]int32{}
+	for i, l := range leases {
+		ids[i] = raw(l.ID)
+		epoch[l.ID] = l.Epoch
+	}
+	runs, err := q.SegmentRuns(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("metering: segment runs: %w", err)
+	}
+	whole, final := map[id.Lease]bool{}, map[id.Lease]bool{}
+	for _, r := range runs {
+		if _, seen := whole[r.LeaseID]; !seen {
+			whole[r.LeaseID] = true
+		}
+		whole[r.LeaseID] = whole[r.LeaseID] && r.Whole
+		final[r.LeaseID] = final[r.LeaseID] || r.Final && r.Epoch == epoch[r.LeaseID]
+	}
+	for l := range final {
+		final[l] = final[l] && whole[l]
+	}
+	return final, nil
+}
+
+// release gives back to the wallet what the hold has beyond what may still be charged.
+func release(ctx context.Context, tx *db.Tx, leases []*lease) error {
+	l := leases[0]
+	hold := ledger.Hold(l.RenterOrgID, l.ClusterID, l.Currency)
+	wallet := ledger.Wallet(l.RenterOrgID, l.Currency)
+	have, err := ledger.Lock(ctx, tx, hold, wallet)
+	if err != nil {
+		return err
+	}
+	from, until := int64(forever), int64(0)
+	for _, l := range leases {
+		if !l.ended() {
+			from, until = min(from, l.CoveredFromMs), max(until, l.runUntil())
+		}
+	}
+	spare := have[0] - need(leases, from, until)
+	if spare <= 0 {
+		return nil
+	}
+	_, err = ledger.Post(ctx, tx, ledger.Entry{
+		Kind: "hold_release", Key: "hold_release:" + id.New[id.LedgerTx]().String(), Ref: l.ClusterID.String(),
+		Memo:      "no longer needed",
+		Transfers: []ledger.Transfer{{Debit: hold, Credit: wallet, Amount: spare}},
+	})
+	return err
+}
+
+// Unsettled lists clusters whose leases have all ended and are not settled, oldest end first.
+func Unsettled(ctx context.Context, q *dbq.Queries, limit int) ([]id.Cluster, error) {
+	return q.UnsettledClusters(ctx, int32(limit))
+}

@@ -1,0 +1,185 @@
+package metering
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Usage is what a cluster used and what it costs.
+type Usage struct {
+	Currency   string
+	BillableMS int64      // time in which at least one of its leases was billed
+	GPUMS      int64      // Σ over leases of GPUs × billed time
+	Cost       money.Nano // of all time proven so far: the sum of the lines
+	Posted     money.Nano // of Cost, what the books hold already; all of it once Settled
+	// Estimate is Cost if every second up to now that is not proven yet will be: what a running cluster costs so far.
+	Estimate money.Nano
+	EnergyMJ int64
+	Settled  bool // nothing will change any more
+	Lines    []UsageLine
+}
+
+// UsageLine is what one signed segment adds to the bill at one price.
+type UsageLine struct {
+	Lease    id.Lease
+	Rank     int
+	Epoch    int
+	BootID   string
+	Seq      int64
+	From, To time.Time // of its first and last billed millisecond
+	MS       int64     // billed; less than To − From when windows closed in between
+	GPUs     int
+	Rate     money.Micro // per hour, the whole lease
+	Cost     money.Nano  // cumulative floor differences: the lines of a lease add up to its charge exactly
+	EnergyMJ int64       // of the whole segment, on its first line
+}
+
+// ClusterUsage reads the cluster's usage, a line per segment and price, by lease and time. The lines' costs add up to
+// Cost to the last nano-unit.
+func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usage, error) {
+	ids, err := q.LeaseIDsOfCluster(ctx, cluster)
+	if err != nil {
+		return Usage{}, fmt.Errorf("metering: usage: %w", err)
+	}
+	leases, err := readLeases(ctx, q, ids)
+	if err != nil {
+		return Usage{}, err
+	}
+	// Segments and windows are read after the meters: they show at least what was posted.
+	segs, err := q.SegmentsOfLeases(ctx, idList(ids...))
+	if err != nil {
+		return Usage{}, fmt.Errorf("metering: segments: %w", err)
+	}
+	byLease := map[id.Lease][]dbq.SegmentsOfLeasesRow{}
+	for _, s := range segs {
+		byLease[s.LeaseID] = append(byLease[s.LeaseID], s)
+	}
+	now, err := q.DatabaseTime(ctx)
+	if err != nil {
+		return Usage{}, fmt.Errorf("metering: clock: %w", err)
+	}
+	u := Usage{Settled: len(leases) > 0}
+	var billed Set
+	for _, l := range leases {
+		lines, set := itemise(l, byLease[l.ID])
+		for _, line := range lines {
+			u.Cost += line.Cost
+			u.GPUMS += line.MS * int64(line.GPUs)
+		}
+		u.Lines = append(u.Lines, lines...)
+		u.Currency, u.Posted, u.EnergyMJ = l.Currency, u.Posted+l.meter.Posted, u.EnergyMJ+l.energy
+		u.Settled = u.Settled && l.settled()
+		u.Estimate += l.soFar(now.UnixMilli())
+		billed = billed.Union(set)
+	}
+	u.BillableMS = billed.Len()
+	return u, nil
+}
+
+// itemise cuts a lease's segments, sorted by start, into lines. Where segments overlap the earlier has the time.
+func itemise(l *lease, segs []dbq.SegmentsOfLeasesRow) (lines []UsageLine, billed Set) {
+	due, _ := billable(l.windows, l.terms.Life)
+	sum := new(big.Int)
+	var before money.Nano
+	through := int64(0)
+	for _, s := range segs {
+		own := due.Clip(Interval{max(s.StartMs, through), s.EndMs})
+		through = max(through, s.EndMs)
+		energy := s.EnergyMj
+		for k, p := range l.terms.Prices {
+			part := own.Clip(span(l.terms.Prices, k))
+			if len(part) == 0 {
+				continue
+			}
+			ms := part.Len()
+			sum.Add(sum, new(big.Int).Mul(big.NewInt(int64(p.Rate)), big.NewInt(ms)))
+			total := money.Posted(sum)
+			lines = append(lines, UsageLine{
+				Lease: l.ID, Rank: int(l.Rank), Epoch: int(s.Epoch), BootID: s.BootID, Seq: s.Seq,
+				From: time.UnixMilli(part[0].Start).UTC(), To: time.UnixMilli(part[len(part)-1].End).UTC(), MS: ms,
+				GPUs: int(l.GPUCount), Rate: p.Rate, Cost: total - before, EnergyMJ: energy,
+			})
+			before, energy = total, 0
+			billed = append(billed, part...)
+		}
+	}
+	return lines, SetOf(billed...)
+}
+
+// soFar is what the lease costs at the moment now if all of its time that may still be proven will be.
+func (l *lease) soFar(now int64) money.Nano {
+	if l.settled() {
+		return l.meter.Posted
+	}
+	until := now
+	if r := l.runUntil(); r != 0 {
+		until = min(now, r)
+	}
+	num := new(big.Int).Add(l.meter.Numerator, numerator(l.possible(until, until), l.terms.Prices))
+	return money.Posted(num)
+}
+
+// Running is what an org's clusters cost at this moment.
+type Running struct {
+	Accrued money.Nano  // used and not posted yet: will be taken from what is held
+	Burn    money.Micro // per hour, of leases whose window is open
+}
+
+// OrgRunning adds up the org's leases that are not settled.
+func OrgRunning(ctx context.Context, q *dbq.Queries, org id.Org) (Running, error) {
+	ids, err := q.UnsettledLeaseIDsOfOrg(ctx, org)
+	if err != nil {
+		return Running{}, fmt.Errorf("metering: running: %w", err)
+	}
+	leases, err := readLeases(ctx, q, ids)
+	if err != nil {
+		return Running{}, err
+	}
+	at, err := q.DatabaseTime(ctx)
+	if err != nil {
+		return Running{}, fmt.Errorf("metering: clock: %w", err)
+	}
+	now := at.UnixMilli()
+	var r Running
+	for _, l := range leases {
+		r.Accrued += l.soFar(now) - l.meter.Posted
+		if n := len(l.windows); n > 0 && l.windows[n-1].ClosedMS == 0 && !l.ended() {
+			r.Burn += l.terms.rateAt(now)
+		}
+	}
+	return r, nil
+}
+
+func (t Terms) rateAt(ms int64) money.Micro {
+	for k := range t.Prices {
+		if i := span(t.Prices, k); i.Start <= ms && ms < i.End {
+			return t.Prices[k].Rate
+		}
+	}
+	return 0
+}
+
+// readLeases reads leases with their meters, without locks.
+func readLeases(ctx context.Context, q *dbq.Queries, ids []id.Lease) ([]*lease, error) {
+	meters, err := q.MetersByID(ctx, idList(ids...))
+	if err != nil {
+		return nil, fmt.Errorf("metering: meters: %w", err)
+	}
+	return withMeters(ctx, q, meters)
+}
+
+func idList(ls ...id.Lease) []pgtype.UUID {
+	out := make([]pgtype.UUID, len(ls))
+	for i, l := range ls {
+		out[i] = raw(l)
+	}
+	return out
+}
