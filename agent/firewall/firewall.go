@@ -1,13 +1,22 @@
 // Package firewall keeps renters' containers away from the host, its neighbours and other renters: one nftables
 // table per agent that matches only the agent's own bridge.
 //
-// What always holds: what is not allowed is dropped, so a container whose egress was not set yet reaches nothing;
-// Docker's own rules are not touched (an accept here does not overrule their drops, nor theirs ours); and a change is
-// one nftables transaction, never a moment without rules.
+// What always holds:
+//   - What is not allowed is refused: a container whose egress was not set reaches nothing.
+//   - Nothing on the host answers a container, by whichever address it is asked (the bridge's gateway included);
+//     private, link-local and metadata addresses and the host's own networks are out of reach; mail cannot be sent.
+//   - Containers on the bridge do not reach each other there, and nobody outside opens connections to them.
+//   - A change is one nftables transaction: never a moment without rules.
+//   - Docker's own rules stay as they are. A packet must pass both: an accept here does not overrule a drop there.
+//
+// It drives the nft program and not netlink (google/nftables): the rules stand in the source as an operator will see
+// them with `nft list ruleset`, a load is atomic, and the same program tells what a text means to this kernel, which
+// is how Check compares (see listing.go).
 package firewall
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 
 	"github.com/musterhq/muster/internal/fault"
@@ -25,7 +34,7 @@ const (
 // Config is one agent's firewall.
 type Config struct {
 	Host8  string                // 8 hex digits that tell this agent from others on the machine
-	Leases map[netip.Addr]Egress // by the guest's address on the bridge
+	Leases map[netip.Addr]Egress // by the guest's address on the bridge; one that is missing is off
 }
 
 // Bridge is the agent's bridge, "mst" and its 8 hex digits.
@@ -37,19 +46,91 @@ func (c Config) Table() string { return "muster_" + c.Host8 }
 // Ensure makes the table as cfg says: it loads it where it is missing or was changed, and else only moves leases
 // between the egress sets (their flow counts stay).
 func Ensure(ctx context.Context, cfg Config) error {
-	return fault.New(fault.Unavailable, "the firewall is not built yet")
+	text, have, want, err := compare(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	switch {
+	case have.equal(want, true):
+		return nil
+	case have.equal(want, false):
+		err = load(ctx, moves(cfg, have))
+	default:
+		err = load(ctx, replacement(cfg, text))
+	}
+	if err != nil {
+		return fault.New(fault.Unavailable, "the firewall cannot be set: %v", err)
+	}
+	return Check(ctx, cfg)
 }
 
 // Check returns an Unavailable fault that names what differs when the table is not exactly as cfg says. It changes
 // nothing. It runs before every start.
 func Check(ctx context.Context, cfg Config) error {
-	return fault.New(fault.Unavailable, "the firewall is not built yet")
+	_, have, want, err := compare(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if d := have.difference(want); d != "" {
+		return fault.New(fault.Unavailable, "the firewall %s is not as it should be: %s", cfg.Table(), d)
+	}
+	return nil
 }
 
-// Flows counts the connections each lease has opened to the outside since its egress was set.
+// compare returns the table's text, what the kernel has, and what the text means to it.
+func compare(ctx context.Context, cfg Config) (text string, have, want listing, err error) {
+	if err := cfg.validate(); err != nil {
+		return "", nil, nil, err
+	}
+	if text, err = rules(cfg); err == nil {
+		want, err = meaning(ctx, cfg.Table(), text)
+	}
+	if err == nil {
+		have, err = list(ctx, cfg.Table())
+	}
+	if err != nil {
+		return "", nil, nil, fault.New(fault.Unavailable, "the firewall cannot be read: %v", err)
+	}
+	return text, have, want, nil
+}
+
+// Flows counts the connections each lease has tried to open to the outside since its egress was set, allowed or over
+// its rate. Packets until the first answer count singly.
 func Flows(ctx context.Context, host8 string) (map[netip.Addr]uint64, error) {
-	return nil, fault.New(fault.Unavailable, "the firewall is not built yet")
+	l, err := list(ctx, Config{Host8: host8}.Table())
+	if err != nil {
+		return nil, fault.New(fault.Unavailable, "the firewall cannot be read: %v", err)
+	}
+	return l.flows(), nil
 }
 
 // Remove deletes the table. No table is no error.
-func Remove(ctx context.Context, host8 string) error { return nil }
+func Remove(ctx context.Context, host8 string) error {
+	t := Config{Host8: host8}.Table()
+	// Adding first makes deleting what is not there no error.
+	if err := load(ctx, fmt.Sprintf("add table inet %s\ndelete table inet %s\n", t, t)); err != nil {
+		return fault.New(fault.Unavailable, "the firewall cannot be removed: %v", err)
+	}
+	return nil
+}
+
+// validate keeps everything that goes into the rules' text to the letters it may have.
+func (c Config) validate() error {
+	if len(c.Host8) != 8 {
+		return fault.New(fault.Invalid, "a firewall is named by 8 hex digits, not %q", c.Host8)
+	}
+	for _, r := range c.Host8 {
+		if (r < '0' || r > '9') && (r < 'a' || r > 'f') {
+			return fault.New(fault.Invalid, "a firewall is named by 8 hex digits, not %q", c.Host8)
+		}
+	}
+	for a, e := range c.Leases {
+		if !a.Is4() {
+			return fault.New(fault.Invalid, "%s is no address on the bridge", a)
+		}
+		if e != EgressOff && e != EgressLimited && e != EgressFull {
+			return fault.New(fault.Invalid, "egress %q is none of off, limited, full", e)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,248 @@
+package firewall
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A table is compared by what nft lists of it, not by its text: the same text is listed differently by different
+// versions of nft and kernels. So the wanted text is loaded into an empty network namespace of a moment, listed there
+// by the same nft and kernel, and that listing is compared with the host's. Any rule added, removed or changed by
+// anybody shows, and nothing has to be known about how nft writes.
+
+// listing is nft's JSON objects of a table, without what is no part of the rules (handles, counts).
+type listing []map[string]any
+
+// meaning is how this machine lists text.
+func meaning(ctx context.Context, table, text string) (listing, error) {
+	type result struct {
+		l   listing
+		err error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends, and the namespace with it
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- result{err: fmt.Errorf("make an empty network namespace: %w", err)}
+			return
+		}
+		err := load(ctx, text)
+		var l listing
+		if err == nil {
+			l, err = list(ctx, table)
+		}
+		done <- result{l, err}
+	}()
+	r := <-done
+	return r.l, r.err
+}
+
+// list reads the table in the present thread's namespace; a table that is missing lists as nothing.
+func list(ctx context.Context, table string) (listing, error) {
+	out, err := nft(ctx, "", "-j", "list", "table", "inet", table)
+	if err != nil {
+		if strings.Contains(err.Error(), "No such file or directory") {
+			return nil, nil
+		}
+		return nil, err
+	}
+	return parse(out)
+}
+
+func load(ctx context.Context, text string) error {
+	_, err := nft(ctx, text, "-f", "-")
+	return err
+}
+
+// nft runs on the calling thread, so in its network namespace.
+func nft(ctx context.Context, stdin string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "nft", args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, errors.New("the nft program is not installed (package nftables)")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("nft %s: %w: %s", args[len(args)-1], err, strings.TrimSpace(stderr.String()))
+	}
+	return out, nil
+}
+
+func parse(out []byte) (listing, error) {
+	var doc struct {
+		Objects listing `json:"nftables"`
+	}
+	if err := json.Unmarshal(out, &doc); err != nil {
+		return nil, fmt.Errorf("read nft's listing: %w", err)
+	}
+	l := slices.DeleteFunc(doc.Objects, func(o map[string]any) bool { return o["metainfo"] != nil })
+	return l, nil
+}
+
+// body is an object's kind and what it holds.
+func body(o map[string]any) (kind string, b map[string]any) {
+	for k, v := range o {
+		m, _ := v.(map[string]any)
+		return k, m
+	}
+	return "", nil
+}
+
+// canonical is one line per object, sorted but for rules, whose order within a chain matters.
+func (l listing) canonical(leases bool) []string {
+	var lines []string
+	place := map[string]int{}
+	for _, o := range l {
+		kind, b := body(o)
+		if kind == "set" {
+			b = setBody(b, leases)
+		}
+		clean := strip(b)
+		prefix := kind
+		if kind == "rule" {
+			chain := fmt.Sprint(b["chain"])
+			place[chain]++
+			prefix = fmt.Sprintf("rule %s %03d", chain, place[chain])
+		}
+		text, err := json.Marshal(clean) // map keys come out sorted
+		if err != nil {
+			panic(err) // it came out of JSON
+		}
+		lines = append(lines, prefix+" "+string(text))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// setBody is a set without elements that come and go: those of the rate sets always, of the egress sets unless leases
+// are to be compared.
+func setBody(b map[string]any, leases bool) map[string]any {
+	out := map[string]any{}
+	for k, v := range b {
+		out[k] = v
+	}
+	name := fmt.Sprint(b["name"])
+	switch {
+	case strings.HasSuffix(name, "_rate4"), !leases && (name == "full4" || name == "limited4"):
+		delete(out, "elem")
+	case b["elem"] != nil:
+		elems, _ := b["elem"].([]any)
+		texts := make([]string, len(elems))
+		for i, e := range elems {
+			t, _ := json.Marshal(strip(e))
+			texts[i] = string(t)
+		}
+		slices.Sort(texts)
+		out["elem"] = strings.Join(texts, " ")
+	}
+	return out
+}
+
+// strip removes handles and counts at every depth.
+func strip(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for k, x := range v {
+			switch _, counts := x.(map[string]any); {
+			case k == "handle":
+			case k == "counter" && counts:
+				out[k] = nil
+			default:
+				out[k] = strip(x)
+			}
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, x := range v {
+			out[i] = strip(x)
+		}
+		return out
+	}
+	return v
+}
+
+// difference says in words how l differs from want, "" when it does not.
+func (l listing) difference(want listing) string {
+	have, should := l.canonical(true), want.canonical(true)
+	if len(have) == 0 && len(should) > 0 {
+		return "the table is missing"
+	}
+	for _, s := range should {
+		if !slices.Contains(have, s) {
+			return "missing " + s
+		}
+	}
+	for _, h := range have {
+		if !slices.Contains(should, h) {
+			return "not ours: " + h
+		}
+	}
+	return ""
+}
+
+// equal compares with or without the leases in the egress sets.
+func (l listing) equal(want listing, leases bool) bool {
+	return slices.Equal(l.canonical(leases), want.canonical(leases))
+}
+
+// elements lists an egress set.
+func (l listing) elements(set string) []netip.Addr {
+	var out []netip.Addr
+	for a := range l.counted(set) {
+		out = append(out, a)
+	}
+	return out
+}
+
+func (l listing) flows() map[netip.Addr]uint64 {
+	out := l.counted("full4")
+	for a, n := range l.counted("limited4") {
+		out[a] = n
+	}
+	return out
+}
+
+// counted reads an egress set with its packet counts; every packet that is looked up there opens a connection.
+func (l listing) counted(set string) map[netip.Addr]uint64 {
+	out := map[netip.Addr]uint64{}
+	for _, o := range l {
+		kind, b := body(o)
+		if kind != "set" || b["name"] != set {
+			continue
+		}
+		elems, _ := b["elem"].([]any)
+		for _, e := range elems {
+			if a, n, ok := element(e); ok {
+				out[a] = n
+			}
+		}
+	}
+	return out
+}
+
+func element(e any) (a netip.Addr, packets uint64, ok bool) {
+	val, _ := e.(string)
+	if m, is := e.(map[string]any); is {
+		inner, _ := m["elem"].(map[string]any)
+		val, _ = inner["val"].(string)
+		counter, _ := inner["counter"].(map[string]any)
+		n, _ := counter["packets"].(float64)
+		packets = uint64(n)
+	}
+	a, err := netip.ParseAddr(val)
+	return a, packets, err == nil
+}

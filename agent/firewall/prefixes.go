@@ -1,0 +1,54 @@
+package firewall
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// onLink lists the public IPv4 networks the host is on: its neighbours there would otherwise be public to a container
+// and are not meant to be. Its own addresses count even where the provider gives them a mask of /32.
+func onLink() ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addrs {
+		if a.IPNet != nil {
+			ones, _ := a.IPNet.Mask.Size()
+			out = add(out, a.IP, ones)
+		}
+	}
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range routes {
+		if r.Scope == unix.RT_SCOPE_LINK && r.Dst != nil {
+			ones, _ := r.Dst.Mask.Size()
+			out = add(out, r.Dst.IP, ones)
+		}
+	}
+	slices.SortFunc(out, netip.Prefix.Compare)
+	return slices.Compact(out), nil
+}
+
+func add(to []netip.Prefix, ip []byte, ones int) []netip.Prefix {
+	a, ok := netip.AddrFromSlice(ip)
+	if !ok || ones == 0 || !public(a.Unmap()) {
+		return to
+	}
+	return append(to, netip.PrefixFrom(a.Unmap(), ones).Masked())
+}
+
+func public(a netip.Addr) bool {
+	for _, d := range denied {
+		if netip.MustParsePrefix(d).Contains(a) {
+			return false
+		}
+	}
+	return true
+}
