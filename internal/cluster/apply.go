@@ -78,8 +78,12 @@ func (x *change) suspendAt(at time.Time) {
 	}
 	x.window = false
 	confirmed := x.confirmed()
-	if !at.IsZero() && confirmed.Before(at) {
-		at = time.Time{}
+	if !at.IsZero() {
+		if confirmed.Before(at) {
+			at = time.Time{}
+		} else {
+			confirmed = at
+		}
 	}
 	x.book(func(ctx context.Context) error {
 		if err := metering.AdvanceConfirmed(ctx, x.tx, x.row.ID, confirmed); err != nil {
@@ -252,7 +256,7 @@ func (x *change) raiseLive() {
 
 func (x *change) book(f func(context.Context) error) { x.books = append(x.books, f) }
 
-// host finds a node by its lease.
+// byLease finds a node by its lease; nil when the lease is not the node's present one.
 func (x *change) byLease(l id.Lease) *node {
 	for _, n := range x.nodes {
 		if n.LeaseID == l {

@@ -29,7 +29,7 @@ type change struct {
 	window bool // a billing window is open
 
 	raise map[id.Host]bool // hosts whose desired state changes
-	freed []freed          // nodes of which nothing is left: their claims end
+	freed []*node          // nodes of which nothing is left: their claims end
 	books []func(context.Context) error
 	said  []dbq.InsertClusterEventParams
 }
@@ -43,12 +43,6 @@ type node struct {
 	ended    *time.Time // lease: no longer desired
 	gone     *time.Time // lease: nothing left on the host
 	dirty    bool
-}
-
-// freed is a node whose claims end, and why.
-type freed struct {
-	*node
-	why string
 }
 
 // alter locks a cluster, lets f put in what happened, applies what follows from it, and writes the result in tx.
@@ -185,7 +179,7 @@ func (x *change) commit(ctx context.Context) error {
 		}
 	}
 	for _, n := range x.freed {
-		if err := host.EndClaims(ctx, x.tx, n.LeaseID.UUID(), n.why); err != nil {
+		if err := host.EndClaims(ctx, x.tx, n.LeaseID.UUID(), host.EndReleased); err != nil {
 			return fmt.Errorf("end the claims of %s: %w", n.LeaseID, err)
 		}
 	}

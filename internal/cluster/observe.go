@@ -13,7 +13,6 @@ import (
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metering"
 )
@@ -153,7 +152,7 @@ func (x *change) hear(h heard) {
 		return
 	}
 	if h.gone && n.ended != nil && n.gone == nil {
-		x.forget(n)
+		x.part(n)
 		return
 	}
 	st := h.now
@@ -191,15 +190,10 @@ func (x *change) hear(h heard) {
 	x.step(n, e, reason, detail)
 }
 
-// forget notes that nothing of a node is left on its host: its GPUs are free again.
-func (x *change) forget(n *node) { x.part(n, host.EndReleased) }
-
-// forsake gives up a node whose host is silent for good.
-func (x *change) forsake(n *node) { x.part(n, host.EndAbandoned) }
-
-func (x *change) part(n *node, why string) {
+// part notes that nothing of a node is left on its host, or that the host was given up: its GPUs are free again.
+func (x *change) part(n *node) {
 	n.gone = &x.now
-	x.freed = append(x.freed, freed{n, why})
+	x.freed = append(x.freed, n)
 	x.step(n, NodeGone, ReasonNone, "")
 	x.book(func(ctx context.Context) error { return metering.LeaseGone(ctx, x.tx, n.LeaseID) })
 }
@@ -220,9 +214,7 @@ func endpoints(in []string) []string {
 // tidy bounds what a host says about progress.
 func tidy(p agentapi.Progress) agentapi.Progress {
 	p.Step, p.WaitingFor = clip(p.Step, 40), clip(p.WaitingFor, 200)
-	if len(p.Layers) > 64 {
-		p.Layers = p.Layers[:64]
-	}
+	p.Layers = slices.Clone(p.Layers[:min(len(p.Layers), 64)])
 	for i := range p.Layers {
 		p.Layers[i].Digest = clip(p.Layers[i].Digest, 80)
 	}

@@ -152,9 +152,9 @@ func Next(s State, f Facts) (Decision, bool) {
 	case Provisioning:
 		return first(s, f, startFailed, progress, exited, startTimeout, moneyOut)
 	case Running:
-		return first(s, f, exited, lossFinal, newLoss, moneyOut, maxDuration)
+		return first(s, f, exited, newLoss, maxDuration, moneyOut)
 	case Degraded:
-		return first(s, f, exited, rankIgnored, lossFinal, newLoss, nodeBack, moneyOut, maxDuration)
+		return first(s, f, exited, rankIgnored, lossFinal, newLoss, nodeBack, maxDuration, moneyOut)
 	case Releasing:
 		return first(s, f, allGone)
 	}

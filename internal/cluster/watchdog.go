@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
@@ -68,22 +69,30 @@ func (c *Clusters) look(ctx context.Context, cl id.Cluster) error {
 		return err
 	}
 	return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return c.alter(ctx, tx, cl, func(_ context.Context, x *change) error {
-			x.abandon()
-			return nil
-		})
+		return c.alter(ctx, tx, cl, func(ctx context.Context, x *change) error { return x.unclaimed(ctx) })
 	})
 }
 
-// abandon gives up nodes of an ended cluster whose hosts have been silent for too long. The claims end too; the host
-// sells nothing until it has shown that it is clean (host.AbandonClaims).
-func (x *change) abandon() {
+// unclaimed parts with nodes of an ended cluster whose claims have ended: the host has shown that nothing is left, or
+// was out of reach for so long that host.AbandonClaims gave it up.
+func (x *change) unclaimed(ctx context.Context) error {
+	var waiting []id.Lease
 	for _, n := range x.nodes {
-		if n.ended == nil || n.gone != nil {
-			continue
-		}
-		if silent := x.now.Sub(latest(n.status.ReportedAt, *n.ended)); silent > x.c.cfg.AbandonAfter {
-			x.forsake(n)
+		if n.ended != nil && n.gone == nil {
+			waiting = append(waiting, n.LeaseID)
 		}
 	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	claimed, err := x.tx.Q.ClaimedLeases(ctx, uuids(waiting...))
+	if err != nil {
+		return fmt.Errorf("claims of cluster %s: %w", x.row.ID, err)
+	}
+	for _, l := range waiting {
+		if !slices.Contains(claimed, uuids(l)[0]) {
+			x.part(x.byLease(l))
+		}
+	}
+	return nil
 }

@@ -14,6 +14,30 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
+const claimedLeases = `-- name: ClaimedLeases :many
+SELECT DISTINCT ref FROM gpu_claim WHERE ref = ANY ($1::uuid[]) AND ended_at IS NULL
+`
+
+func (q *Queries) ClaimedLeases(ctx context.Context, leases []pgtype.UUID) ([]pgtype.UUID, error) {
+	rows, err := q.db.Query(ctx, claimedLeases, leases)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []pgtype.UUID{}
+	for rows.Next() {
+		var ref pgtype.UUID
+		if err := rows.Scan(&ref); err != nil {
+			return nil, err
+		}
+		items = append(items, ref)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const clusterNodes = `-- name: ClusterNodes :many
 SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at
 FROM node n

@@ -177,3 +177,6 @@ SELECT l.id, l.epoch, l.run_until, c.go_at
 FROM lease l JOIN cluster c ON c.id = l.cluster_id
 WHERE l.host_id = @host_id AND l.ended_at IS NULL
 ORDER BY l.id;
+
+-- name: ClaimedLeases :many
+SELECT DISTINCT ref FROM gpu_claim WHERE ref = ANY (@leases::uuid[]) AND ended_at IS NULL;
