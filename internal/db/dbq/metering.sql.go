@@ -96,10 +96,12 @@ func (q *Queries) CloseWindow(ctx context.Context, closedMs *int64, clusterID id
 }
 
 const clusterCover = `-- name: ClusterCover :one
-SELECT coalesce(min(coalesce(floor(extract(epoch FROM run_until) * 1000), 0)), 0)::bigint AS run_until_ms,
-       coalesce(max(covered_from_ms), 0)::bigint AS covered_from_ms
+SELECT coalesce(floor(extract(epoch FROM CASE
+           WHEN bool_and(ended_at IS NOT NULL) THEN max(least(run_until, ended_at)) FILTER (WHERE run_until IS NOT NULL)
+           ELSE min(coalesce(run_until, 'epoch')) FILTER (WHERE ended_at IS NULL) END) * 1000), 0)::bigint AS run_until_ms,
+       coalesce(max(covered_from_ms) FILTER (WHERE ended_at IS NULL), 0)::bigint AS covered_from_ms
 FROM lease
-WHERE cluster_id = $1 AND ended_at IS NULL
+WHERE cluster_id = $1
 `
 
 type ClusterCoverRow struct {
@@ -108,6 +110,7 @@ type ClusterCoverRow struct {
 }
 
 // What bounds a window: the earliest run_until of the live leases (0: one has none yet), and from when money is held.
+// Once all have ended, their last moment: the window of an ended run is closed when its hosts have reported up to it.
 func (q *Queries) ClusterCover(ctx context.Context, clusterID id.Cluster) (ClusterCoverRow, error) {
 	row := q.db.QueryRow(ctx, clusterCover, clusterID)
 	var i ClusterCoverRow

@@ -97,10 +97,13 @@ LIMIT 1;
 
 -- name: ClusterCover :one
 -- What bounds a window: the earliest run_until of the live leases (0: one has none yet), and from when money is held.
-SELECT coalesce(min(coalesce(floor(extract(epoch FROM run_until) * 1000), 0)), 0)::bigint AS run_until_ms,
-       coalesce(max(covered_from_ms), 0)::bigint AS covered_from_ms
+-- Once all have ended, their last moment: the window of an ended run is closed when its hosts have reported up to it.
+SELECT coalesce(floor(extract(epoch FROM CASE
+           WHEN bool_and(ended_at IS NOT NULL) THEN max(least(run_until, ended_at)) FILTER (WHERE run_until IS NOT NULL)
+           ELSE min(coalesce(run_until, 'epoch')) FILTER (WHERE ended_at IS NULL) END) * 1000), 0)::bigint AS run_until_ms,
+       coalesce(max(covered_from_ms) FILTER (WHERE ended_at IS NULL), 0)::bigint AS covered_from_ms
 FROM lease
-WHERE cluster_id = $1 AND ended_at IS NULL;
+WHERE cluster_id = $1;
 
 -- name: InsertWindow :exec
 INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms) VALUES (@cluster_id, @n, @opened_ms, @opened_ms);
