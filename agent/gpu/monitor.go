@@ -8,11 +8,23 @@ package gpu
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/musterhq/muster/agent/gpu/wire"
+	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )
+
+// LibraryEnv tells the probe command which NVML library to load.
+const LibraryEnv = "MUSTER_NVML_LIBRARY"
 
 // Config is what a Monitor needs. Zero values are the defaults named.
 type Config struct {
@@ -21,19 +33,82 @@ type Config struct {
 	LibraryPath string       // NVML library; "" = libnvidia-ml.so.1 where the loader finds it
 	StateDir    string       // where health is kept; "" = nowhere (for a look at the inventory)
 	Logger      *slog.Logger // default: discards
+	Now         func() time.Time
+	SysFS       string // default: /sys; not looked at when the GPUs are simulated, unless named
+	KernelLog   string // default: /dev/kmsg where it can be read; not looked at when simulated, unless named
+	// Reset resets a GPU that nothing uses; default: nvidia-smi --gpu-reset, nothing when simulated.
+	Reset func(ctx context.Context, uuid string) error
+
+	timing timing // tests'
 }
 
-// Inventory is the GPU part of a host's inventory.
-type Inventory struct {
-	Driver, CUDAMax, NVMLVersion string
-	Simulated                    bool // the NVML library is our fake
-	GPUs                         []agentapi.GPU
-	Topology                     [][]string
-	Problems                     []agentapi.Problem
+func (c *Config) defaults() error {
+	if len(c.Exe) == 0 {
+		exe, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		c.Exe = []string{exe, "probe"}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	c.timing.defaults()
+	return nil
 }
 
-// Fill writes the GPU part into inv; problems are appended.
-func (i Inventory) Fill(inv *agentapi.Inventory) {}
+// Monitor watches the GPUs of this host. Its methods may be called concurrently.
+type Monitor struct {
+	cfg     Config
+	log     *slog.Logger
+	probe   *prober
+	boot    string
+	changed chan struct{}
+	kick    chan struct{} // look at all GPUs now
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+
+	mu    sync.Mutex
+	store store
+	mem   memory
+	blind error // why the driver cannot be asked at present; nil: it answers
+	sys   wire.System
+}
+
+// Start starts the probe and the watching of health. A host without an NVML library or without GPUs is no error: the
+// inventory then says so in its problems. It fails only when the state directory cannot be used. The Monitor lives
+// until Close, or until ctx ends.
+func Start(ctx context.Context, cfg Config) (*Monitor, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	boot, err := hostinfo.BootID()
+	if err != nil {
+		return nil, err
+	}
+	store, mem, err := openStore(cfg.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	m := &Monitor{cfg: cfg, log: cfg.Logger, boot: boot, changed: make(chan struct{}, 1), kick: make(chan struct{}, 1),
+		cancel: cancel, store: store, mem: mem}
+	m.probe = newProber(cfg, m.hung)
+	m.done.Go(func() { m.watch(ctx) })
+	m.done.Go(func() { m.listen(ctx) })
+	return m, nil
+}
+
+// Close ends the probe. It returns at once even when the probe is stuck in the driver.
+func (m *Monitor) Close() error {
+	m.cancel()
+	m.probe.close()
+	m.done.Wait()
+	return nil
+}
 
 // Batch is samples taken together. GPUSample.AtMS is left 0: who sends them knows the anchor that maps BootMS.
 type Batch struct {
@@ -41,52 +116,39 @@ type Batch struct {
 	Samples []agentapi.GPUSample
 }
 
-// Health is what the agent holds of one GPU.
-type Health struct {
-	State  State
-	Reason string // for people; "" when healthy
-}
-
-// State of a GPU's health, as in agentapi.HealthEvent.
-type State string
-
-const (
-	Healthy     State = "healthy"
-	Suspect     State = "suspect"     // runs what it runs, gets nothing new
-	Quarantined State = "quarantined" // not to be used: what runs on it is not good
-)
-
-// Use is who uses a GPU's memory now.
-type Use struct {
-	MemUsed   int64 // bytes, without what the driver reserves
-	Processes []Process
-}
-
-// Process holds a context on a GPU.
-type Process struct {
-	PID     int   // in the host's PID namespace
-	MemUsed int64 // bytes; 0 where not told
-}
-
-// Monitor watches the GPUs of this host. Its methods may be called concurrently.
-type Monitor struct{}
-
-// Start starts the probe and the watching of health. A host without an NVML library or without GPUs is no error: the
-// inventory then says so in its problems. It fails only when the state directory cannot be used.
-func Start(ctx context.Context, cfg Config) (*Monitor, error) { return nil, notYet }
-
-// Inventory asks the driver what there is. GPUs that fell away since boot are listed with what was known of them.
-func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) { return Inventory{}, notYet }
-
 // Sample reads the named GPUs (none named: all). A GPU that does not answer in time is left out.
 func (m *Monitor) Sample(ctx context.Context, uuids ...string) (Batch, error) {
-	return Batch{}, notYet
+	uuids, err := m.orAll(ctx, uuids)
+	if err != nil {
+		return Batch{}, err
+	}
+	samples, failed := each[wire.Sample](ctx, m, wire.MethodSample, uuids)
+	if len(uuids) > 0 && len(samples) == 0 {
+		return Batch{}, unanswered(failed)
+	}
+	b := Batch{BootMS: hostinfo.BootMS()}
+	for _, uuid := range uuids {
+		if s, ok := samples[uuid]; ok {
+			b.Samples = append(b.Samples, s)
+		}
+	}
+	return b, nil
 }
 
 // EnergyMJ reads the energy counters of the named GPUs in millijoules since the driver was loaded. GPUs that do not
 // tell are left out. Add differences with EnergyUsed: a counter that went down was reset.
 func (m *Monitor) EnergyMJ(ctx context.Context, uuids ...string) (map[string]int64, error) {
-	return nil, notYet
+	b, err := m.Sample(ctx, uuids...)
+	if err != nil {
+		return nil, err
+	}
+	energy := map[string]int64{}
+	for _, s := range b.Samples {
+		if s.EnergyMJ != nil {
+			energy[s.GPU] = *s.EnergyMJ
+		}
+	}
+	return energy, nil
 }
 
 // EnergyUsed is the millijoules used between two readings of one counter, counting from zero after a reset.
@@ -97,29 +159,120 @@ func EnergyUsed(before, after int64) int64 {
 	return after - before
 }
 
-// UseOf tells who uses a GPU's memory.
-func (m *Monitor) UseOf(ctx context.Context, uuid string) (Use, error) { return Use{}, notYet }
+// Requalify resets a quarantined GPU (which must be out of use) and, when it passes the check, makes it healthy. It
+// answers a Conflict with what still speaks against the GPU.
+func (m *Monitor) Requalify(ctx context.Context, uuid string) error {
+	if state := m.Health()[uuid].State; state == "" {
+		return fault.New(fault.NotFound, "there is no GPU %s on this host", uuid)
+	} else if state != Quarantined {
+		return fault.New(fault.Conflict, "%s is %s, not quarantined", uuid, state)
+	}
+	if err := m.reset(ctx, uuid); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "%s could not be reset: %v", uuid, err)
+	}
+	if err := m.lookAt(ctx, uuid, true); err != nil {
+		return fault.Wrap(err, fault.Conflict, "%s does not pass the check after its reset: %v", uuid, err)
+	}
+	if h := m.Health()[uuid]; h.State != Healthy {
+		return fault.New(fault.Conflict, "%s is still %s after its reset: %s", uuid, h.State, h.Reason)
+	}
+	return nil
+}
 
-// WaitClean returns nil once no process holds the GPUs and their memory is free, else, when ctx ends, what is left.
-// Call it after a lease's containers are gone and before its GPUs are given to another.
-func (m *Monitor) WaitClean(ctx context.Context, uuids ...string) error { return notYet }
+func (m *Monitor) reset(ctx context.Context, uuid string) error {
+	m.mu.Lock()
+	simulated := m.sys.Simulated
+	m.mu.Unlock()
+	reset := m.cfg.Reset
+	if reset == nil && simulated {
+		return nil
+	}
+	if reset == nil {
+		reset = resetGPU
+	}
+	// A GPU that a process has open is not reset: not even by the probe.
+	release, err := m.probe.pause(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return reset(ctx, uuid)
+}
 
-// Health is the present health by UUID, of every GPU ever seen on this host that still counts.
-func (m *Monitor) Health() map[string]Health { return nil }
+func resetGPU(ctx context.Context, uuid string) error {
+	out, err := exec.CommandContext(ctx, "nvidia-smi", "--gpu-reset", "-i", uuid).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("nvidia-smi: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
 
-// Pending are the health events not acknowledged yet, oldest first. They survive restarts of the agent.
-func (m *Monitor) Pending() []agentapi.HealthEvent { return nil }
+// orAll is uuids, or every GPU the driver lists.
+func (m *Monitor) orAll(ctx context.Context, uuids []string) ([]string, error) {
+	if len(uuids) > 0 {
+		return uuids, nil
+	}
+	sys, err := m.system(ctx)
+	for _, d := range sys.Devices {
+		if d.UUID != "" {
+			uuids = append(uuids, d.UUID)
+		}
+	}
+	return uuids, asFault(err)
+}
 
-// Ack lets go of the events up to and including seq: the server has committed them (SyncReply.HealthAck).
-func (m *Monitor) Ack(seq uint64) error { return notYet }
+// each asks the same of several GPUs at once. A sick one fails alone.
+func each[T any](ctx context.Context, m *Monitor, method string, uuids []string) (answers map[string]T, failed map[string]error) {
+	answers, failed = map[string]T{}, map[string]error{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, uuid := range uuids {
+		wg.Go(func() {
+			var v T
+			err := m.ask(ctx, method, uuid, &v)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed[uuid] = err
+				return
+			}
+			answers[uuid] = v
+		})
+	}
+	wg.Wait()
+	return answers, failed
+}
 
-// Changed gets a value (never blocks, at most one waits) when health changed: sync now.
-func (m *Monitor) Changed() <-chan struct{} { return nil }
+// ask is a call about one GPU whose refusal may speak against the GPU. (Hangs are told by the prober.)
+func (m *Monitor) ask(ctx context.Context, method, uuid string, out any) error {
+	err := m.probe.call(ctx, method, uuid, out)
+	var refusal *wire.Error
+	if errors.As(err, &refusal) {
+		if e, ok := CallEvidence(refusal); ok {
+			m.accuse(uuid, e)
+		}
+	}
+	return err
+}
 
-// Requalify resets a quarantined GPU (which must be out of use) and, when it passes the check, makes it healthy.
-func (m *Monitor) Requalify(ctx context.Context, uuid string) error { return notYet }
+// asFault is what a caller gets of a failed call: Unavailable with the cause, unless it is a fault already.
+func asFault(err error) error {
+	if err == nil || fault.From(err) != nil {
+		return err
+	}
+	return fault.Wrap(err, fault.Unavailable, "the GPU cannot be asked: %v", err)
+}
 
-// Close ends the probe. It returns at once even when the probe is stuck in the driver.
-func (m *Monitor) Close() error { return nil }
+func unanswered(failed map[string]error) error {
+	for _, err := range failed {
+		return fault.Wrap(err, fault.Unavailable, "no GPU answers: %v", err)
+	}
+	return fault.New(fault.Unavailable, "no GPU answers")
+}
 
-var notYet = fault.New(fault.Unavailable, "the GPU probe is not there yet")
+func poke(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

@@ -31,6 +31,6 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(versionCommand())
+	cmd.AddCommand(inventoryCommand(), probeCommand(), versionCommand())
 	return cmd
 }

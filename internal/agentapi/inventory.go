@@ -29,8 +29,10 @@ type Inventory struct {
 	MultiNode       bool   `json:"multi_node"` // peers on other hosts can reach it directly
 
 	GPUs []GPU `json:"gpus"`
-	// Topology is the common ancestor of each pair of GPUs by index, nvidia-smi's names: X, NV#, PIX, PXB, PHB, NODE, SYS.
+	// Topology is the common ancestor of each pair of GPUs by place in GPUs, nvidia-smi's names: X, NV#, PIX, PXB, PHB, NODE, SYS.
 	Topology [][]string `json:"topology,omitempty"`
+	// P2P is what peer access between each pair comes to, nvidia-smi's names: OK, CNS, GNS, TNS, DR, NS, U.
+	P2P      [][]string `json:"p2p,omitempty"`
 	Problems []Problem  `json:"problems,omitempty"` // what keeps the host from being rentable, or from being good
 }
 

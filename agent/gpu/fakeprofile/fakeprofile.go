@@ -1,46 +1,174 @@
 // Package fakeprofile writes the file that drives the fake NVML library (agent/gpu/fakenvml), for `muster dev`'s local
 // hosts and for tests: which GPUs a host has, and the faults they show. The library reads the file anew at every call
 // after it changed, so a fault written here shows at once in a running agent.
+//
+// What always holds: files are replaced in one step, and what Format writes both Parse and the library read back the
+// same.
 package fakeprofile
 
 import (
-	"github.com/musterhq/muster/internal/fault"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
 )
 
 // Env names the profile file to the fake library.
 const Env = "MUSTER_FAKE_NVML"
 
-// Host makes a profile of count GPUs of a known model ("NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090", …). The
-// UUIDs follow from seed alone: the same seed gives the same GPUs for ever, different seeds different ones.
-func Host(model string, count int, seed string) (*Profile, error) { return nil, notYet }
+// MaxGPUs is how many GPUs a profile may have; what may repeat within a GPU is bounded too.
+const (
+	MaxGPUs   = 16
+	maxXids   = 64
+	maxErrors = 8
+	maxText   = 95
+	maxFile   = 256 << 10
+)
 
-// Profile is a simulated host's GPUs.
+// Profile is a simulated host: its driver and its GPUs in index order.
 type Profile struct {
-	GPUs []GPU
+	Version   string // of the driver; "" = a recent one
+	NVML      string
+	Hang      string // function of library start that hangs: nvmlInit_v2
+	CUDA      int64  // 12040 is 12.4
+	InitError int64  // NVML return code of the start; 0 = it starts
+	ClockMS   int64  // ≥ 0: the library's clock stands there; −1: it is the machine's
+	GPUs      []GPU
 }
 
-// GPU is one simulated device.
+// GPU is one simulated device. Modes (ECC, MIG, …) are −1 where not supported.
 type GPU struct {
-	UUID string
+	UUID, Name, Serial, VBIOS, PCI string
+	Arch, CCMajor, CCMinor         int64
+	MemoryMiB, ReservedMiB         int64
+
+	PCIeGen, PCIeWidth     int64
+	PCIeSwitch, Root, NUMA int64 // what two GPUs have in common decides their topology; switch 0 = none, NUMA −1 = not told
+	P2P                    int64 // 1: peers that have it too reach it directly
+	NVLinks, NVLinkVersion int64
+	NVLinkRemote           string // "switch", or the other GPU's PCI bus id
+	ECC, MIG, Persistence  int64
+	Confidential           int64
+	PowerIdleMW            int64
+	PowerLimitMW           int64
+	TempIdle, TempBusy     int64
+	Load                   int64 // percent, besides that of attached processes
+	Lost, Absent           int64 // 1: fell off the bus; not enumerated at all
+	ECCUncorrectable       int64
+	ECCCorrected           int64
+	RemapCorrected         int64
+	RemapUncorrectable     int64
+	RemapPending           int64
+	RemapFailure           int64
+	RecoveryAction         int64  // NVML_GPU_RECOVERY_ACTION_…
+	StuckMiB               int64  // memory that stays in use though no process has it
+	Hang, Crash            string // NVML function that hangs, or kills the calling process; "*" = each
+	Errors                 []Error
+	Xids                   []Xid
+}
+
+// Error makes an NVML function answer with a return code.
+type Error struct {
+	Function string // "nvmlDeviceGetPowerUsage", or "*"
+	Code     int64
+}
+
+// Xid is one event. Serials rise; whoever listens gets those raised after it began to.
+type Xid struct{ Serial, Code int64 }
+
+// GPU is the GPU with the given UUID, or nil.
+func (p *Profile) GPU(uuid string) *GPU {
+	for i := range p.GPUs {
+		if p.GPUs[i].UUID == uuid {
+			return &p.GPUs[i]
+		}
+	}
+	return nil
+}
+
+// RaiseXid adds an Xid event. The oldest is forgotten when there are too many.
+func (g *GPU) RaiseXid(code int64) {
+	serial := int64(1)
+	for _, x := range g.Xids {
+		serial = max(serial, x.Serial+1)
+	}
+	g.Xids = append(g.Xids, Xid{serial, code})
+	if len(g.Xids) > maxXids {
+		g.Xids = g.Xids[len(g.Xids)-maxXids:]
+	}
+}
+
+// ClearFaults makes the GPU well again, as after a repair. Xids that were raised stay raised.
+func (g *GPU) ClearFaults() {
+	g.Lost, g.Absent, g.ECCUncorrectable, g.ECCCorrected = 0, 0, 0, 0
+	g.RemapCorrected, g.RemapUncorrectable, g.RemapPending, g.RemapFailure = 0, 0, 0, 0
+	g.RecoveryAction, g.StuckMiB, g.Hang, g.Crash, g.Errors = 0, 0, "", "", nil
 }
 
 // Load reads a profile file.
-func Load(path string) (*Profile, error) { return nil, notYet }
-
-// Save writes the profile file in one step: a reader sees the old one or the new one.
-func (p *Profile) Save(path string) error { return notYet }
-
-// Change loads the profile at path, lets change alter it and saves it: how a fault is injected into a running host.
-func Change(path string, change func(*Profile) error) error { return notYet }
-
-// SetProcesses tells the fake library which processes of this machine use which GPU, by UUID. They show as compute
-// processes, use the GPU's memory and make it busy as long as they live.
-func SetProcesses(profilePath string, processes map[string][]Process) error { return notYet }
-
-// Process is a process of this machine that uses a GPU.
-type Process struct {
-	PID   int
-	MemMB int64
+func Load(path string) (*Profile, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	p, err := Parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
 }
 
-var notYet = fault.New(fault.Unavailable, "the fake profile is not there yet")
+// Save writes the profile file in one step: a reader sees the old one or the new one.
+func (p *Profile) Save(path string) error {
+	b, err := p.Format()
+	if err != nil {
+		return err
+	}
+	return replace(path, b)
+}
+
+// Change loads the profile at path, lets change alter it and saves it: how a fault is injected into a running host.
+// Changes by several processes take turns.
+func Change(path string, change func(*Profile) error) error {
+	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", path, err)
+	}
+	p, err := Load(path)
+	if err != nil {
+		return err
+	}
+	if err := change(p); err != nil {
+		return err
+	}
+	return p.Save(path)
+}
+
+// ResetEnergy puts the energy counters of the profile's GPUs back to zero, as a reload of the driver does.
+func ResetEnergy(path string) error {
+	if err := os.Remove(path + ".energy"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func replace(path string, b []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".profile-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+/* Start and end, handles, and what a GPU is. */
+#include "fake.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+/* By this symbol an agent knows that the GPUs are simulated. */
+const char muster_fake_nvml[] = "muster fake NVML 1";
+
+static atomic_int users;
+static char slots[MAX_GPUS]; /* a handle is the address of its slot */
+
+bool fake_initialised(void) { return atomic_load(&users) > 0; }
+
+void fake_pause_ms(int ms) {
+	struct timespec ts = {ms / 1000, (long)(ms % 1000) * 1000000};
+	nanosleep(&ts, NULL);
+}
+
+nvmlDevice_t fake_handle(int slot) { return (nvmlDevice_t){(void *)&slots[slot]}; }
+
+int fake_slot(nvmlDevice_t device) {
+	uintptr_t at = (uintptr_t)device.handle, base = (uintptr_t)slots;
+	return at >= base && at < base + MAX_GPUS ? (int)(at - base) : -1;
+}
+
+nvmlReturn_t fake_text(char *out, unsigned int size, const char *text) {
+	if (!out)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (!*text)
+		return NVML_ERROR_NOT_SUPPORTED;
+	if (strlen(text) + 1 > size)
+		return NVML_ERROR_INSUFFICIENT_SIZE;
+	strcpy(out, text);
+	return NVML_SUCCESS;
+}
+
+static bool named(const char *fault, const char *function) { return !strcmp(fault, "*") || !strcmp(fault, function); }
+
+static nvmlReturn_t read_slot(int slot, struct gpu *g) {
+	struct profile p;
+	if (!profile_read(&p) || slot < 0 || slot >= p.count)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	*g = p.gpus[slot];
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t fake_enter(nvmlDevice_t device, const char *function, struct gpu *g) {
+	if (!fake_initialised())
+		return NVML_ERROR_UNINITIALIZED;
+	nvmlReturn_t got;
+	while ((got = read_slot(fake_slot(device), g)) == NVML_SUCCESS && g->hang[0] && named(g->hang, function))
+		fake_pause_ms(20); /* hangs until the fault is taken away */
+	if (got != NVML_SUCCESS)
+		return got;
+	if (g->crash[0] && named(g->crash, function))
+		raise(SIGKILL);
+	if (g->lost || g->absent)
+		return NVML_ERROR_GPU_IS_LOST;
+	for (int i = 0; i < g->error_count; i++)
+		if (named(g->errors[i].function, function))
+			return (nvmlReturn_t)g->errors[i].code;
+	return NVML_SUCCESS;
+}
+
+static nvmlReturn_t start(const char *function) {
+	struct profile p;
+	do {
+		if (!profile_read(&p)) {
+			fprintf(stderr, "fake NVML: MUSTER_FAKE_NVML names no readable profile\n");
+			return NVML_ERROR_DRIVER_NOT_LOADED;
+		}
+		if (p.hang[0] && named(p.hang, function))
+			fake_pause_ms(20);
+	} while (p.hang[0] && named(p.hang, function));
+	if (p.init_error)
+		return (nvmlReturn_t)p.init_error;
+	atomic_fetch_add(&users, 1);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlInit(void) { return start("nvmlInit_v2"); }
+nvmlReturn_t nvmlInit_v2(void) { return start("nvmlInit_v2"); }
+nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
+	(void)flags;
+	return start("nvmlInitWithFlags");
+}
+
+nvmlReturn_t nvmlShutdown(void) {
+	if (!fake_initialised())
+		return NVML_ERROR_UNINITIALIZED;
+	atomic_fetch_sub(&users, 1);
+	return NVML_SUCCESS;
+}
+
+const char *nvmlErrorString(nvmlReturn_t result) {
+	switch ((int)result) {
+	case NVML_SUCCESS: return "Success";
+	case NVML_ERROR_UNINITIALIZED: return "Uninitialized";
+	case NVML_ERROR_INVALID_ARGUMENT: return "Invalid Argument";
+	case NVML_ERROR_NOT_SUPPORTED: return "Not Supported";
+	case NVML_ERROR_NO_PERMISSION: return "Insufficient Permissions";
+	case NVML_ERROR_NOT_FOUND: return "Not Found";
+	case NVML_ERROR_DRIVER_NOT_LOADED: return "Driver Not Loaded";
+	case NVML_ERROR_TIMEOUT: return "Timeout";
+	case NVML_ERROR_GPU_IS_LOST: return "GPU is lost";
+	case NVML_ERROR_RESET_REQUIRED: return "GPU requires reset";
+	default: return "Unknown Error";
+	}
+}
+
+static nvmlReturn_t system_text(const char *fallback, size_t offset, char *out, unsigned int size) {
+	struct profile p;
+	if (!fake_initialised() || !profile_read(&p))
+		return NVML_ERROR_UNINITIALIZED;
+	const char *text = (const char *)&p + offset;
+	return fake_text(out, size, *text ? text : fallback);
+}
+
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
+	return system_text("550.90.07", offsetof(struct profile, version), version, length);
+}
+
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length) {
+	return system_text("12.550.90.07", offsetof(struct profile, nvml), version, length);
+}
+
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
+	struct profile p;
+	if (!profile_read(&p))
+		return NVML_ERROR_UNINITIALIZED;
+	*version = (int)p.cuda;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
+
+nvmlReturn_t nvmlSystemGetConfComputeState(nvmlConfComputeSystemState_t *state) {
+	struct profile p;
+	if (!profile_read(&p) || !p.count || p.gpus[0].confidential < 0)
+		return NVML_ERROR_NOT_SUPPORTED;
+	memset(state, 0, sizeof *state);
+	state->ccFeature = (unsigned int)p.gpus[0].confidential;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
+	struct profile p;
+	if (!fake_initialised() || !profile_read(&p))
+		return NVML_ERROR_UNINITIALIZED;
+	*count = 0;
+	for (int i = 0; i < p.count; i++)
+		*count += !p.gpus[i].absent;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCount(unsigned int *count) { return nvmlDeviceGetCount_v2(count); }
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
+	struct profile p;
+	if (!fake_initialised() || !profile_read(&p))
+		return NVML_ERROR_UNINITIALIZED;
+	for (int i = 0; i < p.count; i++) {
+		if (p.gpus[i].absent || index--)
+			continue;
+		*device = fake_handle(i);
+		struct gpu g;
+		return fake_enter(*device, __func__, &g);
+	}
+	return NVML_ERROR_INVALID_ARGUMENT;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) {
+	return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+	struct profile p;
+	if (!fake_initialised() || !profile_read(&p))
+		return NVML_ERROR_UNINITIALIZED;
+	for (int i = 0; i < p.count; i++)
+		if (!p.gpus[i].absent && !strcmp(p.gpus[i].uuid, uuid)) {
+			*device = fake_handle(i);
+			return NVML_SUCCESS;
+		}
+	return NVML_ERROR_NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length) {
+	ENTER(device);
+	return fake_text(uuid, length, g.uuid);
+}
+
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length) {
+	ENTER(device);
+	return fake_text(name, length, g.name);
+}
+
+nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned int length) {
+	ENTER(device);
+	return fake_text(serial, length, g.serial);
+}
+
+nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsigned int length) {
+	ENTER(device);
+	return fake_text(version, length, g.vbios);
+}
+
+nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
+	ENTER(device);
+	struct profile p;
+	profile_read(&p);
+	*index = 0;
+	for (int i = 0; i < fake_slot(device) && i < p.count; i++)
+		*index += !p.gpus[i].absent;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor) {
+	ENTER(device);
+	*minor = (unsigned int)fake_slot(device);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, nvmlDeviceArchitecture_t *arch) {
+	ENTER(device);
+	*arch = (nvmlDeviceArchitecture_t)g.arch;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
+	ENTER(device);
+	*major = (int)g.cc_major;
+	*minor = (int)g.cc_minor;
+	return NVML_SUCCESS;
+}
+
+static nvmlReturn_t mode(long long value, nvmlEnableState_t *out) {
+	if (value < 0)
+		return NVML_ERROR_NOT_SUPPORTED;
+	*out = (nvmlEnableState_t)value;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t *out) {
+	ENTER(device);
+	return mode(g.persistence, out);
+}
+
+nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *now, nvmlEnableState_t *pending) {
+	ENTER(device);
+	nvmlReturn_t r = mode(g.ecc, now);
+	return r == NVML_SUCCESS ? mode(g.ecc, pending) : r;
+}
+
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *now, unsigned int *pending) {
+	ENTER(device);
+	if (g.mig < 0)
+		return NVML_ERROR_NOT_SUPPORTED;
+	*now = *pending = (unsigned int)g.mig;
+	return NVML_SUCCESS;
+}

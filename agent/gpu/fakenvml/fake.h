@@ -1,0 +1,95 @@
+/*
+ * The fake NVML library: libnvidia-ml.so.1 for machines without an NVIDIA GPU.
+ *
+ * It is loaded by the real go-nvml in the probe child, so the whole path of a real host runs: loader, symbols, structs,
+ * error codes, events. A profile file named by MUSTER_FAKE_NVML (format: see profile.c) says which GPUs there are and
+ * which faults they show; it is read anew whenever it changed, so that faults can be injected into a running host.
+ * Every function that nvml.h declares and no file here defines is a stub that returns NVML_ERROR_NOT_SUPPORTED
+ * (build.sh makes them). The library exports the symbol muster_fake_nvml, by which the agent knows that nothing it
+ * says is real.
+ */
+#ifndef MUSTER_FAKE_NVML_H
+#define MUSTER_FAKE_NVML_H
+
+#include "nvml.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { MAX_GPUS = 16, MAX_XIDS = 64, MAX_ERRORS = 8, TEXT = 96 };
+
+struct gpu_error {
+	char function[TEXT];
+	int code;
+};
+
+struct gpu_xid {
+	long long serial; /* an event is delivered to sets that were registered when only lower serials existed */
+	int code;
+};
+
+struct gpu {
+	/* identity */
+	char uuid[TEXT], name[TEXT], serial[TEXT], vbios[TEXT], pci[TEXT];
+	long long arch, cc_major, cc_minor, memory_mib, reserved_mib;
+	/* place */
+	long long pcie_gen, pcie_width, pcie_switch, root, numa, p2p;
+	long long nvlinks, nvlink_version;
+	char nvlink_remote[TEXT]; /* "switch" or the PCI bus id of the other GPU */
+	/* modes; -1 = not supported */
+	long long ecc, mig, persistence, confidential;
+	/* behaviour */
+	long long power_idle_mw, power_limit_mw, temp_idle, temp_busy, load;
+	/* faults */
+	long long lost, absent, ecc_uncorrectable, ecc_corrected, remap_corrected, remap_uncorrectable, remap_pending,
+		remap_failure, recovery_action, stuck_mib;
+	char hang[TEXT], crash[TEXT]; /* function name or "*" */
+	struct gpu_error errors[MAX_ERRORS];
+	int error_count;
+	struct gpu_xid xids[MAX_XIDS];
+	int xid_count;
+};
+
+struct profile {
+	char version[TEXT], nvml[TEXT], hang[TEXT];
+	long long cuda, init_error, clock_ms; /* clock_ms ≥ 0 stops the clock there */
+	struct gpu gpus[MAX_GPUS];
+	int count;
+};
+
+/* profile.c */
+bool profile_read(struct profile *out);             /* a copy of the present profile; false: there is none */
+const char *profile_path(void);                     /* NULL: not set */
+bool profile_parse(char *text, struct profile *out, char *why, size_t why_size);
+
+/* device.c: every device call begins here. g is a copy: nothing is locked while a call runs (or hangs). */
+nvmlReturn_t fake_enter(nvmlDevice_t device, const char *function, struct gpu *g);
+nvmlReturn_t fake_text(char *out, unsigned int size, const char *text);
+nvmlDevice_t fake_handle(int slot);
+int fake_slot(nvmlDevice_t device); /* -1: not a handle */
+bool fake_initialised(void);
+void fake_pci(const char *bus_id, nvmlPciInfo_t *pci);
+void fake_pause_ms(int ms);
+
+#define ENTER(device)                                                                                                  \
+	struct gpu g;                                                                                                  \
+	{                                                                                                              \
+		nvmlReturn_t entered = fake_enter(device, __func__, &g);                                               \
+		if (entered != NVML_SUCCESS)                                                                           \
+			return entered;                                                                                \
+	}
+
+/* load.c: what a GPU does at a moment */
+struct process {
+	int pid;
+	long long memory_mib;
+	int load; /* percent */
+};
+enum { MAX_PROCESSES = 64 };
+
+long long fake_now_ms(void);
+int fake_processes(const char *uuid, struct process *out, int max); /* those that live */
+int fake_load(const struct gpu *g, long long at_ms);                /* percent */
+long long fake_power_mw(const struct gpu *g, long long at_ms);
+bool fake_energy_mj(const struct gpu *g, long long *energy);
+
+#endif

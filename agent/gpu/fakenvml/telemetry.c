@@ -1,0 +1,134 @@
+/* What a GPU does now: load, memory, power, energy, temperature, processes. */
+#include "fake.h"
+
+#include <stddef.h>
+#include <string.h>
+
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
+	ENTER(device);
+	utilization->gpu = (unsigned int)fake_load(&g, fake_now_ms());
+	utilization->memory = utilization->gpu / 2;
+	return NVML_SUCCESS;
+}
+
+/* Bytes, without what the driver reserves. */
+static unsigned long long used_bytes(const struct gpu *g) {
+	struct process ps[MAX_PROCESSES];
+	int n = fake_processes(g->uuid, ps, MAX_PROCESSES);
+	long long mib = g->stuck_mib + 1;
+	for (int i = 0; i < n; i++)
+		mib += ps[i].memory_mib;
+	if (mib > g->memory_mib - g->reserved_mib)
+		mib = g->memory_mib - g->reserved_mib;
+	return (unsigned long long)mib << 20;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+	ENTER(device);
+	memory->total = (unsigned long long)g.memory_mib << 20;
+	memory->reserved = (unsigned long long)g.reserved_mib << 20;
+	memory->used = used_bytes(&g);
+	memory->free = memory->total - memory->reserved - memory->used;
+	return NVML_SUCCESS;
+}
+
+/* The first form counts what the driver reserves as used. */
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+	ENTER(device);
+	memory->total = (unsigned long long)g.memory_mib << 20;
+	memory->used = used_bytes(&g) + ((unsigned long long)g.reserved_mib << 20);
+	memory->free = memory->total - memory->used;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power) {
+	ENTER(device);
+	*power = (unsigned int)fake_power_mw(&g, fake_now_ms());
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *energy) {
+	ENTER(device);
+	long long mj;
+	if (!fake_energy_mj(&g, &mj))
+		return NVML_ERROR_UNKNOWN;
+	*energy = (unsigned long long)mj;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *limit) {
+	ENTER(device);
+	*limit = (unsigned int)g.power_limit_mw;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *limit) {
+	ENTER(device);
+	*limit = (unsigned int)g.power_limit_mw;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor, unsigned int *celsius) {
+	ENTER(device);
+	if (sensor != NVML_TEMPERATURE_GPU)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	*celsius = (unsigned int)(g.temp_idle + (g.temp_busy - g.temp_idle) * fake_load(&g, fake_now_ms()) / 100);
+	return NVML_SUCCESS;
+}
+
+/* The three forms of the process list differ in their struct; a common writer fills them by stride. */
+static nvmlReturn_t processes(const struct gpu *g, unsigned int *count, char *infos, size_t stride, bool instances) {
+	struct process ps[MAX_PROCESSES];
+	unsigned int n = (unsigned int)fake_processes(g->uuid, ps, MAX_PROCESSES), room = *count;
+	*count = n;
+	if (n == 0)
+		return NVML_SUCCESS;
+	if (room < n || !infos)
+		return NVML_ERROR_INSUFFICIENT_SIZE;
+	for (unsigned int i = 0; i < n; i++) {
+		nvmlProcessInfo_t *info = (nvmlProcessInfo_t *)(void *)(infos + i * stride);
+		info->pid = (unsigned int)ps[i].pid;
+		info->usedGpuMemory = (unsigned long long)ps[i].memory_mib << 20;
+		if (instances)
+			info->gpuInstanceId = info->computeInstanceId = 0xFFFFFFFFu;
+	}
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos) {
+	ENTER(device);
+	return processes(&g, count, (char *)infos, sizeof *infos, true);
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *infos) {
+	ENTER(device);
+	return processes(&g, count, (char *)infos, sizeof *infos, true);
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *infos) {
+	ENTER(device);
+	return processes(&g, count, (char *)infos, sizeof *infos, false);
+}
+
+static nvmlReturn_t no_processes(nvmlDevice_t device, const char *function, unsigned int *count) {
+	struct gpu g;
+	nvmlReturn_t r = fake_enter(device, function, &g);
+	if (r == NVML_SUCCESS)
+		*count = 0;
+	return r;
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos) {
+	(void)infos;
+	return no_processes(device, __func__, count);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *infos) {
+	(void)infos;
+	return no_processes(device, __func__, count);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *infos) {
+	(void)infos;
+	return no_processes(device, __func__, count);
+}

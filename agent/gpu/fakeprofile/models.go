@@ -1,0 +1,76 @@
+package fakeprofile
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// models are the devices that can be simulated: what NVML says of the real ones.
+var models = map[string]GPU{
+	"NVIDIA H100 80GB HBM3": {Arch: 9, CCMajor: 9, MemoryMiB: 81559, ReservedMiB: 551, PCIeGen: 5, PCIeWidth: 16, P2P: 1,
+		NVLinks: 18, NVLinkVersion: 4, NVLinkRemote: "switch", ECC: 1, MIG: 0, Persistence: 1, Confidential: 0,
+		PowerIdleMW: 70_000, PowerLimitMW: 700_000, TempIdle: 29, TempBusy: 64, VBIOS: "96.00.74.00.01"},
+	"NVIDIA H200": {Arch: 9, CCMajor: 9, MemoryMiB: 143771, ReservedMiB: 615, PCIeGen: 5, PCIeWidth: 16, P2P: 1,
+		NVLinks: 18, NVLinkVersion: 4, NVLinkRemote: "switch", ECC: 1, MIG: 0, Persistence: 1, Confidential: 0,
+		PowerIdleMW: 76_000, PowerLimitMW: 700_000, TempIdle: 29, TempBusy: 65, VBIOS: "96.00.A5.00.03"},
+	"NVIDIA A100-SXM4-80GB": {Arch: 7, CCMajor: 8, MemoryMiB: 81920, ReservedMiB: 634, PCIeGen: 4, PCIeWidth: 16, P2P: 1,
+		NVLinks: 12, NVLinkVersion: 3, NVLinkRemote: "switch", ECC: 1, MIG: 0, Persistence: 1, Confidential: -1,
+		PowerIdleMW: 62_000, PowerLimitMW: 400_000, TempIdle: 30, TempBusy: 62, VBIOS: "92.00.45.00.03"},
+	"NVIDIA L40S": {Arch: 8, CCMajor: 8, CCMinor: 9, MemoryMiB: 46068, ReservedMiB: 618, PCIeGen: 4, PCIeWidth: 16, P2P: 1,
+		ECC: 1, MIG: -1, Persistence: 1, Confidential: -1,
+		PowerIdleMW: 34_000, PowerLimitMW: 350_000, TempIdle: 31, TempBusy: 68, VBIOS: "95.02.66.00.02"},
+	"NVIDIA GeForce RTX 4090": {Arch: 8, CCMajor: 8, CCMinor: 9, MemoryMiB: 24564, ReservedMiB: 346, PCIeGen: 4, PCIeWidth: 16,
+		ECC: 0, MIG: -1, Persistence: 0, Confidential: -1,
+		PowerIdleMW: 21_000, PowerLimitMW: 450_000, TempIdle: 34, TempBusy: 71, VBIOS: "95.02.3C.00.8C"},
+	"NVIDIA GeForce RTX 3090": {Arch: 7, CCMajor: 8, CCMinor: 6, MemoryMiB: 24576, ReservedMiB: 310, PCIeGen: 4, PCIeWidth: 16,
+		ECC: -1, MIG: -1, Persistence: 0, Confidential: -1,
+		PowerIdleMW: 24_000, PowerLimitMW: 350_000, TempIdle: 36, TempBusy: 74, VBIOS: "94.02.42.00.B4"},
+}
+
+// Models are the names that Host and Add know, sorted.
+func Models() []string {
+	names := make([]string, 0, len(models))
+	for name := range models {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Host makes a profile of count GPUs of a known model ("NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090", …). The
+// UUIDs follow from seed alone: the same seed gives the same GPUs for ever, different seeds different ones.
+func Host(model string, count int, seed string) (*Profile, error) {
+	p := &Profile{CUDA: 12040, ClockMS: -1, Version: "550.90.07", NVML: "12.550.90.07"}
+	return p, p.Add(model, count, seed)
+}
+
+// Add appends count GPUs of a known model; a host may be mixed.
+func (p *Profile) Add(model string, count int, seed string) error {
+	m, ok := models[model]
+	switch {
+	case !ok:
+		return fmt.Errorf("no simulated GPU is called %q; there are: %s", model, strings.Join(Models(), ", "))
+	case count < 1 || len(p.GPUs)+count > MaxGPUs:
+		return fmt.Errorf("a simulated host has 1 to %d GPUs", MaxGPUs)
+	}
+	for range count {
+		i := len(p.GPUs)
+		g := m
+		g.Name = model
+		sum := sha256.Sum256(fmt.Appendf(nil, "muster-fake-gpu|%s|%d", seed, i))
+		// NVML's UUIDs are version-4 shaped.
+		sum[6], sum[8] = sum[6]&0x0f|0x40, sum[8]&0x3f|0x80
+		g.UUID = fmt.Sprintf("GPU-%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
+		if g.ECC == 1 {
+			g.Serial = fmt.Sprintf("16%011d", int64(sum[16])<<24|int64(sum[17])<<16|int64(sum[18])<<8|int64(sum[19]))
+		}
+		g.PCI = fmt.Sprintf("00000000:%02X:00.0", 0x17+0x11*i%0xe0)
+		if g.NVLinks > 0 { // two sockets of four; two GPUs behind each PCIe switch, each pair on its own root port
+			g.NUMA, g.Root, g.PCIeSwitch = int64(i/4), int64(i/2), int64(i/2+1)
+		}
+		p.GPUs = append(p.GPUs, g)
+	}
+	return p.check()
+}

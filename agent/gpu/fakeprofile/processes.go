@@ -1,0 +1,31 @@
+package fakeprofile
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Process is a process of this machine that uses a GPU.
+type Process struct {
+	PID   int
+	MemMB int64 // MiB of the GPU's memory
+	Load  int   // percent
+}
+
+// SetProcesses tells the fake library which processes of this machine use which GPU, by UUID: the whole truth, each
+// time. They show as compute processes, use the GPU's memory and make it busy as long as they live. A host whose
+// containers get no device (attach mode none) calls it as leases come and go.
+func SetProcesses(profilePath string, processes map[string][]Process) error {
+	var b bytes.Buffer
+	for _, uuid := range slices.Sorted(maps.Keys(processes)) {
+		for _, p := range processes[uuid] {
+			if p.PID <= 0 || p.MemMB < 0 || p.Load < 0 || p.Load > 100 {
+				return fmt.Errorf("process %d on %s: out of range", p.PID, uuid)
+			}
+			fmt.Fprintf(&b, "%s %d %d %d\n", uuid, p.PID, p.MemMB, p.Load)
+		}
+	}
+	return replace(profilePath+".processes", b.Bytes())
+}

@@ -1,0 +1,222 @@
+package gpu
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/agent/gpu/wire"
+)
+
+// State of a GPU's health, as in agentapi.HealthEvent.
+type State string
+
+const (
+	Healthy     State = "healthy"
+	Suspect     State = "suspect"     // runs what it runs, gets nothing new
+	Quarantined State = "quarantined" // not to be used: what runs on it is not good
+)
+
+// worse tells whether s is a worse state than t.
+func (s State) worse(t State) bool { return s.rank() > t.rank() }
+
+func (s State) rank() int {
+	switch s {
+	case Suspect:
+		return 1
+	case Quarantined:
+		return 2
+	}
+	return 0
+}
+
+// Kinds of evidence, as in agentapi.HealthEvent.
+const (
+	kindXid       = "xid"
+	kindLost      = "lost"            // NVML: the GPU is lost, or it vanished from the driver's list
+	kindECC       = "ecc"             // uncorrectable memory errors
+	kindRemap     = "row_remap"       // failed, or waiting for a reset
+	kindOffBus    = "off_bus"         // the kernel's log says so, or the PCI device is gone
+	kindAction    = "recovery_action" // the driver asks for a reset or a reboot
+	kindHang      = "hang"            // a call outlasted its deadline
+	kindDriver    = "driver_error"    // an answer no well GPU gives
+	kindRecovered = "recovered"       // healthy again
+)
+
+// Evidence is one thing that speaks against a GPU.
+type Evidence struct {
+	Kind   string
+	Xid    int
+	Detail string
+	Weight State // the state it puts a healthy GPU into; "" or Healthy: nothing to do with the GPU
+}
+
+// The rules' numbers.
+const (
+	strikesOut   = 3               // suspicions within strikeMemory that together quarantine
+	strikeMemory = 24 * time.Hour  //
+	sameStrike   = 5 * time.Second // the same thing told twice, by NVML and by the kernel's log
+)
+
+// Xids that tell of the application, not of the GPU. (Xid numbers: NVIDIA's "XID Errors".)
+var applicationXids = []int{13, 31, 43, 45, 68, 109}
+
+// Xids after which nothing that runs on the GPU can be trusted before a reset.
+var fatalXids = map[int]string{
+	48:  "double-bit memory error",
+	62:  "internal micro-controller halt",
+	64:  "row remapping failed",
+	79:  "the GPU has fallen off the bus",
+	95:  "uncontained memory error",
+	110: "security fault",
+	119: "the GPU's system processor does not answer",
+	120: "the GPU's system processor failed",
+	140: "unrecovered memory error",
+	143: "the GPU did not initialise",
+}
+
+// XidEvidence weighs an Xid event.
+func XidEvidence(xid int) Evidence {
+	e := Evidence{Kind: kindXid, Xid: xid, Weight: Suspect, Detail: fmt.Sprintf("Xid %d", xid)}
+	if why, ok := fatalXids[xid]; ok {
+		e.Weight, e.Detail = Quarantined, fmt.Sprintf("Xid %d: %s", xid, why)
+	}
+	if slices.Contains(applicationXids, xid) {
+		e.Weight = Healthy
+	}
+	return e
+}
+
+// ConditionEvidence weighs what a GPU tells of its own defects. Nothing is a well GPU.
+func ConditionEvidence(c wire.Condition) []Evidence {
+	var out []Evidence
+	add := func(kind string, weight State, format string, args ...any) {
+		out = append(out, Evidence{Kind: kind, Weight: weight, Detail: fmt.Sprintf(format, args...)})
+	}
+	if c.ECCUncorrectable != nil && *c.ECCUncorrectable > 0 {
+		add(kindECC, Quarantined, "%d uncorrectable memory errors since the last reset", *c.ECCUncorrectable)
+	}
+	switch {
+	case c.RemapFailure:
+		add(kindRemap, Quarantined, "a memory row could not be remapped: the GPU must be replaced")
+	case c.RemapPending:
+		add(kindRemap, Suspect, "a memory row waits for a reset to be remapped")
+	}
+	switch c.RecoveryAction {
+	case 0:
+	case 1, 2, 4:
+		names := map[int]string{1: "reset", 2: "reboot", 4: "drain and reset"}
+		add(kindAction, Quarantined, "the driver asks for: %s", names[c.RecoveryAction])
+	case 3:
+		add(kindAction, Suspect, "the driver asks for: drain of peer traffic")
+	default:
+		add(kindAction, Suspect, "the driver asks for recovery action %d", c.RecoveryAction)
+	}
+	if c.Odd != nil {
+		add(kindDriver, Suspect, "%s", c.Odd.Error())
+	}
+	return out
+}
+
+// CallEvidence weighs a refused or hung call about a GPU. Nothing where the failure is not the GPU's.
+func CallEvidence(err error) (Evidence, bool) {
+	switch e := err.(type) {
+	case *wire.Error:
+		switch e.Code {
+		case wire.CodeGPULost:
+			return Evidence{Kind: kindLost, Weight: Quarantined, Detail: e.Error()}, true
+		case wire.CodeResetRequired:
+			return Evidence{Kind: kindAction, Weight: Quarantined, Detail: e.Error()}, true
+		case wire.CodeUnknown:
+			return Evidence{Kind: kindDriver, Weight: Suspect, Detail: e.Error()}, true
+		}
+	case *errHang:
+		if e.gpu != "" {
+			return Evidence{Kind: kindHang, Weight: Suspect, Detail: e.Error()}, true
+		}
+	}
+	return Evidence{}, false
+}
+
+// Verdict is the health of one GPU: the part of a record that the rules read and write.
+type Verdict struct {
+	State  State     `json:"state"`
+	Kind   string    `json:"kind,omitempty"` // of the evidence that led to State
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since"`   // when State was entered
+	BootID string    `json:"boot_id"` // in which State was entered
+	// Last is when evidence last came; Strikes when suspicions came, newest last.
+	Last    time.Time `json:"last,omitzero"`
+	Strikes []Strike  `json:"strikes,omitempty"`
+	// Standing holds, by kind, defects that the GPU showed when it was last looked at: they count once, not at each look.
+	Standing map[string]string `json:"standing,omitempty"`
+}
+
+// Strike is one suspicion.
+type Strike struct {
+	At   time.Time `json:"at"`
+	Kind string    `json:"kind"`
+	Xid  int       `json:"xid,omitempty"`
+}
+
+// Accuse is what v becomes by new evidence; told says whether it is worth an event. A state never gets better here.
+func (v Verdict) Accuse(e Evidence, bootID string, now time.Time) (next Verdict, told bool) {
+	if e.Weight.rank() == 0 {
+		return v, false
+	}
+	for _, s := range slices.Backward(v.Strikes) {
+		if s.Kind == e.Kind && s.Xid == e.Xid && now.Sub(s.At) < sameStrike {
+			return v, false
+		}
+	}
+	v.Last = now
+	v.Strikes = slices.DeleteFunc(slices.Clone(v.Strikes), func(s Strike) bool { return now.Sub(s.At) > strikeMemory })
+	known := slices.ContainsFunc(v.Strikes, func(s Strike) bool { return s.Kind == e.Kind && s.Xid == e.Xid })
+	v.Strikes = append(v.Strikes, Strike{now, e.Kind, e.Xid})
+	if len(v.Strikes) > maxStrikes {
+		v.Strikes = v.Strikes[len(v.Strikes)-maxStrikes:]
+	}
+	weight, reason := e.Weight, e.Detail
+	if weight == Suspect && len(v.Strikes) >= strikesOut {
+		weight, reason = Quarantined, fmt.Sprintf("%s; suspicion %d within a day", e.Detail, len(v.Strikes))
+	}
+	if weight.worse(v.State) {
+		v.State, v.Kind, v.Reason, v.Since, v.BootID = weight, e.Kind, reason, now, bootID
+		return v, true
+	}
+	return v, !known
+}
+
+const maxStrikes = 50
+
+// Look is what v becomes by a whole look at the GPU, standing being every defect it shows now: new ones accuse, and when
+// there are none a suspicion ends with time, a quarantine only after a reset: a new boot of the host, or one the operator
+// asked for (reset). told are the evidences worth an event; recovered says that the GPU is healthy again.
+func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.Time, patience time.Duration) (next Verdict, told []Evidence, recovered bool) {
+	before := v.Standing
+	v.Standing = nil
+	for _, e := range standing {
+		if v.Standing == nil {
+			v.Standing = map[string]string{}
+		}
+		v.Standing[e.Kind] = string(e.Weight)
+		if before[e.Kind] == string(e.Weight) && !e.Weight.worse(v.State) {
+			continue
+		}
+		var worth bool
+		if v, worth = v.Accuse(e, bootID, now); worth {
+			told = append(told, e)
+		}
+	}
+	switch {
+	case len(standing) > 0:
+	case v.State == Suspect && (reset || v.BootID != bootID || now.Sub(v.Last) >= patience),
+		v.State == Quarantined && (reset || v.BootID != bootID):
+		v.State, v.Kind, v.Reason, v.Since, v.BootID = Healthy, "", "", now, bootID
+		if reset {
+			v.Strikes = nil
+		}
+		return v, told, true
+	}
+	return v, told, false
+}

@@ -1,0 +1,227 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/agent/gpu/wire"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Inventory is the GPU part of a host's inventory.
+type Inventory struct {
+	Driver, CUDAMax, NVMLVersion string
+	Simulated                    bool // the NVML library is our fake
+	GPUs                         []agentapi.GPU
+	Topology, P2P                [][]string // by place in GPUs; "" is not told
+	Problems                     []agentapi.Problem
+}
+
+// Fill writes the GPU part into inv; problems are appended.
+func (i Inventory) Fill(inv *agentapi.Inventory) {
+	inv.Driver, inv.CUDAMax, inv.NVMLVersion, inv.Simulated = i.Driver, i.CUDAMax, i.NVMLVersion, i.Simulated
+	inv.GPUs, inv.Topology, inv.P2P = i.GPUs, i.Topology, i.P2P
+	inv.Problems = append(inv.Problems, i.Problems...)
+}
+
+// Inventory asks the driver what there is. GPUs that fell away since boot are listed with what was known of them; so are
+// all while the driver does not answer. The error is ctx's: everything else is a problem in the inventory.
+func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
+	sys, err := m.system(ctx)
+	if ctx.Err() != nil {
+		return Inventory{}, ctx.Err()
+	}
+	inv := Inventory{Driver: sys.Driver, CUDAMax: sys.CUDA, NVMLVersion: sys.NVML, Simulated: sys.Simulated}
+	bus := m.pciDevices()
+	if err != nil {
+		inv.Problems = append(inv.Problems, driverProblem(err, bus))
+	}
+	var uuids []string
+	for _, d := range sys.Devices {
+		if d.UUID != "" {
+			uuids = append(uuids, d.UUID)
+		}
+	}
+	m.describe(ctx, uuids)
+	peers, _ := each[[]wire.Peer](ctx, m, wire.MethodPeers, uuids)
+	if ctx.Err() != nil {
+		return Inventory{}, ctx.Err()
+	}
+	m.mu.Lock()
+	for _, r := range m.mem.GPUs {
+		if r.Seen != m.boot {
+			continue
+		}
+		g := r.GPU
+		health := m.healthOf(r)
+		g.Health, g.HealthReason = string(health.State), health.Reason
+		if node, ok := bus.numa[shortPCI(g.PCIBus)]; ok && node >= 0 && g.NUMANode.Value == nil {
+			g.NUMANode = agentapi.Known(node)
+		}
+		inv.GPUs = append(inv.GPUs, g)
+	}
+	inv.Problems = append(inv.Problems, m.missing()...)
+	m.mu.Unlock()
+	slices.SortFunc(inv.GPUs, func(a, b agentapi.GPU) int {
+		if a.Index != b.Index {
+			return a.Index - b.Index
+		}
+		return strings.Compare(a.PCIBus, b.PCIBus)
+	})
+	inv.Topology, inv.P2P = matrices(inv.GPUs, sys.Devices, peers)
+	inv.Problems = append(inv.Problems, problems(inv.GPUs, sys, err, bus)...)
+	return inv, nil
+}
+
+// system asks for the driver's list and keeps it; an error makes the Monitor blind until the next answer.
+func (m *Monitor) system(ctx context.Context) (wire.System, error) {
+	var sys wire.System
+	err := m.probe.call(ctx, wire.MethodSystem, "", &sys)
+	if err != nil && ctx.Err() != nil {
+		return sys, err // who asked has left: nothing learnt
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was := m.blind != nil
+	m.blind = err
+	if err == nil {
+		m.sys = sys
+	}
+	if was != (err != nil) {
+		poke(m.changed)
+	}
+	return sys, err
+}
+
+// describe keeps the descriptions of GPUs the driver lists. A GPU seen for the first time is healthy until something
+// speaks against it.
+func (m *Monitor) describe(ctx context.Context, uuids []string) {
+	described, _ := each[wire.GPU](ctx, m, wire.MethodDescribe, uuids)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fresh := false
+	for uuid, g := range described {
+		r := m.mem.GPUs[uuid]
+		if r == nil {
+			r = &record{Verdict: Verdict{State: Healthy, Since: m.cfg.Now(), BootID: m.boot}}
+			m.mem.GPUs[uuid] = r
+		}
+		fresh = fresh || r.Seen != m.boot
+		r.GPU, r.Seen = g, m.boot
+	}
+	if fresh {
+		m.save()
+		poke(m.changed)
+	}
+}
+
+// missing are GPUs of an earlier boot that are not there any more. m.mu is held.
+func (m *Monitor) missing() []agentapi.Problem {
+	var out []agentapi.Problem
+	for uuid, r := range m.mem.GPUs {
+		if r.Seen != m.boot && m.blind == nil {
+			out = append(out, agentapi.Problem{Code: "gpu_missing", Severity: "warn",
+				Cause:    fmt.Sprintf("A %s that this host had is not there since it booted.", r.GPU.Model),
+				Evidence: uuid + " at " + r.GPU.PCIBus,
+				Fix:      "If it was not taken out on purpose, look for it on the PCI bus (lspci) and in the kernel's log."})
+		}
+	}
+	slices.SortFunc(out, func(a, b agentapi.Problem) int { return strings.Compare(a.Evidence, b.Evidence) })
+	return out
+}
+
+// matrices lay the peers out by place in gpus.
+func matrices(gpus []agentapi.GPU, devices []wire.Device, peers map[string][]wire.Peer) (topology, p2p [][]string) {
+	place := map[string]int{}
+	for i, g := range gpus {
+		place[g.UUID] = i
+		topology, p2p = append(topology, make([]string, len(gpus))), append(p2p, make([]string, len(gpus)))
+		topology[i][i], p2p[i][i] = "X", "X"
+	}
+	for uuid, row := range peers {
+		i, ok := place[uuid]
+		if !ok {
+			continue
+		}
+		for _, d := range devices {
+			if j, ok := place[d.UUID]; ok && d.Index < len(row) {
+				topology[i][j], p2p[i][j] = row[d.Index].Level, row[d.Index].P2P
+			}
+		}
+	}
+	return topology, p2p
+}
+
+// driverProblem is why the driver cannot be asked.
+func driverProblem(err error, bus pciDevices) agentapi.Problem {
+	p := agentapi.Problem{Code: "driver_unanswering", Severity: "bad", Cause: "The NVIDIA driver cannot be asked.",
+		Evidence: err.Error(), Fix: "Look at the kernel's log for NVRM messages; a driver that hangs needs a reboot."}
+	var refusal *wire.Error
+	if !errors.As(err, &refusal) {
+		return p
+	}
+	switch refusal.Code {
+	case wire.CodeLibraryNotFound:
+		p.Code, p.Cause = "nvml_missing", "There is no NVIDIA driver library (libnvidia-ml.so.1) on this host."
+		p.Fix = "Install the NVIDIA driver."
+		if bus.known && len(bus.numa) == 0 {
+			p.Fix = "The PCI bus shows no NVIDIA GPU either: put one in, or use another host."
+		}
+	case wire.CodeDriverNotLoaded:
+		p.Code, p.Cause = "driver_not_loaded", "The NVIDIA kernel driver is not loaded."
+		p.Fix = "Load it (modprobe nvidia); where that fails, build it for the running kernel (dkms autoinstall) or sign it for Secure Boot."
+	case wire.CodeMismatch:
+		p.Code, p.Cause = "driver_mismatch", "The NVIDIA driver was upgraded, but the old one is still loaded."
+		p.Fix = "Reboot the host, or unload and load the nvidia modules."
+	}
+	return p
+}
+
+// problems are what keeps the host from being rentable, or good, besides the driver itself.
+func problems(gpus []agentapi.GPU, sys wire.System, err error, bus pciDevices) []agentapi.Problem {
+	var out []agentapi.Problem
+	add := func(code, severity, cause, evidence, fix string) {
+		out = append(out, agentapi.Problem{Code: code, Severity: severity, Cause: cause, Evidence: evidence, Fix: fix})
+	}
+	if err == nil && len(sys.Devices) == 0 {
+		add("no_gpus", "bad", "The NVIDIA driver lists no GPU.", fmt.Sprintf("%d on the PCI bus", len(bus.numa)),
+			"Look at the kernel's log for NVRM messages.")
+	}
+	for _, d := range sys.Devices {
+		why := ""
+		switch {
+		case d.Error != nil:
+			why = d.Error.Error()
+		case !slices.ContainsFunc(gpus, func(g agentapi.GPU) bool { return g.UUID == d.UUID }):
+			why = d.UUID + " does not answer"
+		default:
+			continue
+		}
+		add("gpu_unreadable", "warn", fmt.Sprintf("GPU %d does not say what it is.", d.Index), why,
+			"Reset it (nvidia-smi --gpu-reset) or reboot the host.")
+	}
+	driven := map[string]bool{}
+	for _, g := range gpus {
+		driven[shortPCI(g.PCIBus)] = true
+		if now, most := g.PCIeWidthCurrent.Or(0), g.PCIeWidthMax.Or(0); now > 0 && now < most {
+			add("pcie_width", "warn", fmt.Sprintf("GPU %d runs on %d of its %d PCIe lanes.", g.Index, now, most), g.PCIBus,
+				"Seat the card or its riser again, or use another slot.")
+		}
+		if g.MIG.Or(false) {
+			add("mig", "warn", fmt.Sprintf("GPU %d is split into instances (MIG): it cannot be rented whole.", g.Index), g.UUID,
+				fmt.Sprintf("nvidia-smi -i %d -mig 0", g.Index))
+		}
+	}
+	if err == nil {
+		for pci := range bus.numa {
+			if !driven[pci] {
+				add("gpu_not_driven", "warn", "A GPU on the PCI bus is not listed by the driver.", pci,
+					"It may be bound to another driver (vfio-pci, nouveau): see lspci -k.")
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,100 @@
+package gpu
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// kernelLog is where the kernel's messages are read, one record a read: "PRIORITY,SEQ,MICROSECONDS,FLAGS;TEXT".
+const kernelLog = "/dev/kmsg"
+
+// kernelLine is what a line of the kernel's log says of a GPU.
+type kernelLine struct {
+	Seq      uint64
+	PCI      string // 0000:17:00
+	Evidence Evidence
+}
+
+var (
+	xidLine = regexp.MustCompile(`NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?\): ([0-9]{1,5})\b`)
+	pciName = regexp.MustCompile(`\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\b`)
+)
+
+// parseKernelLine reads one record of /dev/kmsg. ok is false where it says nothing of a GPU; Seq is set whenever it can be
+// read.
+func parseKernelLine(line string) (out kernelLine, ok bool) {
+	head, text, found := strings.Cut(line, ";")
+	if !found {
+		return out, false
+	}
+	fields := strings.Split(head, ",")
+	if len(fields) < 3 {
+		return out, false
+	}
+	seq, err := strconv.ParseUint(fields[1], 10, 64)
+	if err != nil {
+		return out, false
+	}
+	out.Seq = seq
+	if !strings.Contains(text, "NVRM:") {
+		return out, false
+	}
+	if m := xidLine.FindStringSubmatch(text); m != nil {
+		xid, err := strconv.Atoi(m[2])
+		if err != nil {
+			return out, false
+		}
+		out.PCI, out.Evidence = m[1], XidEvidence(xid)
+		return out, true
+	}
+	if strings.Contains(text, "fallen off the bus") {
+		m := pciName.FindStringSubmatch(text)
+		if m == nil {
+			return out, false
+		}
+		out.PCI = m[1]
+		out.Evidence = Evidence{Kind: kindOffBus, Weight: Quarantined, Detail: "the kernel's log: the GPU has fallen off the bus"}
+		return out, true
+	}
+	return out, false
+}
+
+// samePCI compares PCI names whatever their case, width of the domain, and function: 0000:17:00 and 00000000:17:00.0.
+func samePCI(a, b string) bool {
+	return a != "" && shortPCI(a) == shortPCI(b)
+}
+
+// shortPCI is 0000:17:00 of any form of a PCI name.
+func shortPCI(s string) string {
+	s, _, _ = strings.Cut(strings.ToLower(s), ".")
+	domain, rest, _ := strings.Cut(s, ":")
+	domain = strings.TrimLeft(domain, "0")
+	return strings.Repeat("0", max(0, 4-len(domain))) + domain + ":" + rest
+}
+
+// readKernelLog calls line for each record from the oldest the kernel still holds, until f is closed. A record that was
+// overwritten before it was read is skipped.
+func readKernelLog(f *os.File, line func(kernelLine)) error {
+	r := bufio.NewReaderSize(f, 16<<10) // the kernel hands out whole records of at most 8 KiB
+	for {
+		text, err := r.ReadString('\n')
+		if err != nil {
+			if errors.Is(err, syscall.EPIPE) {
+				continue
+			}
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+		if l, ok := parseKernelLine(strings.TrimSuffix(text, "\n")); ok {
+			line(l)
+		}
+	}
+}

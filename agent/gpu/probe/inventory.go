@@ -1,0 +1,166 @@
+package probe
+
+import (
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/musterhq/muster/agent/gpu/wire"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+func (p *probe) system() (wire.System, *wire.Error) {
+	var s wire.System
+	var err *wire.Error
+	if s.Driver, err = call(p, "nvmlSystemGetDriverVersion", p.lib.SystemGetDriverVersion); err != nil {
+		return s, err
+	}
+	s.NVML, _ = call(p, "nvmlSystemGetNVMLVersion", p.lib.SystemGetNVMLVersion)
+	cuda, err := call(p, "nvmlSystemGetCudaDriverVersion_v2", p.lib.SystemGetCudaDriverVersion_v2)
+	if err != nil {
+		cuda, err = call(p, "nvmlSystemGetCudaDriverVersion", p.lib.SystemGetCudaDriverVersion)
+	}
+	if err == nil {
+		s.CUDA = fmt.Sprintf("%d.%d", cuda/1000, cuda%1000/10)
+	}
+	s.Simulated = p.symbol(fakeSymbol)
+	n, err := call(p, "nvmlDeviceGetCount", p.lib.DeviceGetCount)
+	if err != nil {
+		return s, err
+	}
+	s.Devices = make([]wire.Device, n)
+	for i := range s.Devices {
+		s.Devices[i] = p.identify(i)
+	}
+	return s, nil
+}
+
+func (p *probe) identify(i int) wire.Device {
+	out := wire.Device{Index: i}
+	d, err := p.byIndex(i)
+	if err == nil {
+		out.UUID, err = call(p, "nvmlDeviceGetUUID", d.GetUUID)
+	}
+	if err == nil {
+		out.PCI, err = p.pci(d)
+	}
+	out.Error = err
+	return out
+}
+
+func (p *probe) byIndex(i int) (nvml.Device, *wire.Error) {
+	return call(p, "nvmlDeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) { return p.lib.DeviceGetHandleByIndex(i) })
+}
+
+func (p *probe) pci(d nvml.Device) (string, *wire.Error) {
+	info, err := call(p, "nvmlDeviceGetPciInfo", d.GetPciInfo)
+	return busID(info), err
+}
+
+// busID is 00000000:17:00.0, from the numbers: the oldest form of the call leaves the long text empty.
+func busID(pci nvml.PciInfo) string {
+	return fmt.Sprintf("%08X:%02X:%02X.0", pci.Domain, pci.Bus, pci.Device)
+}
+
+// describe tells all there is to know of a GPU that does not change by the minute.
+func (p *probe) describe(d nvml.Device) (wire.GPU, *wire.Error) {
+	var g wire.GPU
+	var err *wire.Error
+	if g.UUID, err = call(p, "nvmlDeviceGetUUID", d.GetUUID); err != nil {
+		return g, err
+	}
+	if g.Index, err = call(p, "nvmlDeviceGetIndex", d.GetIndex); err != nil {
+		return g, err
+	}
+	if g.PCIBus, err = p.pci(d); err != nil {
+		return g, err
+	}
+	if g.Model, err = call(p, "nvmlDeviceGetName", d.GetName); err != nil {
+		return g, err
+	}
+	memory, err := p.memory(d)
+	if err != nil {
+		return g, err
+	}
+	g.VRAMMB = int64(memory.Total >> 20)
+	arch, err := call(p, "nvmlDeviceGetArchitecture", d.GetArchitecture)
+	if dead(err) {
+		return g, err
+	}
+	g.Architecture = architecture(arch, err)
+	type capability struct{ major, minor int }
+	if cc, err := call(p, "nvmlDeviceGetCudaComputeCapability", func() (capability, nvml.Return) {
+		major, minor, ret := d.GetCudaComputeCapability()
+		return capability{major, minor}, ret
+	}); err == nil {
+		g.ComputeCap = fmt.Sprintf("%d.%d", cc.major, cc.minor)
+	}
+	g.PCIeGenMax = optional(call(p, "nvmlDeviceGetMaxPcieLinkGeneration", d.GetMaxPcieLinkGeneration))
+	g.PCIeGenCurrent = optional(call(p, "nvmlDeviceGetCurrPcieLinkGeneration", d.GetCurrPcieLinkGeneration))
+	g.PCIeWidthMax = optional(call(p, "nvmlDeviceGetMaxPcieLinkWidth", d.GetMaxPcieLinkWidth))
+	g.PCIeWidthCurrent = optional(call(p, "nvmlDeviceGetCurrPcieLinkWidth", d.GetCurrPcieLinkWidth))
+	g.NUMANode = optional(call(p, "nvmlDeviceGetNumaNodeId", d.GetNumaNodeId))
+	g.VBIOS = optional(call(p, "nvmlDeviceGetVbiosVersion", d.GetVbiosVersion))
+	g.Serial = optional(call(p, "nvmlDeviceGetSerial", d.GetSerial))
+	g.Persistence = optional(enabled(call(p, "nvmlDeviceGetPersistenceMode", d.GetPersistenceMode)))
+	g.ECC = optional(enabled(call(p, "nvmlDeviceGetEccMode", func() (nvml.EnableState, nvml.Return) {
+		now, _, ret := d.GetEccMode()
+		return now, ret
+	})))
+	g.MIG = optional(call(p, "nvmlDeviceGetMigMode", func() (bool, nvml.Return) {
+		now, _, ret := d.GetMigMode()
+		return now != 0, ret
+	}))
+	g.PowerLimitMW = optional(call(p, "nvmlDeviceGetPowerManagementLimit", func() (int64, nvml.Return) {
+		mw, ret := d.GetPowerManagementLimit()
+		return int64(mw), ret
+	}))
+	g.ConfidentialCompute = optional(call(p, "nvmlSystemGetConfComputeState", func() (bool, nvml.Return) {
+		state, ret := p.lib.SystemGetConfComputeState()
+		return state.CcFeature != 0, ret
+	}))
+	g.NVLinks = p.links(d)
+	return g, nil
+}
+
+func enabled(state nvml.EnableState, err *wire.Error) (bool, *wire.Error) {
+	return state == nvml.FEATURE_ENABLED, err
+}
+
+func architecture(arch nvml.DeviceArchitecture, err *wire.Error) string {
+	names := map[nvml.DeviceArchitecture]string{
+		nvml.DEVICE_ARCH_KEPLER: "Kepler", nvml.DEVICE_ARCH_MAXWELL: "Maxwell", nvml.DEVICE_ARCH_PASCAL: "Pascal",
+		nvml.DEVICE_ARCH_VOLTA: "Volta", nvml.DEVICE_ARCH_TURING: "Turing", nvml.DEVICE_ARCH_AMPERE: "Ampere",
+		nvml.DEVICE_ARCH_ADA: "Ada", nvml.DEVICE_ARCH_HOPPER: "Hopper", nvml.DEVICE_ARCH_BLACKWELL: "Blackwell",
+		nvml.DEVICE_ARCH_RUBIN: "Rubin",
+	}
+	if err != nil {
+		return ""
+	}
+	if name, ok := names[arch]; ok {
+		return name
+	}
+	return fmt.Sprintf("architecture %d", arch)
+}
+
+// links lists the NVLinks a GPU has. The first link the device does not know ends the list.
+func (p *probe) links(d nvml.Device) []agentapi.NVLink {
+	var links []agentapi.NVLink
+	for i := range nvml.NVLINK_MAX_LINKS {
+		state, err := enabled(call(p, "nvmlDeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return d.GetNvLinkState(i) }))
+		if err != nil {
+			return links
+		}
+		link := agentapi.NVLink{Link: i, Active: state}
+		version, err := call(p, "nvmlDeviceGetNvLinkVersion", func() (uint32, nvml.Return) { return d.GetNvLinkVersion(i) })
+		if err == nil {
+			link.Version = int(version)
+		}
+		remote, err := call(p, "nvmlDeviceGetNvLinkRemotePciInfo", func() (nvml.PciInfo, nvml.Return) { return d.GetNvLinkRemotePciInfo(i) })
+		if err == nil && state {
+			link.Remote = busID(remote)
+		}
+		links = append(links, link)
+	}
+	return links
+}

@@ -1,0 +1,173 @@
+// Package probe is the child process in which NVML lives: the only importer of go-nvml.
+//
+// What always holds: no NVML function is called before its symbol was looked up in the loaded library, for a symbol
+// missing in an older driver ends the process and recover cannot catch it. Every request runs on a goroutine of its own,
+// so that one stuck in the driver holds up no other; deadlines are the parent's, who kills this process when it must. A
+// host without the library, the driver or a GPU is an answer, not an end.
+package probe
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/musterhq/muster/agent/gpu/wire"
+)
+
+// fakeSymbol is exported by our fake library alone.
+const fakeSymbol = "muster_fake_nvml"
+
+// Run answers requests from in on out until in ends. libraryPath "" is libnvidia-ml.so.1 where the loader finds it. A
+// caller should exit when Run returns, whatever calls are still stuck.
+func Run(ctx context.Context, in io.Reader, out io.Writer, libraryPath string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var opts []nvml.LibraryOption
+	if libraryPath != "" {
+		opts = append(opts, nvml.WithLibraryPath(libraryPath))
+	}
+	p := &probe{lib: nvml.New(opts...), has: map[string]bool{}, out: json.NewEncoder(out)}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, wire.MaxLine)
+	for lines.Scan() {
+		var r wire.Request
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return err
+		}
+		go func() {
+			result, err := p.serve(ctx, r)
+			p.send(wire.Message{ID: r.ID, Result: result, Error: err})
+		}()
+	}
+	return lines.Err()
+}
+
+type probe struct {
+	lib nvml.Interface
+
+	sending sync.Mutex
+	out     *json.Encoder
+
+	starting sync.Mutex // held through nvmlInit, which may take seconds
+	started  bool
+	watching bool
+
+	symbols sync.Mutex
+	has     map[string]bool
+}
+
+func (p *probe) send(m wire.Message) {
+	p.sending.Lock()
+	defer p.sending.Unlock()
+	_ = p.out.Encode(m) // a parent that is gone closes our input as well
+}
+
+func (p *probe) serve(ctx context.Context, r wire.Request) (json.RawMessage, *wire.Error) {
+	if err := p.start(); err != nil {
+		return nil, err
+	}
+	var result any
+	var err *wire.Error
+	switch r.Method {
+	case wire.MethodStart:
+	case wire.MethodSystem:
+		result, err = p.system()
+		p.watch(ctx)
+	default:
+		var d nvml.Device
+		if d, err = p.device(r.GPU); err != nil {
+			return nil, err
+		}
+		switch r.Method {
+		case wire.MethodDescribe:
+			result, err = p.describe(d)
+		case wire.MethodPeers:
+			result, err = p.peers(d)
+		case wire.MethodSample:
+			result, err = p.sample(d)
+		case wire.MethodCondition:
+			result, err = p.condition(d)
+		case wire.MethodUse:
+			result, err = p.use(d)
+		default:
+			err = &wire.Error{Call: r.Method, Text: "no such method"}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	b, jsonErr := json.Marshal(result)
+	if jsonErr != nil {
+		return nil, &wire.Error{Call: r.Method, Text: jsonErr.Error()}
+	}
+	return b, nil
+}
+
+// start loads the library and starts NVML, at the first request and again after it failed: a driver may come later.
+func (p *probe) start() *wire.Error {
+	p.starting.Lock()
+	defer p.starting.Unlock()
+	if p.started {
+		return nil
+	}
+	if ret := p.lib.Init(); ret != nvml.SUCCESS {
+		// What kept the library from starting is told without the library.
+		return &wire.Error{Code: int(ret), Call: "nvmlInit_v2", Text: initText(ret)}
+	}
+	p.started = true
+	return nil
+}
+
+func initText(ret nvml.Return) string {
+	switch ret {
+	case nvml.ERROR_LIBRARY_NOT_FOUND:
+		return "the NVML library cannot be loaded"
+	case nvml.ERROR_DRIVER_NOT_LOADED:
+		return "the NVIDIA driver is not loaded"
+	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
+		return "the NVML library and the loaded driver are of different versions"
+	}
+	return "NVML does not start"
+}
+
+// symbol tells whether the loaded library has a function, in any of the versions go-nvml chooses from by itself.
+func (p *probe) symbol(name string) bool {
+	p.symbols.Lock()
+	defer p.symbols.Unlock()
+	has, known := p.has[name]
+	if !known {
+		for _, version := range versions[name] {
+			has = has || p.lib.Extensions().LookupSymbol(name+version) == nil
+		}
+		has = has || p.lib.Extensions().LookupSymbol(name) == nil
+		p.has[name] = has
+	}
+	return has
+}
+
+// versions are the newer forms that go-nvml calls instead where the library has them.
+var versions = map[string][]string{
+	"nvmlDeviceGetCount":                    {"_v2"},
+	"nvmlDeviceGetHandleByIndex":            {"_v2"},
+	"nvmlDeviceGetPciInfo":                  {"_v2", "_v3"},
+	"nvmlDeviceGetNvLinkRemotePciInfo":      {"_v2"},
+	"nvmlEventSetWait":                      {"_v2"},
+	"nvmlDeviceGetComputeRunningProcesses":  {"_v2", "_v3"},
+	"nvmlDeviceGetGraphicsRunningProcesses": {"_v2", "_v3"},
+}
+
+func (p *probe) device(uuid string) (nvml.Device, *wire.Error) {
+	return call(p, "nvmlDeviceGetHandleByUUID", func() (nvml.Device, nvml.Return) { return p.lib.DeviceGetHandleByUUID(uuid) })
+}
+
+// text is NVML's own name of a return code.
+func (p *probe) text(ret nvml.Return) string {
+	if p.symbol("nvmlErrorString") {
+		return p.lib.ErrorString(ret)
+	}
+	return "NVML error"
+}

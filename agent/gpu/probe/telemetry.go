@@ -1,0 +1,136 @@
+package probe
+
+import (
+	"encoding/binary"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/musterhq/muster/agent/gpu/wire"
+)
+
+// sample reads what a GPU does now. What it does not tell stays nil; a GPU that answers nothing is an error.
+func (p *probe) sample(d nvml.Device) (wire.Sample, *wire.Error) {
+	var s wire.Sample
+	var err *wire.Error
+	if s.GPU, err = call(p, "nvmlDeviceGetUUID", d.GetUUID); err != nil {
+		return s, err
+	}
+	memory, err := p.memory(d)
+	if err != nil {
+		return s, err
+	}
+	used, total := int64(memory.Used), int64(memory.Total)
+	s.MemUsed, s.MemTotal = &used, &total
+	if util, err := call(p, "nvmlDeviceGetUtilizationRates", d.GetUtilizationRates); err == nil {
+		percent := int(util.Gpu)
+		s.Util = &percent
+	}
+	s.PowerMW, err = number[int64](call(p, "nvmlDeviceGetPowerUsage", d.GetPowerUsage))
+	if dead(err) {
+		return s, err
+	}
+	s.EnergyMJ, err = number[int64](call(p, "nvmlDeviceGetTotalEnergyConsumption", d.GetTotalEnergyConsumption))
+	if dead(err) {
+		return s, err
+	}
+	s.TempC, _ = number[int](call(p, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) {
+		return d.GetTemperature(nvml.TEMPERATURE_GPU)
+	}))
+	return s, nil
+}
+
+// memory is the memory in bytes; used is without what the driver reserves where it tells that apart.
+func (p *probe) memory(d nvml.Device) (nvml.Memory, *wire.Error) {
+	m, err := call(p, "nvmlDeviceGetMemoryInfo_v2", d.GetMemoryInfo_v2)
+	if err == nil {
+		return nvml.Memory{Total: m.Total, Free: m.Free, Used: m.Used}, nil
+	}
+	if !unsupported(err) {
+		return nvml.Memory{}, err
+	}
+	return call(p, "nvmlDeviceGetMemoryInfo", d.GetMemoryInfo)
+}
+
+// condition asks for a GPU's defects. An error is a GPU that is gone.
+func (p *probe) condition(d nvml.Device) (wire.Condition, *wire.Error) {
+	var c wire.Condition
+	note := func(err *wire.Error) {
+		if c.Odd == nil && odd(err) {
+			c.Odd = err
+		}
+	}
+	if _, err := p.memory(d); err != nil { // the plainest question: whether it answers at all
+		if dead(err) {
+			return c, err
+		}
+		note(err)
+	}
+	ecc, err := call(p, "nvmlDeviceGetTotalEccErrors", func() (uint64, nvml.Return) {
+		return d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
+	})
+	note(err)
+	c.ECCUncorrectable, _ = number[uint64](ecc, err)
+	type remap struct{ pending, failure bool }
+	rows, err := call(p, "nvmlDeviceGetRemappedRows", func() (remap, nvml.Return) {
+		_, _, pending, failure, ret := d.GetRemappedRows()
+		return remap{pending, failure}, ret
+	})
+	note(err)
+	c.RemapPending, c.RemapFailure = rows.pending, rows.failure
+	action, err := p.fieldValue(d, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)
+	note(err)
+	if err == nil {
+		c.RecoveryAction = int(action)
+	}
+	_, err = call(p, "nvmlDeviceGetPowerUsage", d.GetPowerUsage)
+	note(err)
+	if dead(c.Odd) {
+		return c, c.Odd
+	}
+	return c, nil
+}
+
+func (p *probe) fieldValue(d nvml.Device, id uint32) (uint32, *wire.Error) {
+	return call(p, "nvmlDeviceGetFieldValues", func() (uint32, nvml.Return) {
+		values := []nvml.FieldValue{{FieldId: id}}
+		if ret := d.GetFieldValues(values); ret != nvml.SUCCESS {
+			return 0, ret
+		}
+		v := values[0]
+		if ret := nvml.Return(v.NvmlReturn); ret != nvml.SUCCESS {
+			return 0, ret
+		}
+		return binary.NativeEndian.Uint32(v.Value[:4]), nvml.SUCCESS
+	})
+}
+
+// use tells who holds a context on a GPU, compute and graphics, and how much of its memory is in use.
+func (p *probe) use(d nvml.Device) (wire.Use, *wire.Error) {
+	memory, err := p.memory(d)
+	if err != nil {
+		return wire.Use{}, err
+	}
+	u := wire.Use{MemUsed: int64(memory.Used), Processes: []wire.Process{}}
+	seen := map[uint32]bool{}
+	add := func(list []nvml.ProcessInfo, err *wire.Error) *wire.Error {
+		if err != nil && !unsupported(err) {
+			return err
+		}
+		for _, info := range list {
+			if seen[info.Pid] {
+				continue
+			}
+			seen[info.Pid] = true
+			process := wire.Process{PID: int(info.Pid)}
+			if info.UsedGpuMemory != ^uint64(0) { // NVML_VALUE_NOT_AVAILABLE
+				process.MemUsed = int64(info.UsedGpuMemory)
+			}
+			u.Processes = append(u.Processes, process)
+		}
+		return nil
+	}
+	if err := add(call(p, "nvmlDeviceGetComputeRunningProcesses", d.GetComputeRunningProcesses)); err != nil {
+		return u, err
+	}
+	return u, add(call(p, "nvmlDeviceGetGraphicsRunningProcesses", d.GetGraphicsRunningProcesses))
+}

@@ -1,0 +1,287 @@
+package gpu
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/agent/gpu/wire"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// timing is what tests shorten.
+type timing struct {
+	start    time.Duration // for the first answer: starting NVML takes seconds where persistence mode is off
+	call     time.Duration // for every other answer
+	restart  time.Duration // least time between two starts of the probe; doubles up to maxRest
+	maxRest  time.Duration
+	shun     time.Duration // how long a GPU that hung is left alone; doubles up to maxShun
+	maxShun  time.Duration
+	settled  time.Duration // a probe that lived this long starts again without delay
+	watch    time.Duration // between two looks at every GPU's condition
+	recovers time.Duration // a suspect GPU without new evidence for this long is healthy
+}
+
+func (t *timing) defaults() {
+	set := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	set(&t.start, 30*time.Second)
+	set(&t.call, 5*time.Second)
+	set(&t.restart, 200*time.Millisecond)
+	set(&t.maxRest, 30*time.Second)
+	set(&t.shun, 30*time.Second)
+	set(&t.maxShun, 10*time.Minute)
+	set(&t.settled, time.Minute)
+	set(&t.watch, 10*time.Second)
+	set(&t.recovers, 10*time.Minute)
+}
+
+// maxStuck is how many killed probes may hang in the driver before no new one is started: each holds memory and, it
+// seems, the driver.
+const maxStuck = 4
+
+// errHang is a call that outlasted its deadline.
+type errHang struct{ gpu, method string }
+
+func (e *errHang) Error() string {
+	if e.gpu == "" {
+		return "the NVIDIA driver did not answer in time (" + e.method + ")"
+	}
+	return fmt.Sprintf("%s did not answer in time (%s)", e.gpu, e.method)
+}
+
+// errShunned is a GPU that hung and is left alone for a while.
+type errShunned struct{ gpu string }
+
+func (e *errShunned) Error() string { return e.gpu + " hung in the driver; it is asked again later" }
+
+// prober keeps a probe child running and puts a deadline on every call. It never waits for a child that is stuck.
+type prober struct {
+	cfg    Config
+	time   timing
+	events chan wire.Event
+	onHang func(uuid, method string)
+
+	mu     sync.Mutex
+	closed bool
+	paused int
+	child  *child
+	warm   bool      // the present child has answered once
+	next   time.Time // no start before
+	rest   time.Duration
+	starts int
+	killed []*child // stuck ones, until reaped
+	shun   map[string]shunned
+}
+
+type shunned struct {
+	until time.Time
+	rest  time.Duration
+}
+
+func newProber(cfg Config, onHang func(uuid, method string)) *prober {
+	return &prober{cfg: cfg, time: cfg.timing, events: make(chan wire.Event, 64), onHang: onHang, shun: map[string]shunned{}}
+}
+
+// running is the child to ask, started if need be. It waits out a pause between two starts, as long as ctx allows.
+func (p *prober) running(ctx context.Context) (c *child, warm bool, err error) {
+	for {
+		c, warm, wait, err := p.tryRunning()
+		if err != nil || c != nil {
+			return c, warm, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, false, fault.Wrap(ctx.Err(), fault.Unavailable, "the GPU probe is not running")
+		}
+	}
+}
+
+func (p *prober) tryRunning() (c *child, warm bool, wait time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	switch {
+	case p.closed:
+		return nil, false, 0, fault.New(fault.Unavailable, "the GPU probe is closed")
+	case p.child != nil && p.child.alive():
+		return p.child, p.warm, 0, nil
+	case p.child != nil:
+		p.retire(now)
+	}
+	if p.paused > 0 {
+		return nil, false, p.time.restart, nil
+	}
+	if wait := p.next.Sub(now); wait > 0 {
+		return nil, false, wait, nil
+	}
+	if n := p.stuck(); n >= maxStuck {
+		return nil, false, 0, fault.New(fault.Unavailable, "%d GPU probes hang in the NVIDIA driver: the host must be rebooted", n)
+	}
+	c, err = startChild(p.cfg, p.events, now)
+	if err != nil {
+		p.next = now.Add(p.time.maxRest)
+		return nil, false, 0, fault.Wrap(err, fault.Unavailable, "the GPU probe does not start")
+	}
+	p.child, p.warm = c, false
+	p.starts++
+	return c, false, 0, nil
+}
+
+// retire notes the end of the present child and when the next may start. p.mu is held.
+func (p *prober) retire(now time.Time) {
+	p.killed = append(p.killed, p.child)
+	if now.Sub(p.child.started) >= p.time.settled {
+		p.rest = 0
+	}
+	p.rest = min(max(2*p.rest, p.time.restart), p.time.maxRest)
+	p.next = p.child.started.Add(p.rest)
+	p.child = nil
+}
+
+// stuck counts children that were killed and still exist. p.mu is held.
+func (p *prober) stuck() int {
+	left := p.killed[:0]
+	for _, c := range p.killed {
+		select {
+		case <-c.reaped:
+		default:
+			left = append(left, c)
+		}
+	}
+	p.killed = left
+	return len(left)
+}
+
+// call asks the probe and decodes the answer into out. A deadline that passes kills the probe, is told to onHang, and
+// shuns the GPU for a while; others' calls that fall with the probe are asked once more of the next.
+func (p *prober) call(ctx context.Context, method, uuid string, out any) error {
+	for attempt := 0; ; attempt++ {
+		if err := p.mayAsk(uuid); err != nil {
+			return err
+		}
+		err := p.callOnce(ctx, method, uuid, out)
+		if attempt == 0 && errors.Is(err, errGone) && ctx.Err() == nil {
+			continue
+		}
+		if errors.Is(err, errGone) {
+			return fault.Wrap(err, fault.Unavailable, "the GPU probe keeps ending")
+		}
+		return err
+	}
+}
+
+func (p *prober) callOnce(ctx context.Context, method, uuid string, out any) error {
+	c, warm, err := p.running(ctx)
+	if err != nil {
+		return err
+	}
+	if !warm && method != wire.MethodStart {
+		// First alone: a hang of NVML's start must not be blamed on the GPU that was asked about.
+		var refusal *wire.Error
+		if err := p.callOnce(ctx, wire.MethodStart, "", nil); err != nil && !errors.As(err, &refusal) {
+			return err
+		}
+	}
+	patience := p.time.call
+	if method == wire.MethodStart {
+		patience = p.time.start
+	}
+	answer, forget, err := c.ask(method, uuid, patience)
+	if err != nil {
+		return err
+	}
+	defer forget()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	select {
+	case m, ok := <-answer:
+		if !ok {
+			return errGone
+		}
+		p.answered(c, uuid)
+		if m.Error != nil {
+			return m.Error
+		}
+		if out == nil {
+			return nil
+		}
+		return json.Unmarshal(m.Result, out)
+	case <-deadline.C:
+		c.kill()
+		p.hung(uuid, method)
+		return &errHang{uuid, method}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *prober) mayAsk(uuid string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s, ok := p.shun[uuid]; ok && time.Now().Before(s.until) {
+		return &errShunned{uuid}
+	}
+	return nil
+}
+
+func (p *prober) answered(c *child, uuid string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.child == c {
+		p.warm = true
+	}
+	delete(p.shun, uuid)
+}
+
+func (p *prober) hung(uuid, method string) {
+	p.mu.Lock()
+	rest := min(max(2*p.shun[uuid].rest, p.time.shun), p.time.maxShun)
+	if uuid != "" {
+		p.shun[uuid] = shunned{time.Now().Add(rest), rest}
+	}
+	p.mu.Unlock()
+	p.onHang(uuid, method)
+}
+
+// pause ends the child, waits until it is gone and keeps a new one from starting until release is called: nothing of ours
+// has a GPU open then.
+func (p *prober) pause(ctx context.Context) (release func(), err error) {
+	p.mu.Lock()
+	p.paused++
+	c := p.child
+	p.mu.Unlock()
+	release = func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.paused--
+	}
+	if c == nil {
+		return release, nil
+	}
+	c.kill()
+	select {
+	case <-c.reaped:
+		return release, nil
+	case <-ctx.Done():
+		release()
+		return nil, fault.Wrap(ctx.Err(), fault.Unavailable, "the GPU probe hangs in the NVIDIA driver")
+	}
+}
+
+// close ends the child without waiting for it.
+func (p *prober) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	if p.child != nil {
+		p.child.kill()
+	}
+}

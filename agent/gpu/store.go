@@ -1,0 +1,98 @@
+package gpu
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// memory is what is known of a host's GPUs across restarts of the agent.
+type memory struct {
+	Version int                    `json:"version"`
+	Seq     uint64                 `json:"seq"` // of the last health event
+	Outbox  []agentapi.HealthEvent `json:"outbox,omitempty"`
+	GPUs    map[string]*record     `json:"gpus"`
+	Log     logMark                `json:"kernel_log"` // read up to here
+}
+
+// logMark is a place in the kernel's log of a boot.
+type logMark struct {
+	BootID string `json:"boot_id"`
+	Seq    uint64 `json:"seq"`
+}
+
+// record is one GPU that this host has or had.
+type record struct {
+	Verdict
+	GPU  agentapi.GPU `json:"gpu"`  // as last described
+	Seen string       `json:"seen"` // boot id in which the driver last listed it
+	// Before is who used the GPU before the present or last lease.
+	Before *Use `json:"before,omitempty"`
+}
+
+// maxOutbox bounds the events kept for a server that does not take them; the newest are kept.
+const maxOutbox = 1000
+
+// store keeps memory in one file, replaced as a whole and synced. dir "" keeps nothing.
+type store struct{ path string }
+
+func openStore(dir string) (store, memory, error) {
+	m := memory{Version: 1, GPUs: map[string]*record{}}
+	if dir == "" {
+		return store{}, m, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return store{}, m, fmt.Errorf("state of the GPUs: %w", err)
+	}
+	s := store{filepath.Join(dir, "gpu-health.json")}
+	b, err := os.ReadFile(s.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return s, m, s.save(m)
+	}
+	if err == nil {
+		// A quarantine must not be forgotten by accident: a file that cannot be read is for a person to look at.
+		err = json.Unmarshal(b, &m)
+	}
+	if err == nil && m.Version != 1 {
+		err = fmt.Errorf("version %d is not known", m.Version)
+	}
+	if err != nil {
+		return store{}, m, fmt.Errorf("state of the GPUs in %s (remove it only if no GPU is quarantined): %w", s.path, err)
+	}
+	if m.GPUs == nil {
+		m.GPUs = map[string]*record{}
+	}
+	return s, m, nil
+}
+
+func (s store) save(m memory) error {
+	if s.path == "" {
+		return nil
+	}
+	b, err := json.MarshalIndent(m, "", "\t")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(s.path), ".gpu-health-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), s.path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("keep the state of the GPUs: %w", err), os.Remove(f.Name()))
+	}
+	dir, err := os.Open(filepath.Dir(s.path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}

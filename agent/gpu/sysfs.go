@@ -1,0 +1,60 @@
+package gpu
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// pciDevices are the NVIDIA GPUs that the kernel's PCI bus shows, whatever the driver says.
+type pciDevices struct {
+	known bool           // false: sysfs was not looked at
+	numa  map[string]int // by shortPCI; −1 where not told
+}
+
+func (d pciDevices) has(pci string) bool {
+	_, ok := d.numa[shortPCI(pci)]
+	return ok
+}
+
+// pciDevices reads sysfs; not where the GPUs are simulated, unless a tree was named for them.
+func (m *Monitor) pciDevices() pciDevices {
+	root := m.cfg.SysFS
+	if root == "" {
+		m.mu.Lock()
+		simulated := m.sys.Simulated
+		m.mu.Unlock()
+		if simulated {
+			return pciDevices{}
+		}
+		root = "/sys"
+	}
+	return readPCI(root)
+}
+
+func readPCI(root string) pciDevices {
+	const nvidia, vga, compute = "0x10de", "0x0300", "0x0302"
+	dir := filepath.Join(root, "bus/pci/devices")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return pciDevices{}
+	}
+	out := pciDevices{known: true, numa: map[string]int{}}
+	for _, e := range entries {
+		fact := func(name string) string {
+			b, _ := os.ReadFile(filepath.Join(dir, e.Name(), name))
+			return strings.TrimSpace(string(b))
+		}
+		class := fact("class")
+		if fact("vendor") != nvidia || !strings.HasPrefix(class, vga) && !strings.HasPrefix(class, compute) {
+			continue
+		}
+		node, err := strconv.Atoi(fact("numa_node"))
+		if err != nil {
+			node = -1
+		}
+		out.numa[shortPCI(e.Name())] = node
+	}
+	return out
+}

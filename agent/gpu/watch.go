@@ -1,0 +1,309 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/agent/gpu/wire"
+	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Health is what the agent holds of one GPU.
+type Health struct {
+	State  State
+	Reason string // for people; "" when healthy
+}
+
+// Health is the present health by UUID, of every GPU seen since the host booted. While the driver does not answer no GPU
+// is healthy.
+func (m *Monitor) Health() map[string]Health {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]Health{}
+	for uuid, r := range m.mem.GPUs {
+		if r.Seen == m.boot {
+			out[uuid] = m.healthOf(r)
+		}
+	}
+	return out
+}
+
+// healthOf is a record's health as others see it. m.mu is held.
+func (m *Monitor) healthOf(r *record) Health {
+	if r.State == Healthy && m.blind != nil {
+		return Health{Suspect, "the NVIDIA driver does not answer: " + m.blind.Error()}
+	}
+	return Health{r.State, r.Reason}
+}
+
+// Pending are the health events not acknowledged yet, oldest first. They survive restarts of the agent.
+func (m *Monitor) Pending() []agentapi.HealthEvent {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.mem.Outbox)
+}
+
+// Ack lets go of the events up to and including seq: the server has committed them (SyncReply.HealthAck).
+func (m *Monitor) Ack(seq uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := len(m.mem.Outbox)
+	m.mem.Outbox = slices.DeleteFunc(m.mem.Outbox, func(e agentapi.HealthEvent) bool { return e.Seq <= seq })
+	if len(m.mem.Outbox) == before {
+		return nil
+	}
+	return m.store.save(m.mem)
+}
+
+// Changed gets a value (never blocks, at most one waits) when health changed: sync now.
+func (m *Monitor) Changed() <-chan struct{} { return m.changed }
+
+// watch looks at every GPU again and again, and at once when something happened.
+func (m *Monitor) watch(ctx context.Context) {
+	var log *os.File
+	defer func() {
+		if log != nil {
+			log.Close()
+		}
+	}()
+	for ctx.Err() == nil {
+		err := m.look(ctx)
+		if log == nil && (err == nil || m.cfg.KernelLog != "") {
+			log = m.openKernelLog()
+		}
+		select {
+		case <-ctx.Done():
+		case <-m.kick:
+		case <-time.After(m.cfg.timing.watch):
+		}
+	}
+}
+
+// look asks the driver what there is and every GPU how it is.
+func (m *Monitor) look(ctx context.Context) error {
+	sys, err := m.system(ctx)
+	if err != nil {
+		return err
+	}
+	present := map[string]bool{}
+	var fresh []string
+	m.mu.Lock()
+	for _, d := range sys.Devices {
+		if d.UUID == "" {
+			continue
+		}
+		present[d.UUID] = true
+		if r := m.mem.GPUs[d.UUID]; r == nil || r.Seen != m.boot {
+			fresh = append(fresh, d.UUID)
+		}
+	}
+	m.mu.Unlock()
+	m.describe(ctx, fresh)
+	bus := m.pciDevices()
+	conditions, failed := each[wire.Condition](ctx, m, wire.MethodCondition, slices.Collect(maps.Keys(present)))
+	for uuid, r := range m.known() {
+		standing, answered := m.standing(r, conditions, failed, present, bus)
+		if answered {
+			m.examine(uuid, standing, false)
+		}
+	}
+	return nil
+}
+
+// lookAt looks at one GPU; reset says that it was just reset.
+func (m *Monitor) lookAt(ctx context.Context, uuid string, reset bool) error {
+	sys, err := m.system(ctx)
+	if err != nil {
+		return err
+	}
+	present := map[string]bool{}
+	for _, d := range sys.Devices {
+		present[d.UUID] = true
+	}
+	if !present[uuid] {
+		return errors.New("the driver does not list it")
+	}
+	var c wire.Condition
+	if err := m.probe.call(ctx, wire.MethodCondition, uuid, &c); err != nil {
+		return err
+	}
+	m.examine(uuid, ConditionEvidence(c), reset)
+	return nil
+}
+
+// standing gathers what speaks against a GPU at this look. answered is false where nothing was learnt: its call hung or
+// the probe fell, which is told elsewhere.
+func (m *Monitor) standing(r record, conditions map[string]wire.Condition, failed map[string]error, present map[string]bool, bus pciDevices) (out []Evidence, answered bool) {
+	uuid := r.GPU.UUID
+	if bus.known && !bus.has(r.GPU.PCIBus) {
+		out = append(out, Evidence{Kind: kindOffBus, Weight: Quarantined, Detail: "its PCI device " + r.GPU.PCIBus + " is gone"})
+	}
+	if c, ok := conditions[uuid]; ok {
+		return append(out, ConditionEvidence(c)...), true
+	}
+	if !present[uuid] {
+		return append(out, Evidence{Kind: kindLost, Weight: Quarantined, Detail: "the driver does not list it any more"}), true
+	}
+	if e, ok := CallEvidence(failed[uuid]); ok && e.Kind != kindHang {
+		return append(out, e), true
+	}
+	return out, len(out) > 0
+}
+
+// known are copies of the records of GPUs seen since boot.
+func (m *Monitor) known() map[string]record {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]record{}
+	for uuid, r := range m.mem.GPUs {
+		if r.Seen == m.boot {
+			out[uuid] = *r
+		}
+	}
+	return out
+}
+
+// examine applies a whole look to a GPU.
+func (m *Monitor) examine(uuid string, standing []Evidence, reset bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.mem.GPUs[uuid]
+	if r == nil {
+		return
+	}
+	standingBefore := r.Standing
+	next, told, recovered := r.Look(standing, reset, m.boot, m.cfg.Now(), m.cfg.timing.recovers)
+	r.Verdict = next
+	for _, e := range told {
+		m.tell(r, e)
+	}
+	if recovered {
+		m.tell(r, Evidence{Kind: kindRecovered})
+	}
+	if len(told) == 0 && !recovered && !maps.Equal(standingBefore, next.Standing) {
+		m.save()
+	}
+}
+
+// accuse applies one piece of evidence to a GPU.
+func (m *Monitor) accuse(uuid string, e Evidence) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.mem.GPUs[uuid]
+	if r == nil {
+		return
+	}
+	next, told := r.Accuse(e, m.boot, m.cfg.Now())
+	changed := !next.Last.Equal(r.Last)
+	r.Verdict = next
+	if told {
+		m.tell(r, e)
+	} else if changed {
+		m.save()
+	}
+}
+
+// tell queues an event about r as it now is, keeps it and wakes who listens. m.mu is held.
+func (m *Monitor) tell(r *record, e Evidence) {
+	m.mem.Seq++
+	m.mem.Outbox = append(m.mem.Outbox, agentapi.HealthEvent{Seq: m.mem.Seq, GPU: r.GPU.UUID, Kind: e.Kind, Xid: e.Xid,
+		State: string(r.State), Detail: e.Detail, BootID: m.boot, BootMS: hostinfo.BootMS()})
+	if over := len(m.mem.Outbox) - maxOutbox; over > 0 {
+		m.mem.Outbox = m.mem.Outbox[over:]
+	}
+	m.log.Warn("GPU health", "gpu", r.GPU.UUID, "kind", e.Kind, "xid", e.Xid, "state", r.State, "detail", e.Detail)
+	m.save()
+	poke(m.changed)
+}
+
+// save keeps what is known. A disk that fails must not end the watching. m.mu is held.
+func (m *Monitor) save() {
+	if err := m.store.save(m.mem); err != nil {
+		m.log.Error("GPU health is not kept", "err", err)
+	}
+}
+
+// hung is told by the prober of a call that outlasted its deadline.
+func (m *Monitor) hung(uuid, method string) {
+	m.log.Error("the NVIDIA driver hangs; the GPU probe is replaced", "gpu", uuid, "call", method)
+	if e, ok := CallEvidence(&errHang{uuid, method}); ok {
+		m.accuse(uuid, e)
+	}
+}
+
+// listen takes the probe's events.
+func (m *Monitor) listen(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-m.probe.events:
+			if e.GPU != "" && e.Xid != 0 {
+				m.accuse(e.GPU, XidEvidence(e.Xid))
+			}
+			poke(m.kick) // a look tells which GPU was lost, and what an Xid left behind
+		}
+	}
+}
+
+// openKernelLog begins to read the kernel's log, where it can be read; nil otherwise. The log of a machine with simulated
+// GPUs is about other hardware.
+func (m *Monitor) openKernelLog() *os.File {
+	path := m.cfg.KernelLog
+	if path == "" {
+		m.mu.Lock()
+		simulated, gpus := m.sys.Simulated, len(m.sys.Devices)
+		m.mu.Unlock()
+		if simulated || gpus == 0 {
+			return nil
+		}
+		path = kernelLog
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		m.log.Info("the kernel's log cannot be read: a GPU that falls off the bus in silence is noticed later", "err", err)
+		return nil
+	}
+	m.mu.Lock()
+	if m.mem.Log.BootID == "" { // the first start on this host: what happened before is not ours to judge
+		_, _ = f.Seek(0, io.SeekEnd)
+	}
+	if m.mem.Log.BootID != m.boot {
+		m.mem.Log.BootID, m.mem.Log.Seq = m.boot, 0
+		m.save()
+	}
+	m.mu.Unlock()
+	m.done.Go(func() {
+		err := readKernelLog(f, m.kernelSays)
+		if err != nil && !errors.Is(err, os.ErrClosed) && !strings.Contains(err.Error(), "file already closed") {
+			m.log.Warn("the kernel's log ended", "err", err)
+		}
+	})
+	return f
+}
+
+// kernelSays takes a line of the kernel's log once, however often the log is read in a boot.
+func (m *Monitor) kernelSays(l kernelLine) {
+	m.mu.Lock()
+	seen := l.Seq <= m.mem.Log.Seq
+	var uuid string
+	for id, r := range m.mem.GPUs {
+		if r.Seen == m.boot && samePCI(r.GPU.PCIBus, l.PCI) {
+			uuid = id
+		}
+	}
+	m.mem.Log.Seq = max(m.mem.Log.Seq, l.Seq)
+	m.mu.Unlock()
+	if seen || uuid == "" {
+		return
+	}
+	m.accuse(uuid, l.Evidence)
+	poke(m.kick)
+}
