@@ -17,10 +17,13 @@ help: ## show this list
 build: setup-build ## bin/muster, bin/muster-agent, bin/muster-guest, the demo job and the fake NVML library
 	@mkdir -p bin
 	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/muster ./cmd/muster
-	CGO_ENABLED=1 go build -ldflags '$(LDFLAGS)' -o bin/muster-agent ./cmd/muster-agent
+	CGO_ENABLED=1 go build -ldflags '$(LDFLAGS) -extldflags=-Wl,-z,lazy' -o bin/muster-agent ./cmd/muster-agent
 	CGO_ENABLED=0 go build -ldflags '-s -w $(LDFLAGS)' -o bin/muster-guest ./cmd/muster-guest
 	CGO_ENABLED=0 go build -ldflags '-s -w' -o bin/muster-demo-job ./cmd/muster-demo-job
 	@$(MAKE) --no-print-directory bin/fakenvml/libnvidia-ml.so.1
+
+bin/fakenvml/libnvidia-ml.so.1: $(wildcard agent/gpu/fakenvml/*.[ch]) agent/gpu/fakenvml/build.sh go.mod
+	agent/gpu/fakenvml/build.sh $@
 
 .PHONY: setup-build
 setup-build:
