@@ -65,19 +65,20 @@ func CreateLeases(ctx context.Context, tx *db.Tx, leases []NewLease) error {
 		prices[i] = dbq.InsertLeasePriceParams{LeaseID: l.ID, Rate: l.Rate, Items: items}
 		meters[i] = l.ID
 	}
-	for _, b := range []batch{tx.Q.InsertLease(ctx, rows), tx.Q.InsertLeasePrice(ctx, prices), tx.Q.InsertLeaseMeter(ctx, meters)} {
-		if err := run(b); err != nil {
-			return fmt.Errorf("metering: create leases: %w", err)
-		}
+	if err := run(tx.Q.InsertLease(ctx, rows)); err != nil {
+		return fmt.Errorf("metering: create leases: %w", err)
+	}
+	if err := run(tx.Q.InsertLeasePrice(ctx, prices)); err != nil {
+		return fmt.Errorf("metering: create prices: %w", err)
+	}
+	if err := run(tx.Q.InsertLeaseMeter(ctx, meters)); err != nil {
+		return fmt.Errorf("metering: create meters: %w", err)
 	}
 	return nil
 }
 
-// batch is what sqlc makes of a :batchexec query.
-type batch interface{ Exec(func(int, error)) }
-
-// run executes a batch and returns its first error.
-func run(b batch) (first error) {
+// run executes what sqlc makes of a :batchexec query and returns the first error. The connection is busy until then.
+func run(b interface{ Exec(func(int, error)) }) (first error) {
 	b.Exec(func(_ int, err error) {
 		if first == nil {
 			first = err

@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/notify"
 )
 
 // quarantine keeps what is refused. A conflict that was not seen before freezes its lease: the money waits until an
@@ -40,6 +41,31 @@ func quarantine(ctx context.Context, tx *db.Tx, host id.Host, leases map[id.Leas
 	for i, r := range of {
 		if l := leases[r.lease]; l != nil && r.refused == refusedConflict && isNew[string(p.Hashes[i])] {
 			l.frozen, l.freezing = true, true
+			if err := tellOfConflict(ctx, tx, l, r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tellOfConflict tells the host's operator and the platform's admins.
+func tellOfConflict(ctx context.Context, tx *db.Tx, l *lease, r *received) error {
+	orgs, err := tx.Q.AdminOrgs(ctx)
+	if err != nil {
+		return fmt.Errorf("admins: %w", err)
+	}
+	if !slices.Contains(orgs, l.HostOrgID) {
+		orgs = append(orgs, l.HostOrgID)
+	}
+	for _, org := range orgs {
+		if _, err := notify.Add(ctx, tx, notify.Notice{
+			Org: org, Key: fmt.Sprintf("segment_conflict:%s", l.ID), Severity: notify.Bad, Object: l.HostID.String(),
+			Title: "A host signed two different accounts of the same time",
+			Body: fmt.Sprintf("Segment %d of lease %s (start %d) came again with other content. The first one stands. "+
+				"Money for the lease waits until an administrator has looked.", r.Seq, l.ID, r.Epoch),
+		}); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -14,6 +14,36 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
+const adminOrgs = `-- name: AdminOrgs :many
+SELECT DISTINCT m.org_id
+FROM app_user u
+JOIN membership m ON m.user_id = u.id
+JOIN org o ON o.id = m.org_id
+WHERE u.admin AND o.personal
+ORDER BY m.org_id
+`
+
+// Where the platform's admins read their notices.
+func (q *Queries) AdminOrgs(ctx context.Context) ([]id.Org, error) {
+	rows, err := q.db.Query(ctx, adminOrgs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Org{}
+	for rows.Next() {
+		var org_id id.Org
+		if err := rows.Scan(&org_id); err != nil {
+			return nil, err
+		}
+		items = append(items, org_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const advanceWindow = `-- name: AdvanceWindow :exec
 UPDATE cluster_window SET confirmed_until_ms = $1
 WHERE cluster_id = $2 AND n = $3 AND confirmed_until_ms < $1 AND closed_ms IS NULL

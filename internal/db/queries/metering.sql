@@ -189,3 +189,12 @@ SELECT id FROM lease WHERE id = ANY(@ids::uuid[]) AND host_id = @host_id ORDER B
 
 -- name: DatabaseTime :one
 SELECT clock_timestamp()::timestamptz AS now;
+
+-- name: AdminOrgs :many
+-- Where the platform's admins read their notices.
+SELECT DISTINCT m.org_id
+FROM app_user u
+JOIN membership m ON m.user_id = u.id
+JOIN org o ON o.id = m.org_id
+WHERE u.admin AND o.personal
+ORDER BY m.org_id;
