@@ -1,0 +1,281 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/idem"
+)
+
+// Base is where the API lives.
+const Base = "/api/v1"
+
+// Largest bodies, in bytes. The first is for everything but a cluster's spec, whose environment may be long.
+const (
+	maxBody     = 64 << 10
+	maxSpecBody = 512 << 10
+)
+
+// table registers routes. The functions below it are the only way in, and each takes an access rule.
+type table struct {
+	api  *API
+	huma huma.API
+	chi  chi.Router
+	rule map[string]access // "GET /api/v1/me" → who
+}
+
+func (t *table) note(method, path string, rule access) {
+	if !rule.public && rule.name == "" {
+		panic("api: no access rule for " + method + " " + path)
+	}
+	t.rule[method+" "+path] = rule
+}
+
+// doc is an operation's entry in the reference: "listTokens: Your organisation's API tokens".
+type doc string
+
+func (t *table) operation(method, path string, rule access, d doc, status int, out reflect.Type) huma.Operation {
+	t.note(method, Base+path, rule)
+	name, summary, _ := strings.Cut(string(d), ": ")
+	noun, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	op := huma.Operation{
+		OperationID: name, Method: method, Path: Base + path, Summary: summary, Tags: []string{noun},
+		Description: "May be called by: " + rule.name + ".", DefaultStatus: status, MaxBodyBytes: maxBody,
+		Middlewares: huma.Middlewares{t.api.guard(rule)},
+		Responses:   map[string]*huma.Response{"default": t.problemResponse()},
+	}
+	if !rule.public {
+		op.Security = []map[string][]string{{"token": rule.scopes}}
+		if op.Security[0]["token"] == nil {
+			op.Security[0]["token"] = []string{}
+		}
+	}
+	if out != nil && out != reflect.TypeFor[nothing]() {
+		op.Responses[strconv.Itoa(status)] = &huma.Response{
+			Description: http.StatusText(status),
+			Content: map[string]*huma.MediaType{"application/json": {
+				Schema: t.huma.OpenAPI().Components.Schemas.Schema(out, true, name+"Answer"),
+			}},
+		}
+	}
+	return op
+}
+
+func (t *table) problemResponse() *huma.Response {
+	return &huma.Response{
+		Description: "What went wrong",
+		Content: map[string]*huma.MediaType{"application/problem+json": {
+			Schema: t.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "Problem"),
+		}},
+	}
+}
+
+// nothing is an answer without a body.
+type nothing struct{}
+
+type body[O any] struct{ Body O }
+
+// option changes an operation before it is registered.
+type option func(*huma.Operation)
+
+// get registers a read.
+func get[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O, error), opts ...option) {
+	op := t.operation(http.MethodGet, path, rule, d, http.StatusOK, reflect.TypeFor[O]())
+	read(t, op, h, opts)
+}
+
+// patch registers a change that says what shall be, so that repeating it does no harm.
+func patch[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O, error), opts ...option) {
+	op := t.operation(http.MethodPatch, path, rule, d, http.StatusOK, reflect.TypeFor[O]())
+	read(t, op, h, opts)
+}
+
+// remove registers a DELETE. One that answers nothing is 204.
+func remove[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O, error), opts ...option) {
+	status := http.StatusOK
+	if reflect.TypeFor[O]() == reflect.TypeFor[nothing]() {
+		status = http.StatusNoContent
+	}
+	read(t, t.operation(http.MethodDelete, path, rule, d, status, reflect.TypeFor[O]()), h, opts)
+}
+
+func read[I, O any](t *table, op huma.Operation, h func(context.Context, account.Principal, *I) (O, error), opts []option) {
+	for _, o := range opts {
+		o(&op)
+	}
+	if op.DefaultStatus == http.StatusNoContent {
+		huma.Register(t.huma, op, func(ctx context.Context, in *I) (*struct{}, error) {
+			if _, err := h(ctx, callerOf(ctx).principal, in); err != nil {
+				return nil, t.api.problem(ctx, err)
+			}
+			return nil, nil
+		})
+		return
+	}
+	huma.Register(t.huma, op, func(ctx context.Context, in *I) (*body[O], error) {
+		out, err := h(ctx, callerOf(ctx).principal, in)
+		if err != nil {
+			return nil, t.api.problem(ctx, err)
+		}
+		return &body[O]{out}, nil
+	})
+}
+
+// Keyed is part of the input of every POST. (Exported because huma reads only exported fields.)
+type Keyed struct {
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"the same key and body within 24 hours do the work once and get the same answer"`
+	RawBody        []byte
+}
+
+func (k *Keyed) keyed() *Keyed { return k }
+
+// posted is the input of a POST: a struct that embeds Keyed.
+type posted[I any] interface {
+	*I
+	keyed() *Keyed
+}
+
+// answer is a success whose JSON was made inside the transaction that remembered it.
+type answer struct {
+	Status      int
+	ContentType string `header:"Content-Type" hidden:"true"`
+	Replayed    string `header:"Idempotent-Replayed" doc:"\"true\" when an earlier request with this key did the work"`
+	Body        []byte
+}
+
+// post registers an act that is one transaction: h runs inside it, once per idempotency key.
+func post[I, O any, P posted[I]](t *table, path string, rule access, status int, d doc, h func(context.Context, *db.Tx, account.Principal, *I) (O, error), opts ...option) {
+	postBy[I, O, P](t, path, rule, status, d, func(ctx context.Context, p account.Principal, in *I, once idem.Request) (idem.Answer, O, error) {
+		a, err := t.api.once(ctx, once, status, func(ctx context.Context, tx *db.Tx) (any, error) { return h(ctx, tx, p, in) })
+		var o O
+		return a, o, err
+	}, opts...)
+}
+
+// once runs f in a transaction of its own under the request's key.
+func (a *API) once(ctx context.Context, once idem.Request, status int, f func(context.Context, *db.Tx) (any, error)) (answer idem.Answer, err error) {
+	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		answer, err = idem.Do(ctx, tx, once, func(ctx context.Context, tx *db.Tx) (int, any, error) {
+			v, err := f(ctx, tx)
+			return status, v, err
+		})
+		return err
+	})
+	return answer, err
+}
+
+// postBy registers an act that opens its own transactions and takes the idempotency key into them. The O is only for
+// the reference: the answer's body is JSON already.
+func postBy[I, O any, P posted[I]](t *table, path string, rule access, status int, d doc, h func(context.Context, account.Principal, *I, idem.Request) (idem.Answer, O, error), opts ...option) {
+	op := t.operation(http.MethodPost, path, rule, d, status, reflect.TypeFor[O]())
+	op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
+	for _, o := range opts {
+		o(&op)
+	}
+	_, secret := op.Metadata["secret"]
+	huma.Register(t.huma, op, func(ctx context.Context, in *I) (*answer, error) {
+		p := callerOf(ctx).principal
+		once, err := t.api.request(ctx, p, op.Method, P(in).keyed(), secret)
+		if err != nil {
+			return nil, t.api.problem(ctx, err)
+		}
+		a, _, err := h(ctx, p, in, once)
+		if err != nil {
+			return nil, t.api.problem(ctx, err)
+		}
+		out := &answer{Status: a.Status, ContentType: "application/json", Body: a.Body}
+		if a.Replayed {
+			out.Replayed = "true"
+		}
+		return out, nil
+	})
+	delete(op.RequestBody.Content, "application/octet-stream") // RawBody is for the key, not for callers
+}
+
+// request is the idempotency of a call: whose, for what, with which body.
+func (a *API) request(ctx context.Context, p account.Principal, method string, k *Keyed, secret bool) (idem.Request, error) {
+	for _, c := range k.IdempotencyKey {
+		if c < ' ' || c > '~' {
+			return idem.Request{}, fault.InvalidField("header.Idempotency-Key", "has to be printable ASCII")
+		}
+	}
+	r := idem.Request{
+		Principal: p.Key(), Method: method, Path: pathOf(ctx), Key: k.IdempotencyKey, BodyHMAC: a.box.MAC(k.RawBody),
+	}
+	if p.User.IsZero() {
+		r.Principal = "anon:" + hostOf(p.Address)
+	}
+	if secret {
+		r.Seal = a.box
+	}
+	return r, nil
+}
+
+// withSecret marks an act whose answer holds a secret: it is remembered only encrypted.
+func withSecret(op *huma.Operation) {
+	if op.Metadata == nil {
+		op.Metadata = map[string]any{}
+	}
+	op.Metadata["secret"] = true
+}
+
+// withSpec marks an act whose body is read by the noun it belongs to, strictly and with every fault named.
+func withSpec(op *huma.Operation) {
+	op.SkipValidateBody = true
+	op.MaxBodyBytes = maxSpecBody
+}
+
+// refuse answers an operation before its handler.
+func (a *API) refuse(ctx huma.Context, err error) {
+	p := a.problem(ctx.Context(), err)
+	for k, v := range p.GetHeaders() {
+		ctx.SetHeader(k, v[0])
+	}
+	ctx.SetHeader("Content-Type", p.ContentType(""))
+	ctx.SetStatus(p.Status)
+	b, merr := p.MarshalJSON()
+	if _, werr := ctx.BodyWriter().Write(append(b, '\n')); werr != nil || merr != nil {
+		a.log.DebugContext(ctx.Context(), "write refusal", "error", errors.Join(merr, werr))
+	}
+}
+
+// stream registers a route whose answer is not JSON. The handler writes it, or returns an error before it has written.
+func (t *table) stream(method, path string, rule access, d doc, h func(http.ResponseWriter, *http.Request, account.Principal) error, params ...*huma.Param) {
+	op := t.operation(method, path, rule, d, http.StatusOK, nil)
+	op.Parameters = params
+	op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}}}
+	t.huma.OpenAPI().AddOperation(&op)
+	t.chi.MethodFunc(method, Base+path, func(w http.ResponseWriter, r *http.Request) {
+		c := callerOf(r.Context())
+		err := rule.check(c.principal, c.err)
+		if err == nil {
+			err = h(w, r, c.principal)
+		}
+		if err != nil {
+			writeProblem(w, t.api.problem(r.Context(), err))
+		}
+	})
+}
+
+// plain registers a handler outside Base that renders itself: health, webhook, documents.
+func (t *table) plain(method, path string, rule access, h http.HandlerFunc) {
+	t.note(method, path, rule)
+	t.chi.MethodFunc(method, path, h)
+}
+
+type pathKey struct{}
+
+func pathOf(ctx context.Context) string {
+	s, _ := ctx.Value(pathKey{}).(string)
+	return s
+}
