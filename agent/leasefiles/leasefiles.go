@@ -6,12 +6,13 @@
 package leasefiles
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -124,8 +125,10 @@ func NodeName(rank int) string { return fmt.Sprintf("node-%d", rank) }
 func Hosts(spec agentapi.LeaseSpec) string {
 	var b strings.Builder
 	b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
-	for rank, addr := range addresses(spec) {
-		fmt.Fprintf(&b, "%s\t%s\n", addr, NodeName(rank))
+	nodes := append([]agentapi.Peer{{Rank: spec.Rank, Address: spec.Network.Address}}, spec.Network.Peers...)
+	slices.SortFunc(nodes, func(a, b agentapi.Peer) int { return cmp.Compare(a.Rank, b.Rank) })
+	for _, n := range nodes {
+		fmt.Fprintf(&b, "%s\t%s\n", n.Address, NodeName(n.Rank))
 	}
 	return b.String()
 }
@@ -148,16 +151,6 @@ func ResolvConf(resolvers []netip.Addr) string {
 	}
 	b.WriteString("options timeout:2 attempts:2\n")
 	return b.String()
-}
-
-func addresses(spec agentapi.LeaseSpec) []string {
-	peers := append([]agentapi.Peer{{Rank: spec.Rank, Address: spec.Network.Address}}, spec.Network.Peers...)
-	sort.Slice(peers, func(i, j int) bool { return peers[i].Rank < peers[j].Rank })
-	out := make([]string, len(peers))
-	for i, p := range peers {
-		out[i] = p.Address
-	}
-	return out
 }
 
 // writeIfChanged writes in place, so that a file mount made before shows the new text too.

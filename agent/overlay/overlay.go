@@ -11,14 +11,7 @@
 //   - Killing the process loses no TCP connection: key, UDP port, device and routes survive it.
 package overlay
 
-import (
-	"context"
-	"time"
-
-	"github.com/musterhq/muster/agent/leasefiles"
-	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/fault"
-)
+import "github.com/musterhq/muster/internal/agentapi"
 
 // Interface is the overlay's device in every node.
 const Interface = "ovl0"
@@ -39,87 +32,3 @@ type Config struct {
 	Userspace bool              // never use the kernel's WireGuard
 	Command   []string          // how to start the process; empty = this executable with "overlay" (see Main)
 }
-
-// Handle talks to a lease's running overlay process.
-type Handle struct {
-	socket string
-	hello  hello
-}
-
-// Ensure makes the overlay of cfg stand and returns once its device is up: it adopts a running process that serves
-// the same epoch and namespace, or else kills what holds the folder's lock and starts a new one. It may be called
-// again at any time. Errors are Unavailable faults whose message says what failed.
-func Ensure(ctx context.Context, cfg Config) (*Handle, error) {
-	return nil, fault.New(fault.Unavailable, "the overlay is not built yet")
-}
-
-// Stop ends the overlay process of a lease folder and waits until its lock is free. Nothing running is no error. The
-// device goes with the guest's namespace. The key stays; wiping the folder is the caller's.
-func Stop(ctx context.Context, dir string) error { return nil }
-
-// PublicKey is the base64 WireGuard public key.
-func (h *Handle) PublicKey() string { return h.hello.PublicKey }
-
-// Endpoints are host:port addresses peers can be told, best first.
-func (h *Handle) Endpoints() []string { return h.hello.Endpoints }
-
-// Adopted reports whether Ensure found the process already running.
-func (h *Handle) Adopted() bool { return h.hello.adopted }
-
-// SetPeers replaces the peers. Those without a key are skipped: they have not joined. Peers that did not change keep
-// their sessions.
-func (h *Handle) SetPeers(ctx context.Context, peers []agentapi.Peer) error {
-	return fault.New(fault.Unavailable, "the overlay is not built yet")
-}
-
-// Status asks the process how its peers are.
-func (h *Handle) Status(ctx context.Context) (Status, error) {
-	return Status{}, fault.New(fault.Unavailable, "the overlay is not built yet")
-}
-
-// Status is what the process knows of itself.
-type Status struct {
-	Ref     agentapi.LeaseRef `json:"ref"`
-	Backend string            `json:"backend"` // userspace, kernel
-	PID     int               `json:"pid"`
-	Port    int               `json:"port"`
-	Peers   []PeerStatus      `json:"peers"` // by rank
-}
-
-// PeerStatus is one peer as this host's overlay sees it.
-type PeerStatus struct {
-	Rank          int       `json:"rank"`
-	Key           string    `json:"key"`
-	Endpoint      string    `json:"endpoint"` // where it was last heard, or is tried
-	RxBytes       int64     `json:"rx_bytes"`
-	TxBytes       int64     `json:"tx_bytes"`
-	LastHandshake time.Time `json:"last_handshake,omitzero"`
-	SilentMS      int64     `json:"silent_ms"` // since bytes last came, or since the peer was set
-	Heard         bool      `json:"heard"`     // bytes have come since the process started or the peer was set
-}
-
-// Down reports whether the peer has been silent for longer than agentapi.PeerSilenceMS.
-func (p PeerStatus) Down() bool { return p.SilentMS > agentapi.PeerSilenceMS }
-
-// PeersDown lists the ranks that are down.
-func (s Status) PeersDown() []int {
-	var ranks []int
-	for _, p := range s.Peers {
-		if p.Down() {
-			ranks = append(ranks, p.Rank)
-		}
-	}
-	return ranks
-}
-
-// Main is the overlay process: `muster-agent overlay <lease folder>`. It reads the folder's overlay.json, which Ensure
-// wrote, and serves until killed. It returns the exit code.
-func Main(args []string) int { return 1 }
-
-type hello struct {
-	PublicKey string   `json:"public_key"`
-	Endpoints []string `json:"endpoints"`
-	adopted   bool
-}
-
-var _ = leasefiles.At

@@ -1,0 +1,78 @@
+package overlay
+
+import (
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// HostAddresses are the addresses other hosts may reach this one at without help: those of interfaces that are up and
+// no container engine's, the one of the default route first, IPv4 before IPv6. A host with none but loopback is alone
+// and answers there.
+func HostAddresses() []string {
+	outward := defaultInterface()
+	var first, rest []string
+	ifaces, err := net.Interfaces()
+	if err != nil {
+		return []string{"127.0.0.1"}
+	}
+	for _, i := range ifaces {
+		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 || internal(i.Name) {
+			continue
+		}
+		for _, a := range globals(i) {
+			if i.Index == outward {
+				first = append(first, a)
+			} else {
+				rest = append(rest, a)
+			}
+		}
+	}
+	all := append(first, rest...)
+	is6 := func(a string) bool { return strings.Contains(a, ":") }
+	all = append(slices.DeleteFunc(slices.Clone(all), is6), slices.DeleteFunc(all, func(a string) bool { return !is6(a) })...)
+	if len(all) == 0 {
+		return []string{"127.0.0.1"}
+	}
+	return all
+}
+
+// internal tells interfaces that lead into this machine.
+func internal(name string) bool {
+	for _, p := range []string{"docker", "br-", "mst", "veth", "virbr", "cni", "flannel", Interface} {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func globals(i net.Interface) []string {
+	addrs, err := i.Addrs()
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			out = append(out, n.IP.String())
+		}
+	}
+	return out
+}
+
+// defaultInterface is the index of the interface the IPv4 default route leaves by, 0 when there is none.
+func defaultInterface() int {
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return 0
+	}
+	for _, r := range routes {
+		if r.Dst == nil || r.Dst.IP.IsUnspecified() {
+			return r.LinkIndex
+		}
+	}
+	return 0
+}

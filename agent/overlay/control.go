@@ -1,0 +1,130 @@
+package overlay
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/musterhq/muster/agent/unixsock"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// The control socket speaks JSON lines: a request, then its answer. It lies in the lease folder and not where
+// WireGuard's own tools look, because those find sockets by interface name and every lease's is ovl0.
+
+type request struct {
+	Op    string          `json:"op"` // hello, peers, status, hold
+	Peers []agentapi.Peer `json:"peers,omitempty"`
+}
+
+type answer struct {
+	Error  string  `json:"error,omitempty"`
+	Hello  *hello  `json:"hello,omitempty"`
+	Status *Status `json:"status,omitempty"`
+}
+
+// hello is who the process is and what it serves.
+type hello struct {
+	settings
+	PublicKey string `json:"public_key"`
+	BoundPort int    `json:"bound_port"`
+	PID       int    `json:"pid"`
+}
+
+func (p *process) accept() {
+	for {
+		c, err := p.listen.Accept()
+		if err != nil {
+			return
+		}
+		go p.answerAll(c)
+	}
+}
+
+func (p *process) answerAll(c net.Conn) {
+	defer c.Close()
+	in := bufio.NewReader(c)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var q request
+		a := answer{}
+		if err := json.Unmarshal(line, &q); err != nil {
+			a.Error = "not a request: " + err.Error()
+		} else if a, err = p.answer(q); err != nil {
+			a.Error = err.Error()
+		}
+		if err := json.NewEncoder(c).Encode(a); err != nil {
+			return
+		}
+	}
+}
+
+func (p *process) answer(q request) (answer, error) {
+	switch q.Op {
+	case "hello":
+		return answer{Hello: &hello{settings: p.cfg, PublicKey: p.key.PublicKey().String(), BoundPort: p.tun.port(), PID: os.Getpid()}}, nil
+	case "peers":
+		p.memory.Lock()
+		defer p.memory.Unlock()
+		if err := p.roster.set(q.Peers, false, time.Now()); err != nil {
+			return answer{}, err
+		}
+		return answer{}, p.remember(q.Peers)
+	case "status":
+		peers, err := p.roster.status(time.Now())
+		return answer{Status: &Status{Ref: p.cfg.Ref, Backend: p.tun.backend(), PID: os.Getpid(), Port: p.tun.port(), Peers: peers}}, err
+	case "hold":
+		return answer{}, nil
+	}
+	return answer{}, fmt.Errorf("unknown request %q", q.Op)
+}
+
+// ask sends one request to a folder's process.
+func ask(ctx context.Context, dir string, q request) (answer, error) {
+	c, a, err := converse(ctx, dir, q)
+	if err == nil {
+		c.Close()
+	}
+	return a, err
+}
+
+// converse leaves the connection open: it breaks when the process ends.
+func converse(ctx context.Context, dir string, q request) (net.Conn, answer, error) {
+	c, err := unixsock.Dial(ctx, filepath.Join(dir, socketFile))
+	if err != nil {
+		return nil, answer{}, err
+	}
+	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var a answer
+	if err := json.NewEncoder(c).Encode(q); err == nil {
+		err = json.NewDecoder(c).Decode(&a)
+	}
+	if err == nil && a.Error != "" {
+		err = errors.New(a.Error)
+	}
+	if err != nil {
+		c.Close()
+		return nil, answer{}, errors.Join(err, ctx.Err())
+	}
+	return c, a, nil
+}
+
+// waitGone returns when the process at the other end of a connection has ended, or with ctx's error.
+func waitGone(ctx context.Context, c net.Conn) error {
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	_, _ = io.Copy(io.Discard, c)
+	return ctx.Err()
+}

@@ -1,0 +1,142 @@
+package overlay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// Ensure makes the overlay of cfg stand and returns once its device is up: it adopts a running process that serves
+// the same epoch and namespace, or else kills what holds the folder's lock and starts a new one. It may be called
+// again at any time, but not twice at once for one folder. Errors are Unavailable faults whose message says what
+// failed.
+func Ensure(ctx context.Context, cfg Config) (*Handle, error) {
+	h, err := ensure(ctx, cfg)
+	if err != nil {
+		return nil, fault.New(fault.Unavailable, "the overlay does not stand: %v", err)
+	}
+	return h, nil
+}
+
+func ensure(ctx context.Context, cfg Config) (*Handle, error) {
+	dir := folder(cfg.Dir)
+	netns, err := os.Open(cfg.NetNS)
+	if err != nil {
+		return nil, fmt.Errorf("the guest has no network namespace: %w", err)
+	}
+	defer netns.Close()
+	want := settings{Ref: cfg.Ref, Address: cfg.Address, CIDR: cfg.CIDR, MTU: cfg.MTU, Port: cfg.Port, Userspace: cfg.Userspace}
+	if want.MTU == 0 {
+		want.MTU = DefaultMTU
+	}
+	if want.NetNS, err = identify(netns); err != nil {
+		return nil, err
+	}
+	if _, err := want.place(); err != nil {
+		return nil, err
+	}
+	h := &Handle{dir: dir, advertise: cfg.Advertise}
+	if h.adopt(ctx, want) {
+		return h, nil
+	}
+	if err := killHolder(ctx, dir); err != nil {
+		return nil, err
+	}
+	if err := writeJSON(filepath.Join(dir, configFile), want); err != nil {
+		return nil, fmt.Errorf("write what the overlay should be: %w", err)
+	}
+	if err := start(ctx, cfg, netns); err != nil {
+		return nil, err
+	}
+	a, err := ask(ctx, dir, request{Op: "hello"})
+	if err != nil {
+		return nil, fmt.Errorf("the overlay process does not answer: %w", err)
+	}
+	h.hello = *a.Hello
+	return h, nil
+}
+
+// adopt takes over a running process that serves exactly what is wanted. One that does not answer within a second is
+// as good as dead: on this machine's own socket an answer takes microseconds.
+func (h *Handle) adopt(ctx context.Context, want settings) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	a, err := ask(ctx, h.dir, request{Op: "hello"})
+	if err != nil || a.Hello == nil || a.Hello.settings != want {
+		return false
+	}
+	h.hello, h.adopted = *a.Hello, true
+	return true
+}
+
+// start runs the process and waits until it is up or says why not. It gets its own session and none of the agent's
+// environment: it outlives the agent, and needs to know nothing of it.
+func start(ctx context.Context, cfg Config, netns *os.File) error {
+	argv := cfg.Command
+	if len(argv) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		argv = []string{self, "overlay"}
+	}
+	log, err := os.OpenFile(filepath.Join(folder(cfg.Dir), logFile), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	ready, tell, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ready.Close()
+	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], cfg.Dir)...)
+	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH")}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{tell, netns} // readyFD, netnsFD
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	tell.Close()
+	if err != nil {
+		return fmt.Errorf("start the overlay process: %w", err)
+	}
+	go cmd.Wait() // reaps it when it ends while we live
+	return readReady(ctx, ready)
+}
+
+func readReady(ctx context.Context, ready *os.File) error {
+	stop := context.AfterFunc(ctx, func() { ready.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var problem string
+	err := json.NewDecoder(ready).Decode(&problem)
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("the overlay process ended at once; its log is in the lease folder")
+	case err != nil:
+		return errors.Join(fmt.Errorf("wait for the overlay process: %w", err), ctx.Err())
+	case problem != "":
+		return errors.New(problem)
+	}
+	return nil
+}
+
+// Stop ends the overlay process of a lease folder and returns when it is gone. Nothing running is no error. The
+// device goes with the guest's namespace. The key stays; wiping the folder is the caller's.
+func Stop(ctx context.Context, dir string) error {
+	if _, err := os.Stat(folder(dir)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err := killHolder(ctx, folder(dir)); err != nil {
+		return fault.New(fault.Unavailable, "the overlay does not stop: %v", err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package overlay
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// Handle talks to a lease's overlay process. It holds no connection, and outlives the process: after an Ensure that
+// started another one, use the new handle (key and, mostly, port are the same).
+type Handle struct {
+	dir       string
+	advertise []string
+	hello     hello
+	adopted   bool
+}
+
+// PublicKey is the base64 WireGuard public key.
+func (h *Handle) PublicKey() string { return h.hello.PublicKey }
+
+// Adopted reports whether Ensure found the process already running.
+func (h *Handle) Adopted() bool { return h.adopted }
+
+// PID is the process's.
+func (h *Handle) PID() int { return h.hello.PID }
+
+// Endpoints are host:port addresses peers can be told, best first.
+func (h *Handle) Endpoints() []string {
+	hosts := h.advertise
+	if len(hosts) == 0 {
+		hosts = HostAddresses()
+	}
+	out := make([]string, len(hosts))
+	for i, a := range hosts {
+		out[i] = net.JoinHostPort(a, strconv.Itoa(h.hello.BoundPort))
+	}
+	return out
+}
+
+// SetPeers replaces the peers. Those without a key are skipped: they have not joined. Peers that did not change keep
+// their sessions.
+func (h *Handle) SetPeers(ctx context.Context, peers []agentapi.Peer) error {
+	_, err := h.ask(ctx, request{Op: "peers", Peers: peers})
+	return err
+}
+
+// Status asks the process how its peers are.
+func (h *Handle) Status(ctx context.Context) (Status, error) {
+	a, err := h.ask(ctx, request{Op: "status"})
+	if err != nil {
+		return Status{}, err
+	}
+	return *a.Status, nil
+}
+
+// Wait returns nil as soon as the process has ended, or ctx's error. Who waits learns of a killed overlay at once and
+// can Ensure it again before a job notices.
+func (h *Handle) Wait(ctx context.Context) error {
+	c, _, err := converse(ctx, h.dir, request{Op: "hold"})
+	if err != nil {
+		return ctx.Err() // nobody answers: it has ended
+	}
+	return waitGone(ctx, c)
+}
+
+func (h *Handle) ask(ctx context.Context, q request) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	a, err := ask(ctx, h.dir, q)
+	if err != nil {
+		return a, fault.New(fault.Unavailable, "the overlay process: %v", err)
+	}
+	return a, nil
+}
+
+// Status is what the process knows of itself.
+type Status struct {
+	Ref     agentapi.LeaseRef `json:"ref"`
+	Backend string            `json:"backend"` // userspace, kernel
+	PID     int               `json:"pid"`
+	Port    int               `json:"port"`
+	Peers   []PeerStatus      `json:"peers"` // by rank
+}
+
+// PeerStatus is one peer as this host's overlay sees it.
+type PeerStatus struct {
+	Rank          int       `json:"rank"`
+	Key           string    `json:"key"`
+	Endpoint      string    `json:"endpoint"` // where it was last heard, or is tried
+	RxBytes       int64     `json:"rx_bytes"`
+	TxBytes       int64     `json:"tx_bytes"`
+	LastHandshake time.Time `json:"last_handshake,omitzero"`
+	SilentMS      int64     `json:"silent_ms"` // since bytes last came, or since the peer was set
+	Heard         bool      `json:"heard"`     // bytes have come since then
+}
+
+// Down reports whether the peer has been silent for longer than agentapi.PeerSilenceMS.
+func (p PeerStatus) Down() bool { return p.SilentMS > agentapi.PeerSilenceMS }
+
+// PeersDown lists the ranks that are down.
+func (s Status) PeersDown() []int {
+	var ranks []int
+	for _, p := range s.Peers {
+		if p.Down() {
+			ranks = append(ranks, p.Rank)
+		}
+	}
+	return ranks
+}

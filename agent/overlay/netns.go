@@ -1,0 +1,76 @@
+package overlay
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// identify tells which network namespace f is.
+func identify(f *os.File) (nsID, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nsID{}, os.NewSyscallError("fstat", err)
+	}
+	return nsID{Dev: uint64(st.Dev), Inode: st.Ino}, nil
+}
+
+// inside runs f on a thread that is in the namespace ns. A thread that cannot come back is never used again: the
+// goroutine ends with it still locked.
+func inside(ns *os.File, f func() error) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		home, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			runtime.UnlockOSThread()
+			result <- err
+			return
+		}
+		defer home.Close()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			runtime.UnlockOSThread()
+			result <- fmt.Errorf("enter the guest's network namespace: %w", err)
+			return
+		}
+		err = f()
+		if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back == nil {
+			runtime.UnlockOSThread()
+		}
+		result <- err
+	}()
+	return <-result
+}
+
+// sealOff puts the blackhole in place: without it, traffic for other ranks would take the default route out of eth0
+// whenever the device is missing. It runs inside the guest's namespace, before anything else.
+func sealOff(cidr *net.IPNet) error {
+	err := netlink.RouteReplace(&netlink.Route{Dst: cidr, Type: unix.RTN_BLACKHOLE, Priority: 4096})
+	if err != nil {
+		return fmt.Errorf("set the blackhole route: %w", err)
+	}
+	return nil
+}
+
+// bringUp gives the device its address and size and sets it up. It runs inside the guest's namespace and may run
+// again on a device that stands already.
+func bringUp(address *net.IPNet, mtu int) error {
+	link, err := netlink.LinkByName(Interface)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", Interface, err)
+	}
+	if err := netlink.LinkSetMTU(link, mtu); err != nil {
+		return fmt.Errorf("set %s's MTU to %d: %w", Interface, mtu, err)
+	}
+	if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: address}); err != nil {
+		return fmt.Errorf("give %s its address: %w", Interface, err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set %s up: %w", Interface, err)
+	}
+	return nil
+}

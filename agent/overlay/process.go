@@ -1,0 +1,142 @@
+package overlay
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"github.com/musterhq/muster/agent/unixsock"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Descriptors the process starts with.
+const (
+	readyFD = 3 // a pipe: one JSON line, "" when up or why not
+	netnsFD = 4 // the guest's network namespace
+)
+
+// Main is the overlay process: `muster-agent overlay <lease folder>`, started by Ensure and by nobody else. It serves
+// until it is killed or its device dies, and returns the exit code.
+func Main(args []string) int {
+	ready := os.NewFile(readyFD, "ready")
+	netns := os.NewFile(netnsFD, "netns")
+	if len(args) != 1 || ready == nil || netns == nil {
+		fmt.Fprintln(os.Stderr, "the overlay process is started by the agent")
+		return 2
+	}
+	// Both were inherited: a child must not get them.
+	syscall.CloseOnExec(readyFD)
+	syscall.CloseOnExec(netnsFD)
+	p := &process{dir: folder(args[0])}
+	err := p.start(netns)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	_ = json.NewEncoder(ready).Encode(text) // the agent may be gone: its successor asks over the socket
+	ready.Close()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return p.serve()
+}
+
+// process is one running overlay.
+type process struct {
+	dir    string
+	cfg    settings
+	key    wgtypes.Key
+	tun    tunnel
+	roster *roster
+	listen *net.UnixListener
+	memory sync.Mutex // guards stateFile
+}
+
+// start makes the tunnel and takes up the peers a process of the same epoch left.
+func (p *process) start(netns *os.File) (err error) {
+	if err := acquire(p.dir); err != nil {
+		return err
+	}
+	// The kernel should take a tenant's process before this one. Without root it may not be so, and works.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0)
+	if err := readJSON(filepath.Join(p.dir, configFile), &p.cfg); err != nil {
+		return fmt.Errorf("read what the agent asked for: %w", err)
+	}
+	if ns, err := identify(netns); err != nil || ns != p.cfg.NetNS {
+		return errors.Join(errors.New("the guest's namespace is not the one asked for"), err)
+	}
+	if p.key, err = loadKey(p.dir); err != nil {
+		return err
+	}
+	var former state
+	if err := readJSON(filepath.Join(p.dir, stateFile), &former); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("read the former process's state: %w", err)
+	}
+	if former.Ref != p.cfg.Ref {
+		former = state{}
+	}
+	if err := p.open(netns, former); err != nil {
+		return err
+	}
+	p.listen, err = unixsock.Listen(filepath.Join(p.dir, socketFile), 0o600)
+	return err
+}
+
+func (p *process) open(netns *os.File, former state) error {
+	w, err := p.cfg.place()
+	if err != nil {
+		return err
+	}
+	w.ns, w.key, w.port = netns, p.key, p.cfg.Port
+	if w.port == 0 {
+		w.port = former.Port
+	}
+	if p.tun, err = open(w, p.cfg.Userspace); err != nil {
+		return err
+	}
+	p.roster = newRoster(p.tun, p.key.PublicKey())
+	if err := p.roster.set(former.Peers, true, time.Now()); err != nil {
+		return err
+	}
+	return p.remember(former.Peers)
+}
+
+func (p *process) remember(peers []agentapi.Peer) error {
+	return writeJSON(filepath.Join(p.dir, stateFile), state{Ref: p.cfg.Ref, Port: p.tun.port(), Peers: peers})
+}
+
+// serve watches the peers and answers until the device dies or TERM comes.
+func (p *process) serve() int {
+	go p.accept()
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	watch := time.NewTimer(restful)
+	defer watch.Stop()
+	for {
+		select {
+		case <-p.roster.changed:
+			watch.Reset(0)
+		case now := <-watch.C:
+			next, err := p.roster.tick(now)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, "watching the peers:", err)
+			}
+			watch.Reset(next)
+		case <-p.tun.done():
+			fmt.Fprintln(os.Stderr, "the device died")
+			return 1
+		case <-term:
+			return 0
+		}
+	}
+}

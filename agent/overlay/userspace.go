@@ -1,0 +1,195 @@
+package overlay
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+)
+
+// userspace is WireGuard in this process over a TUN device in the guest's namespace. The TUN is persistent: it, its
+// address and its routes outlive the process, which is why TCP does too.
+type userspace struct {
+	dev *device.Device
+	udp int
+}
+
+func openUserspace(w where) (tunnel, error) {
+	var fd int
+	err := inside(w.ns, func() (err error) {
+		if err := sealOff(w.cidr); err != nil {
+			return err
+		}
+		if fd, err = openTUN(); err != nil {
+			return err
+		}
+		return bringUp(w.address, w.mtu)
+	})
+	if err != nil {
+		return nil, err
+	}
+	t, _, err := tun.CreateUnmonitoredTUNFromFD(fd)
+	if err != nil {
+		return nil, fmt.Errorf("take up the TUN device: %w", err)
+	}
+	log := &device.Logger{Verbosef: device.DiscardLogf, Errorf: func(f string, a ...any) { fmt.Fprintf(os.Stderr, f+"\n", a...) }}
+	u := &userspace{dev: device.NewDevice(sizedTUN{t, w.mtu}, conn.NewDefaultBind(), log)}
+	if err := u.start(w); err != nil {
+		u.dev.Close()
+		return nil, err
+	}
+	return u, nil
+}
+
+// openTUN attaches to the persistent ovl0 of the thread's namespace, made if it is not there.
+func openTUN() (int, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open /dev/net/tun: %w", err)
+	}
+	ifr, err := unix.NewIfreq(Interface)
+	if err == nil {
+		ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr)
+	}
+	if err == nil {
+		err = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return 0, fmt.Errorf("make the TUN device %s: %w", Interface, err)
+	}
+	return fd, nil
+}
+
+// start sets the key and binds UDP in the host's namespace, where this process is. A port that was taken meanwhile is
+// given up for any other: peers learn the new one from our first packet.
+func (u *userspace) start(w where) error {
+	set := func(port int) error {
+		return u.dev.IpcSet(fmt.Sprintf("private_key=%s\nlisten_port=%d\n", hex.EncodeToString(w.key[:]), port))
+	}
+	if err := set(w.port); err != nil {
+		return fmt.Errorf("set the overlay's key: %w", err)
+	}
+	err := u.dev.Up()
+	if err != nil && w.port != 0 && errors.Is(err, unix.EADDRINUSE) {
+		if err = set(0); err == nil {
+			err = u.dev.Up()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("bind the overlay's UDP port: %w", err)
+	}
+	return u.get(func(k, v string) (err error) {
+		if k == "listen_port" {
+			u.udp, err = strconv.Atoi(v)
+		}
+		return err
+	})
+}
+
+func (u *userspace) backend() string       { return "userspace" }
+func (u *userspace) port() int             { return u.udp }
+func (u *userspace) done() <-chan struct{} { return u.dev.Wait() }
+
+func (u *userspace) apply(changes []peerChange) error {
+	var b strings.Builder
+	for _, c := range changes {
+		fmt.Fprintf(&b, "public_key=%s\n", hex.EncodeToString(c.key[:]))
+		if c.remove {
+			b.WriteString("remove=true\n")
+			continue
+		}
+		if c.endpoint.IsValid() {
+			fmt.Fprintf(&b, "endpoint=%s\n", c.endpoint)
+		}
+		if c.address.IsValid() {
+			fmt.Fprintf(&b, "replace_allowed_ips=true\nallowed_ip=%s\n", c.address)
+		}
+		if c.keepalive {
+			fmt.Fprintf(&b, "persistent_keepalive_interval=%d\n", int(keepalive.Seconds()))
+		}
+	}
+	if err := u.dev.IpcSet(b.String()); err != nil {
+		return fmt.Errorf("set the overlay's peers: %w", err)
+	}
+	return nil
+}
+
+func (u *userspace) beat(keys []wgtypes.Key) error {
+	for _, k := range keys {
+		if p := u.dev.LookupPeer(device.NoisePublicKey(k)); p != nil {
+			p.SendKeepalive()
+		}
+	}
+	return nil
+}
+
+func (u *userspace) counters() (map[wgtypes.Key]counter, error) {
+	out := map[wgtypes.Key]counter{}
+	var key wgtypes.Key
+	var secs int64
+	err := u.get(func(k, v string) (err error) {
+		c := out[key]
+		switch k {
+		case "public_key":
+			var raw []byte
+			if raw, err = hex.DecodeString(v); err == nil {
+				key, err = wgtypes.NewKey(raw)
+				c = counter{}
+			}
+		case "endpoint":
+			c.endpoint = v
+		case "rx_bytes":
+			c.rx, err = strconv.ParseInt(v, 10, 64)
+		case "tx_bytes":
+			c.tx, err = strconv.ParseInt(v, 10, 64)
+		case "last_handshake_time_sec":
+			secs, err = strconv.ParseInt(v, 10, 64)
+		case "last_handshake_time_nsec":
+			var ns int64
+			if ns, err = strconv.ParseInt(v, 10, 64); secs+ns > 0 {
+				c.handshake = time.Unix(secs, ns)
+			}
+		default:
+			return nil
+		}
+		if key != (wgtypes.Key{}) {
+			out[key] = c
+		}
+		return err
+	})
+	return out, err
+}
+
+func (u *userspace) get(each func(key, value string) error) error {
+	text, err := u.dev.IpcGet()
+	if err != nil {
+		return fmt.Errorf("ask the overlay's device: %w", err)
+	}
+	for s := bufio.NewScanner(strings.NewReader(text)); s.Scan(); {
+		k, v, _ := strings.Cut(s.Text(), "=")
+		if err := each(k, v); err != nil {
+			return fmt.Errorf("read %s of the overlay's device: %w", k, err)
+		}
+	}
+	return nil
+}
+
+// sizedTUN answers for the MTU itself: asking the device by name fails outside its namespace ("no such device").
+type sizedTUN struct {
+	tun.Device
+	mtu int
+}
+
+func (s sizedTUN) MTU() (int, error) { return s.mtu, nil }
