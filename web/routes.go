@@ -36,6 +36,14 @@ func (s *Web) Routes(r chi.Router) {
 		post("/quotes", signedIn, s.makeQuote)
 		post("/quotes/{id}/return", signedIn, s.returnQuote)
 
+		get("/clusters", signedIn, s.clusters)
+		post("/clusters", signedIn, s.rent)
+		get("/clusters/{id}", signedIn, s.clusterPage)
+		get("/clusters/{id}/live", signedIn, s.clusterLive)
+		get("/clusters/{id}/logs", signedIn, s.followLogs)
+		get("/clusters/{id}/logs.txt", signedIn, s.downloadLogs)
+		post("/clusters/{id}/actions", signedIn, s.actOnCluster)
+
 		get("/account", signedIn, s.accountPage)
 		post("/account/tokens", signedIn, s.createToken)
 		post("/account/tokens/{id}/revoke", signedIn, s.revokeToken)

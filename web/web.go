@@ -10,7 +10,9 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/dialback"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/static"
@@ -22,7 +24,9 @@ type Config struct {
 	DB       *db.DB
 	Accounts *account.Accounts
 	Market   *market.Market
-	Bus      *bus.Bus // nil: pages are not live
+	Clusters *cluster.Clusters
+	Dialer   *dialback.Dialer // reads logs from hosts
+	Bus      *bus.Bus         // nil: pages change only every second
 
 	Currency  string
 	Sandbox   bool   // no real money: said on every page

@@ -16,6 +16,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/seal"
@@ -43,6 +44,7 @@ func open(t *testing.T) *browser {
 	r := chi.NewRouter()
 	web.New(web.Config{
 		DB: d, Accounts: account.New(d, account.Config{}), Market: m,
+		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
 		Currency: "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
 	}).Routes(r)
 	srv := httptest.NewServer(r)

@@ -1,0 +1,155 @@
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/web/view"
+)
+
+const clustersPerPage = 50
+
+// clusters is the list, newest first.
+func (s *Web) clusters(v *visit) error {
+	req := cluster.ListRequest{Limit: clustersPerPage}
+	if a := v.r.FormValue("after"); a != "" {
+		after, err := id.Parse[id.Cluster](a)
+		if err != nil {
+			return fault.New(fault.NotFound, "no such page")
+		}
+		req.After = after
+	}
+	list, err := s.Clusters.List(v.r.Context(), v.who.Org, req)
+	if err != nil {
+		return err
+	}
+	rows := make([]view.ClusterRow, 0, len(list))
+	for _, c := range list {
+		rows = append(rows, view.ClusterRow{
+			ID: c.ID.String(), Name: c.Name, Summary: summary(c), Created: view.Clock(c.CreatedAt, s.Now()),
+			State: clusterState(c), Formation: formation(c), Rate: c.PricePerHour, Cost: c.CostSoFar, Reason: c.Reason.Happened(),
+		})
+	}
+	next := ""
+	if len(list) == clustersPerPage {
+		next = "/clusters?" + url.Values{"after": {list[len(list)-1].ID.String()}}.Encode()
+	}
+	return s.render(v, view.ClustersPage(v.page("Clusters", "clusters"), rows, next))
+}
+
+// rent turns the held quote into a cluster. The quote is the idempotency key: a form posted twice rents once.
+func (s *Web) rent(v *visit) error {
+	quote, err := s.quoteOf(v, v.r.FormValue("quote"))
+	if err != nil {
+		return err
+	}
+	if !quote.Cluster.IsZero() {
+		return back(v, "/clusters/"+quote.Cluster.String())
+	}
+	c, err := s.Clusters.Rent(v.r.Context(), v.who, cluster.RentRequest{Quote: quote.ID, Over: json.RawMessage(`{}`)}, idem.Request{})
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			m := view.Market{Query: quote.Spec.GPU, Spec: view.SpecForm{Errors: errs}}
+			s.showQuote(&m, quote)
+			return s.showMarket(v, m)
+		})
+	}
+	return back(v, "/clusters/"+c.ID.String())
+}
+
+func (s *Web) actOnCluster(v *visit) error {
+	c, err := id.Parse[id.Cluster](chi.URLParam(v.r, "id"))
+	if err != nil {
+		return fault.New(fault.NotFound, "no such cluster")
+	}
+	if _, err := s.Clusters.Act(v.r.Context(), v.who, c, cluster.Action(v.r.FormValue("action"))); err != nil {
+		return err
+	}
+	return back(v, "/clusters/"+c.String())
+}
+
+func summary(c cluster.Cluster) string {
+	model := ""
+	if len(c.Nodes) > 0 && len(c.Nodes[0].GPUs) > 0 {
+		model = " × " + view.ModelName(c.Nodes[0].GPUs[0].Model)
+	}
+	if c.Spec.Nodes == 1 {
+		return fmt.Sprintf("%d%s", c.Spec.GPUsPerNode, model)
+	}
+	return fmt.Sprintf("%d nodes × %d%s", c.Spec.Nodes, c.Spec.GPUsPerNode, model)
+}
+
+// clusterState is how a state looks: colour, icon and word.
+func clusterState(c cluster.Cluster) view.State {
+	switch c.State {
+	case cluster.Provisioning:
+		return view.State{Word: "Provisioning", Icon: "provisioning", Tone: "live"}
+	case cluster.Running:
+		return view.State{Word: "Running", Icon: "running", Tone: "ok"}
+	case cluster.Degraded:
+		return view.State{Word: "Degraded", Icon: "degraded", Tone: "warn"}
+	case cluster.Releasing:
+		return view.State{Word: "Releasing", Icon: "releasing", Tone: "idle"}
+	case cluster.Failed:
+		return view.State{Word: "Failed", Icon: "failed", Tone: "bad"}
+	}
+	if c.Reason == cluster.ReasonCompleted {
+		return view.State{Word: "Completed", Icon: "check", Tone: "idle"}
+	}
+	return view.State{Word: "Released", Icon: "released", Tone: "idle"}
+}
+
+func nodeState(n cluster.Node) view.State {
+	switch n.State {
+	case cluster.NodePending:
+		return view.State{Word: "Pending", Icon: "pending", Tone: "idle"}
+	case cluster.NodePulling:
+		return view.State{Word: "Pulling", Icon: "pulling", Tone: "live"}
+	case cluster.NodeStarting:
+		return view.State{Word: "Starting", Icon: "starting", Tone: "live"}
+	case cluster.NodeJoining:
+		if n.Progress.Step == "preflight" {
+			return view.State{Word: "Preflight", Icon: "preflight", Tone: "live"}
+		}
+		return view.State{Word: "Joining", Icon: "joining", Tone: "live"}
+	case cluster.NodeReady:
+		return view.State{Word: "Ready", Icon: "ready", Tone: "ok"}
+	case cluster.NodeLost:
+		return view.State{Word: "Lost", Icon: "lost", Tone: "warn"}
+	case cluster.NodeStopping:
+		return view.State{Word: "Stopping", Icon: "stopping", Tone: "idle"}
+	case cluster.NodeFailed:
+		return view.State{Word: "Failed", Icon: "failed", Tone: "bad"}
+	}
+	return view.State{Word: "Stopped", Icon: "stopped", Tone: "idle"}
+}
+
+// squares is the class of a node's GPUs in the formation.
+func squares(n cluster.Node) string {
+	switch n.State {
+	case cluster.NodeReady:
+		return "ready"
+	case cluster.NodeLost:
+		return "repl"
+	case cluster.NodeFailed:
+		return "bad"
+	case cluster.NodeStopped, cluster.NodeStopping:
+		return "busy"
+	}
+	return "wait"
+}
+
+func formation(c cluster.Cluster) [][]string {
+	rows := make([][]string, 0, len(c.Nodes))
+	for _, n := range c.Nodes {
+		rows = append(rows, view.Row(len(n.GPUs), squares(n)))
+	}
+	return rows
+}

@@ -1,0 +1,103 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/a-h/templ"
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/web/view"
+)
+
+// events is a stream of server-sent events (WHATWG HTML, 9.2) to one page.
+type events struct {
+	w    http.ResponseWriter
+	c    *http.ResponseController
+	last map[string]string // what the page shows of each part
+}
+
+func openEvents(w http.ResponseWriter) *events {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no")
+	return &events{w, http.NewResponseController(w), map[string]string{}}
+}
+
+// send writes one event; data may have many lines.
+func (e *events) send(name, data string) error {
+	_ = e.c.SetWriteDeadline(time.Now().Add(10 * time.Second)) // a page that does not read must not hold us
+	if _, err := fmt.Fprintf(e.w, "event: %s\ndata: %s\n\n", name, strings.ReplaceAll(data, "\n", "\ndata: ")); err != nil {
+		return err
+	}
+	return e.c.Flush()
+}
+
+// part sends a rendered part of the page when it differs from what the page shows.
+func (e *events) part(ctx context.Context, name string, c templ.Component) error {
+	var b bytes.Buffer
+	if err := c.Render(ctx, &b); err != nil {
+		return err
+	}
+	if e.last[name] == b.String() {
+		return nil
+	}
+	e.last[name] = b.String()
+	return e.send(name, b.String())
+}
+
+// clusterLive keeps a cluster's page up to date: at once when the bus says that something changed, and every second
+// while the meter runs, since money is shown as it accrues.
+func (s *Web) clusterLive(v *visit) error {
+	cl, err := id.Parse[id.Cluster](chi.URLParam(v.r, "id"))
+	if err != nil {
+		return fault.New(fault.NotFound, "no such cluster")
+	}
+	ctx := v.r.Context()
+	if _, err := s.Clusters.Get(ctx, v.who.Org, cl); err != nil {
+		return err
+	}
+	changes := s.Bus.Watch(ctx, bus.TopicCluster(cl))
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	e := openEvents(v.w)
+	for {
+		c, err := s.viewCluster(ctx, v.who, cl, v.r.FormValue("measure"))
+		if err != nil {
+			return s.dropped(v, err)
+		}
+		for name, part := range map[string]templ.Component{
+			"head": view.ClusterHead(c), "strip": view.ClusterStripView(c.Strip), "phases": view.ClusterPhases(c),
+			"nodes": view.ClusterNodes(c), "charts": view.ClusterCharts(c), "actions": view.ClusterActions(c),
+			"bandwidth": view.ClusterBandwidth(c), "timeline": view.ClusterTimeline(c), "purse": view.PurseBar(s.purse(ctx, v.who)),
+		} {
+			if err := e.part(ctx, name, part); err != nil {
+				return nil // the page is gone
+			}
+		}
+		if c.Ended {
+			_ = e.send("ended", "")
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changes:
+		case <-tick.C:
+		}
+	}
+}
+
+// dropped ends a stream that has begun: an error can no longer become a page, and the browser connects again by itself.
+func (s *Web) dropped(v *visit, err error) error {
+	if v.r.Context().Err() == nil {
+		s.Log.WarnContext(v.r.Context(), "live page dropped", "path", v.r.URL.Path, "err", err)
+	}
+	return nil
+}
