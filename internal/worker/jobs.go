@@ -1,0 +1,55 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/market"
+)
+
+// KeepTelemetry is how long GPU histories are kept.
+const KeepTelemetry = 30 * 24 * time.Hour
+
+// Platform is what the standing jobs work on.
+type Platform struct {
+	DB       *db.DB
+	Accounts *account.Accounts
+	Market   *market.Market
+	Clusters *cluster.Clusters
+	Streams  Streams
+}
+
+// Jobs are the standing jobs of every installation. How often each runs is how late its effect may be.
+func Jobs(p Platform) []Job {
+	return []Job{
+		{Name: "clusters", Every: time.Second, Run: func(ctx context.Context) (int, error) {
+			r, err := p.Clusters.Watchdog(ctx)
+			return r.Looked, err
+		}},
+		{Name: "quotes", Every: 2 * time.Second, Run: func(ctx context.Context) (int, error) {
+			quotes, err := p.Market.ExpireQuotes(ctx)
+			claims, err2 := host.ExpireClaims(ctx, p.DB, 500)
+			return quotes + claims, errors.Join(err, err2)
+		}},
+		{Name: "logs", Every: 2 * time.Second, Limit: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
+			return collectLogs(ctx, p.DB, p.Clusters, p.Streams)
+		}},
+		{Name: "abandoned hosts", Every: 30 * time.Second, Run: func(ctx context.Context) (int, error) {
+			return host.AbandonClaims(ctx, p.DB)
+		}},
+		{Name: "sweep", Every: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
+			keys, err := idem.Sweep(ctx, p.DB)
+			swept, err2 := p.Accounts.Sweep(ctx)
+			return int(keys + swept.Sessions + swept.Attempts), errors.Join(err, err2)
+		}},
+		{Name: "telemetry partitions", Every: time.Hour, Run: func(ctx context.Context) (int, error) {
+			return 0, host.TelemetryPartitions(ctx, p.DB, KeepTelemetry)
+		}},
+	}
+}
