@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
 	"slices"
 
 	"github.com/musterhq/muster/internal/account"
@@ -9,23 +11,33 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 // Act does one of the cluster's actions. Releasing a cluster that has ended is no error. Faults: NotFound, Conflict
 // for an action that is not possible now, Invalid for one that does not exist.
 func (c *Clusters) Act(ctx context.Context, p account.Principal, cl id.Cluster, a Action) (Cluster, error) {
+	return c.ActOnce(ctx, p, cl, a, idem.Request{})
+}
+
+// ActOnce is Act under an idempotency key: repeated, it gives the first answer again.
+func (c *Clusters) ActOnce(ctx context.Context, p account.Principal, cl id.Cluster, a Action, key idem.Request) (Cluster, error) {
 	switch a {
 	case ActionRelease:
-		return c.Release(ctx, p, cl)
+		return c.release(ctx, p, cl, key)
 	case ActionRestart:
-		return c.Restart(ctx, p, cl)
+		return c.restart(ctx, p, cl, key)
 	}
 	return Cluster{}, fault.InvalidField("action", "want one of %v", []Action{ActionRelease, ActionRestart})
 }
 
 // Release ends the cluster now: nothing after this moment is billed. Releasing one that has ended changes nothing.
 func (c *Clusters) Release(ctx context.Context, p account.Principal, cl id.Cluster) (Cluster, error) {
-	return c.ask(ctx, p, cl, "cluster.release", func(x *change) error {
+	return c.release(ctx, p, cl, idem.Request{})
+}
+
+func (c *Clusters) release(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request) (Cluster, error) {
+	return c.ask(ctx, p, cl, key, "cluster.release", func(x *change) error {
 		t, ok := on(State(x.row.State), OnRelease)
 		if ok {
 			x.apply(Decision{Transition: t, Reason: ReasonReleasedByUser})
@@ -36,7 +48,11 @@ func (c *Clusters) Release(ctx context.Context, p account.Principal, cl id.Clust
 
 // Restart stops the command on every rank and starts it again on the same hosts; billing is suspended in between.
 func (c *Clusters) Restart(ctx context.Context, p account.Principal, cl id.Cluster) (Cluster, error) {
-	return c.ask(ctx, p, cl, "cluster.restart", func(x *change) error {
+	return c.restart(ctx, p, cl, idem.Request{})
+}
+
+func (c *Clusters) restart(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request) (Cluster, error) {
+	return c.ask(ctx, p, cl, key, "cluster.restart", func(x *change) error {
 		if !slices.Contains(actions(x.row), ActionRestart) {
 			return fault.New(fault.Conflict, "A cluster can be restarted while it is running; this one is %s.", x.row.State)
 		}
@@ -47,20 +63,29 @@ func (c *Clusters) Restart(ctx context.Context, p account.Principal, cl id.Clust
 	})
 }
 
-func (c *Clusters) ask(ctx context.Context, p account.Principal, cl id.Cluster, action string, f func(*change) error) (Cluster, error) {
+func (c *Clusters) ask(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request, action string, f func(*change) error) (Cluster, error) {
 	if _, err := c.owned(ctx, p.Org, cl); err != nil {
 		return Cluster{}, err
 	}
 	var out Cluster
 	err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		earlier, err := key.Begin(ctx, tx)
+		switch {
+		case err != nil:
+			return err
+		case earlier != nil:
+			return json.Unmarshal(earlier.Body, &out)
+		}
 		if err := c.alter(ctx, tx, cl, func(_ context.Context, x *change) error { return f(x) }); err != nil {
 			return err
 		}
 		if err := audit.Record(ctx, tx, p.Event(action, cl.String(), nil)); err != nil {
 			return err
 		}
-		var err error
-		out, err = view(ctx, tx.Q, cl)
+		if out, err = view(ctx, tx.Q, cl); err != nil {
+			return err
+		}
+		_, err = key.Finish(ctx, tx, http.StatusOK, out)
 		return err
 	})
 	return out, err
