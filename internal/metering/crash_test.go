@@ -1,0 +1,149 @@
+package metering
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/dbtest"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// killer makes the n-th statement from now fail as if the server had died there: the transaction is gone.
+type killer struct{ left atomic.Int64 }
+
+func (k *killer) strike(ctx context.Context) context.Context {
+	if k.left.Add(-1) != 0 {
+		return ctx
+	}
+	dead, cancel := context.WithCancel(ctx)
+	cancel()
+	return dead
+}
+
+func (k *killer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return k.strike(ctx)
+}
+func (k *killer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (k *killer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return k.strike(ctx)
+}
+func (k *killer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (k *killer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+func newMortalDB(t *testing.T) (*db.DB, *killer) {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(dbtest.NewURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &killer{}
+	cfg.ConnConfig.Tracer = k
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return &db.DB{Pool: pool, Q: dbq.New(pool)}, k
+}
+
+// A crash at every statement of every step, then the step again, ends in the same books as no crash at all.
+func TestACrashAnywhereChangesNothing(t *testing.T) {
+	t.Parallel()
+	play := func(d *db.DB, step func(w *world, f func() error)) (moneyState, []UsageLine) {
+		w := newWorld(t, d, 100*money.Unit, 25_920_000, 7_777_777)
+		step(w, func() error { _, err := w.authorise(nil); return err })
+		w.age(time.Hour)
+		t0 := w.now - 3_500_000
+		w.window(t0, t0+1_200_123, 0)
+		for _, l := range w.leases {
+			step(w, func() error {
+				_, err := Ingest(context.Background(), d, w.host, w.segments(l, 1, t0-5_000, t0+1_100_000, false))
+				return err
+			})
+		}
+		step(w, func() error {
+			return d.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) error {
+				if err := AdvanceConfirmed(ctx, tx, w.cluster, at(t0+1_300_000)); err != nil {
+					return err
+				}
+				if _, err := CloseWindow(ctx, tx, w.cluster, at(t0+1_400_000)); err != nil {
+					return err
+				}
+				if err := Post(ctx, tx, w.cluster); err != nil {
+					return err
+				}
+				return EndLeases(ctx, tx, w.cluster, at(t0+1_400_000))
+			})
+		})
+		for i, l := range w.leases {
+			step(w, func() error {
+				_, err := Ingest(context.Background(), d, w.host, w.segments(l, 5, t0+1_100_000, t0+1_400_000-int64(i), true))
+				return err
+			})
+		}
+		step(w, func() error {
+			return d.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) error {
+				done, err := Settle(ctx, tx, w.cluster)
+				if err == nil && !done {
+					err = errors.New("not settled")
+				}
+				return err
+			})
+		})
+		w.booksBalance()
+		lines := w.usage().Lines
+		for i := range lines { // what differs between two worlds
+			lines[i].Lease, lines[i].From, lines[i].To = id.Lease{}, time.Time{}, time.Time{}
+		}
+		m := w.money()
+		m.Fee = 0 // one for all worlds
+		return m, lines
+	}
+	d, k := newMortalDB(t)
+	quiet, quietLines := play(d, func(_ *world, f func() error) {
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	crashes := 0
+	crashed, crashedLines := play(d, func(w *world, f func() error) {
+		before := w.money()
+		for n := int64(1); ; n++ {
+			k.left.Store(n)
+			err := f()
+			struck := k.left.Load() <= 0
+			k.left.Store(0)
+			if err == nil {
+				if struck { // it fell on a read outside the transaction, or after the commit
+					t.Fatalf("statement %d died unnoticed", n)
+				}
+				return
+			}
+			if !struck {
+				t.Fatal(err)
+			}
+			crashes++
+			if diff := cmp.Diff(before, w.money()); diff != "" {
+				t.Fatalf("a transaction that died at statement %d left something: %s", n, diff)
+			}
+		}
+	})
+	if crashes < 60 {
+		t.Fatalf("only %d crash points: the killer does not strike", crashes)
+	}
+	mustEqual(t, "books", crashed, quiet)
+	if !slices.Equal(quietLines, crashedLines) {
+		t.Fatalf("lines: %+v\nwithout a crash: %+v", crashedLines, quietLines)
+	}
+}
