@@ -1,0 +1,151 @@
+package link
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// Handlers are called from the connection's own goroutines, one message at a time per kind. They must not block.
+type Handlers struct {
+	Wake func(agentapi.Wake)
+	Dial func(agentapi.Dial)
+	Up   func() // connected, the first time or again: the server knows nothing of what happened meanwhile
+}
+
+// Conn is the connection. It is down at times; what is asked meanwhile fails at once and is asked again later.
+type Conn struct {
+	id   *Identity
+	nc   *nats.Conn
+	log  *slog.Logger
+	host string
+}
+
+// Connect starts connecting and returns at once: a host may well come up before its control plane.
+func Connect(i *Identity, h Handlers, log *slog.Logger) (*Conn, error) {
+	roots, err := pool(i.NATSCA)
+	if err != nil {
+		return nil, err
+	}
+	public, err := i.link.PublicKey()
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "read the link key")
+	}
+	c := &Conn{id: i, log: log, host: i.Host.String()}
+	opts := nats.GetDefaultOptions()
+	opts.Servers = i.NATS
+	opts.Name = "muster-agent " + i.Name
+	opts.Nkey, opts.SignatureCB = public, i.link.Sign
+	opts.TLSConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	opts.Secure = true
+	opts.InboxPrefix = agentapi.InboxPrefix(c.host)
+	opts.AllowReconnect, opts.RetryOnFailedConnect = true, true
+	opts.MaxReconnect = -1           // for ever
+	opts.IgnoreAuthErrorAbort = true // a server that is being restored may not know us for a while
+	opts.NoRandomize = true          // "tried in order"
+	opts.ReconnectBufSize = -1       // what was said while down is stale: the next sync says it better
+	opts.PingInterval, opts.MaxPingsOut = 10*time.Second, 2
+	opts.Timeout = 5 * time.Second
+	opts.CustomReconnectDelayCB = delay
+	opts.ConnectedCB = func(*nats.Conn) { log.Info("connected"); h.Up() }
+	opts.ReconnectedCB = func(*nats.Conn) { log.Info("connected again"); h.Up() }
+	opts.DisconnectedErrCB = func(_ *nats.Conn, err error) { log.Warn("connection lost", "err", err) }
+	opts.ReconnectErrCB = func(_ *nats.Conn, err error) { log.Warn("cannot connect", "err", err) }
+	opts.AsyncErrorCB = func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("the server objects", "err", err) }
+	if c.nc, err = opts.Connect(); err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "the control plane's addresses are not usable")
+	}
+	err = errors.Join(subscribe(c, agentapi.SubjectWake(c.host), h.Wake), subscribe(c, agentapi.SubjectDial(c.host), h.Dial))
+	if err != nil {
+		c.nc.Close()
+		return nil, fault.Wrap(err, fault.Internal, "subscribe")
+	}
+	return c, nil
+}
+
+// delay is the wait before the attempts-th round of connecting: it doubles from 250 ms to 30 s, and is spread so that
+// hosts that lost one server do not all come to the next at once.
+func delay(attempts int) time.Duration {
+	d := min(250*time.Millisecond<<min(attempts, 10), 30*time.Second)
+	return d/2 + rand.N(d)
+}
+
+func subscribe[T any](c *Conn, subject string, f func(T)) error {
+	_, err := c.nc.Subscribe(subject, func(m *nats.Msg) {
+		var v T
+		if err := json.Unmarshal(m.Data, &v); err != nil {
+			c.log.Warn("message not understood", "subject", subject, "err", err)
+			return
+		}
+		f(v)
+	})
+	return err
+}
+
+// requestTimeout is how long an answer may take. The server commits before it answers.
+const requestTimeout = 15 * time.Second
+
+func ask[T any](ctx context.Context, c *Conn, subject string, req any) (reply T, err error) {
+	b, err := json.Marshal(req)
+	if err != nil {
+		return reply, fault.Wrap(err, fault.Internal, "write a request")
+	}
+	if !c.nc.IsConnected() {
+		return reply, fault.New(fault.Unavailable, "no connection to the control plane")
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	m, err := c.nc.RequestWithContext(ctx, subject, b)
+	if err != nil {
+		return reply, fault.Wrap(err, fault.Unavailable, "the control plane does not answer")
+	}
+	if err := json.Unmarshal(m.Data, &reply); err != nil {
+		return reply, fault.Wrap(err, fault.Unavailable, "the control plane's answer is not understood")
+	}
+	return reply, nil
+}
+
+// Sync reports and asks. An answer whose Error is set is returned as it is.
+func (c *Conn) Sync(ctx context.Context, s agentapi.Sync) (agentapi.SyncReply, error) {
+	return ask[agentapi.SyncReply](ctx, c, agentapi.SubjectSync(c.host), s)
+}
+
+// Inventory tells what the host has. A refusal is an Unavailable fault.
+func (c *Conn) Inventory(ctx context.Context, inv agentapi.Inventory) error {
+	ack, err := ask[agentapi.Ack](ctx, c, agentapi.SubjectInventory(c.host), inv)
+	if err == nil && ack.Error != "" {
+		err = fault.New(fault.Unavailable, "the control plane refused the inventory: %s", ack.Error)
+	}
+	return err
+}
+
+// Telemetry sends samples; those sent while the connection is down are lost.
+func (c *Conn) Telemetry(t agentapi.Telemetry) error {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "write telemetry")
+	}
+	if err := c.nc.Publish(agentapi.SubjectTelemetry(c.host), b); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "send telemetry")
+	}
+	return nil
+}
+
+// Close ends the connection after what was sent is out.
+func (c *Conn) Close() {
+	if c.nc.IsConnected() {
+		if err := c.nc.FlushTimeout(time.Second); err != nil {
+			c.log.Debug("flush", "err", err)
+		}
+	}
+	c.nc.Close()
+}
