@@ -6,11 +6,9 @@
 package guest
 
 import (
-	"context"
 	"strconv"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/fault"
 )
 
 // Where things are inside containers.
@@ -34,9 +32,9 @@ func InitArgs(ref agentapi.LeaseRef, command []string) []string {
 // Exit codes of the init before the barrier was released. What the renter's command exits with can be the same
 // number, so they count only while Workload.State is not Started.
 const (
-	ExitBroken     = 125 // the platform's own trouble: the guest did not answer
-	ExitNotRunable = 126
-	ExitNotFound   = 127
+	ExitBroken      = 125 // the platform's own trouble: the guest did not answer
+	ExitNotRunnable = 126
+	ExitNotFound    = 127
 )
 
 // State is how far a workload has come.
@@ -45,6 +43,7 @@ type State string
 const (
 	StateNone      State = ""           // its init has not reported
 	StateAtBarrier State = "at_barrier" // the command was found; it waits
+	StateReleasing State = "releasing"  // the init is about to become the command; never seen by the agent
 	StateStarted   State = "started"    // the command runs or has run
 	StateRefused   State = "refused"    // never started: see Reason
 )
@@ -56,46 +55,4 @@ type Workload struct {
 	Reason string `json:"reason,omitempty"` // agentapi.ReasonCommandNotFound, ReasonRuntimeFailed
 	Detail string `json:"detail,omitempty"`
 	AtMS   int64  `json:"at_ms"` // unix ms by the host's clock
-}
-
-// Client asks one guest.
-type Client struct{ socket string }
-
-// Dial returns a client of the guest whose socket is at path (leasefiles.Layout.HoldSocket). Nothing is connected yet.
-func Dial(path string) *Client { return &Client{path} }
-
-// Ping answers once the guest is up and serves ref.
-func (c *Client) Ping(ctx context.Context) (agentapi.LeaseRef, error) {
-	return agentapi.LeaseRef{}, fault.New(fault.Unavailable, "not built yet")
-}
-
-// Workload returns the init's report, waiting while its state is still after; pass State("-") not to wait.
-func (c *Client) Workload(ctx context.Context, after State) (Workload, error) {
-	return Workload{}, fault.New(fault.Unavailable, "not built yet")
-}
-
-// PreflightRequest asks a guest to measure the overlay together with all other ranks.
-type PreflightRequest struct {
-	agentapi.LeaseRef
-	Rank      int      `json:"rank"`
-	Addresses []string `json:"addresses"` // overlay address of every rank, by rank
-	Bytes     int64    `json:"bytes"`     // S of the all-reduce; 0 = 16 MiB
-	JoinMS    int64    `json:"join_ms"`   // how long the others may take to answer; 0 = 60 s
-	TotalMS   int64    `json:"total_ms"`  // everything; 0 = 120 s
-	MinGbps   float64  `json:"min_gbps"`  // below it the preflight fails
-}
-
-// PreflightOf is the request for a lease.
-func PreflightOf(spec agentapi.LeaseSpec) PreflightRequest {
-	r := PreflightRequest{LeaseRef: spec.LeaseRef, Rank: spec.Rank, Addresses: make([]string, spec.Nodes), MinGbps: spec.Network.MinGbps}
-	r.Addresses[spec.Rank] = spec.Network.Address
-	for _, p := range spec.Network.Peers {
-		r.Addresses[p.Rank] = p.Address
-	}
-	return r
-}
-
-// Preflight runs it and returns the figures. A preflight that failed is not an error: OK is false and Detail says why.
-func (c *Client) Preflight(ctx context.Context, r PreflightRequest) (agentapi.Preflight, error) {
-	return agentapi.Preflight{}, fault.New(fault.Unavailable, "not built yet")
 }

@@ -1,0 +1,136 @@
+// Package barrier is a workload's PID 1: it finds the renter's command in the image, waits until all ranks may start,
+// and runs it.
+//
+// What always holds:
+//   - Nothing of the renter's runs before the release of this very epoch.
+//   - A command that cannot run is told before the barrier, so before anybody pays.
+//   - "Started" is said by the kernel: the connection to the guest breaks when the command's program is in place.
+//
+// Who stays PID 1. A program as PID 1 is special: signals it has no handler for do nothing, so most jobs would sleep
+// through TERM until they are killed, and orphans nobody waits for fill its process table. So the init stays, hands
+// signals on and reaps, as tini does. A command that is an init itself (tini, s6, systemd: some refuse to run as
+// anything else) is executed in the init's place instead, and is PID 1 with all its duties, as under plain Docker.
+package barrier
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/agent/unixsock"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Init is one workload's start.
+type Init struct {
+	Ref     agentapi.LeaseRef
+	NodeDir string   // guest.NodeDir
+	Command []string // as exec takes it
+	Env     []string
+	Stderr  io.Writer // the job's own log: what the renter reads
+}
+
+// Run returns the exit code, when there is one: a command that takes this process's place does not return.
+func (i Init) Run() int {
+	stopOnSignal()
+	line, err := i.dial()
+	if err != nil {
+		return i.broken(err)
+	}
+	program, err := Find(i.Command, i.Env)
+	if err != nil {
+		return i.refuse(line, err)
+	}
+	if err := line.report(guest.Workload{LeaseRef: i.Ref, State: guest.StateAtBarrier}); err != nil {
+		return i.broken(err)
+	}
+	if err := line.noted(); err != nil {
+		return i.broken(err)
+	}
+	if err := awaitRelease(i.NodeDir, i.Ref, line.fd()); err != nil {
+		return i.broken(err)
+	}
+	if err := line.report(guest.Workload{LeaseRef: i.Ref, State: guest.StateReleasing}); err != nil {
+		return i.broken(err)
+	}
+	signal.Reset()
+	if program.init {
+		err = program.replace(i.Env)
+		return i.refuse(line, err)
+	}
+	code, err := program.supervise(i.Env, line.close)
+	if err != nil {
+		return i.refuse(line, err)
+	}
+	return code
+}
+
+// stopOnSignal ends a wait at the barrier as any program would: PID 1 gets no default.
+func stopOnSignal() {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		s := (<-c).(syscall.Signal)
+		os.Exit(128 + int(s))
+	}()
+}
+
+func (i Init) broken(err error) int {
+	fmt.Fprintln(i.Stderr, "muster: the node could not start:", err)
+	return guest.ExitBroken
+}
+
+func (i Init) refuse(l *line, err error) int {
+	fmt.Fprintln(i.Stderr, "muster:", err)
+	w := guest.Workload{LeaseRef: i.Ref, State: guest.StateRefused, Reason: agentapi.ReasonCommandNotFound, Detail: err.Error()}
+	code := guest.ExitNotRunnable
+	var missing NotFound
+	if errors.As(err, &missing) {
+		code = guest.ExitNotFound
+	}
+	if err := l.report(w); err == nil {
+		_ = l.noted() // the exit code says it too
+	}
+	return code
+}
+
+// line is the connection to the guest. Its descriptor is closed on exec.
+type line struct{ f *os.File }
+
+func (i Init) dial() (*line, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	c, err := unixsock.Dial(ctx, filepath.Join(i.NodeDir, guest.InitSocket))
+	if err != nil {
+		return nil, fmt.Errorf("the guest does not answer: %w", err)
+	}
+	defer c.Close()
+	f, err := c.File()
+	if err != nil {
+		return nil, err
+	}
+	return &line{f}, nil
+}
+
+func (l *line) report(w guest.Workload) error {
+	return json.NewEncoder(l.f).Encode(w)
+}
+
+// noted waits until the guest has kept the report.
+func (l *line) noted() error {
+	if _, err := l.f.Read(make([]byte, 1)); err != nil {
+		return fmt.Errorf("the guest has ended: %w", err)
+	}
+	return nil
+}
+
+func (l *line) fd() int { return int(l.f.Fd()) }
+func (l *line) close()  { l.f.Close() }

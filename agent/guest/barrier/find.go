@@ -1,0 +1,161 @@
+package barrier
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// NotFound says that the image does not hold the command; any other error of Find that it holds it and cannot run it.
+type NotFound struct{ text string }
+
+func (e NotFound) Error() string { return e.text }
+
+// program is a command found in the image.
+type program struct {
+	path string
+	argv []string
+	init bool // it is an init itself
+}
+
+// defaultPath is what execvp uses without PATH.
+const defaultPath = "/bin:/usr/bin"
+
+// Find resolves a command as execvp would for the present user in the present folder, and checks what exec would only
+// find out after the barrier: the interpreter of a script, the loader and the machine of a binary.
+func Find(argv, env []string) (program, error) {
+	if len(argv) == 0 || argv[0] == "" {
+		return program{}, NotFound{"no command was given"}
+	}
+	path, err := lookUp(argv[0], env)
+	if err != nil {
+		return program{}, err
+	}
+	if err := runnable(path); err != nil {
+		return program{}, err
+	}
+	return program{path: path, argv: argv, init: isInit(path)}, nil
+}
+
+func lookUp(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		err := executable(name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+			return "", NotFound{fmt.Sprintf("command not found: %s is not in the image", name)}
+		}
+		if err != nil {
+			return "", fmt.Errorf("cannot run %s: %w", name, err)
+		}
+		return name, nil
+	}
+	search := defaultPath
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			search = v
+		}
+	}
+	var denied error
+	for _, dir := range strings.Split(search, ":") {
+		if dir == "" {
+			dir = "."
+		}
+		path := dir + "/" + name
+		err := executable(path)
+		if err == nil {
+			return path, nil
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			denied = fmt.Errorf("cannot run %s: %w", path, err)
+		}
+	}
+	if denied != nil {
+		return "", denied
+	}
+	return "", NotFound{fmt.Sprintf("command not found: %s (looked in %s)", name, search)}
+}
+
+func executable(path string) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !st.Mode().IsRegular() {
+		return fmt.Errorf("not a file: %w", fs.ErrPermission)
+	}
+	// The answer for the user and the capabilities exec will have.
+	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS); err != nil {
+		return err
+	}
+	return nil
+}
+
+// runnable looks into the file for what it needs. A file that may be run and not read is left to exec.
+func runnable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	head := make([]byte, 256)
+	n, _ := f.ReadAt(head, 0)
+	switch text := string(head[:n]); {
+	case strings.HasPrefix(text, "#!"):
+		line, _, _ := strings.Cut(text[2:], "\n")
+		if words := strings.Fields(line); len(words) > 0 {
+			return needs(path, "interpreter", words[0])
+		}
+	case strings.HasPrefix(text, elf.ELFMAG):
+		return runnableELF(path, f)
+	}
+	return nil
+}
+
+func runnableELF(path string, f *os.File) error {
+	bin, err := elf.NewFile(f)
+	if err != nil {
+		return nil // exec knows better
+	}
+	machine := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
+	if bin.Machine != machine && !(runtime.GOARCH == "amd64" && bin.Machine == elf.EM_386) {
+		return fmt.Errorf("cannot run %s: it is built for %v, this host is %s", path, bin.Machine, runtime.GOARCH)
+	}
+	for _, p := range bin.Progs {
+		if p.Type != elf.PT_INTERP || p.Filesz > 4096 {
+			continue
+		}
+		b := make([]byte, p.Filesz)
+		if _, err := p.ReadAt(b, 0); err != nil {
+			return nil
+		}
+		return needs(path, "loader", strings.TrimRight(string(b), "\x00"))
+	}
+	return nil
+}
+
+func needs(path, what, other string) error {
+	if err := executable(other); err != nil {
+		return NotFound{fmt.Sprintf("command not found: %s needs the %s %s, which is not in the image", path, what, other)}
+	}
+	return nil
+}
+
+// inits are programs that expect to be PID 1.
+var inits = map[string]bool{
+	"init": true, "systemd": true, "tini": true, "tini-static": true, "docker-init": true, "dumb-init": true,
+	"catatonit": true, "s6-svscan": true, "s6-overlay-suexec": true, "runit": true, "runit-init": true, "my_init": true,
+}
+
+func isInit(path string) bool {
+	if inits[filepath.Base(path)] {
+		return true
+	}
+	real, err := filepath.EvalSymlinks(path)
+	return err == nil && inits[filepath.Base(real)]
+}

@@ -1,0 +1,88 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/musterhq/muster/agent/unixsock"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// Client asks one guest. Each call is a connection of its own; ctx ends it, and the guest's work for it.
+type Client struct{ socket string }
+
+// Dial returns a client of the guest whose socket is at path (leasefiles.Layout.HoldSocket). Nothing is connected yet.
+func Dial(path string) *Client { return &Client{path} }
+
+// Ping answers once the guest is up, with what it serves.
+func (c *Client) Ping(ctx context.Context) (agentapi.LeaseRef, error) {
+	a, err := c.ask(ctx, Request{Op: "ping"})
+	if err != nil {
+		return agentapi.LeaseRef{}, err
+	}
+	return *a.Ref, nil
+}
+
+// Workload returns the init's report at once.
+func (c *Client) Workload(ctx context.Context) (Workload, error) {
+	return c.workload(ctx, Request{Op: "workload"})
+}
+
+// Next returns the init's report as soon as its state is another one than after.
+func (c *Client) Next(ctx context.Context, after State) (Workload, error) {
+	return c.workload(ctx, Request{Op: "workload", After: after, Wait: true})
+}
+
+func (c *Client) workload(ctx context.Context, q Request) (Workload, error) {
+	a, err := c.ask(ctx, q)
+	if err != nil {
+		return Workload{}, err
+	}
+	return *a.Workload, nil
+}
+
+// KeptWorkload reads the report from the guest's folder (leasefiles.Layout.Guest): for when the guest has died. None
+// yet is the zero Workload.
+func KeptWorkload(guestDir string, ref agentapi.LeaseRef) Workload {
+	w, err := readWorkload(filepath.Join(guestDir, workloadFile))
+	if err != nil || w.LeaseRef != ref {
+		return Workload{LeaseRef: ref}
+	}
+	return w
+}
+
+// Preflight runs it and returns the figures. A preflight that failed is not an error: OK is false and Detail says why.
+func (c *Client) Preflight(ctx context.Context, r PreflightRequest) (agentapi.Preflight, error) {
+	a, err := c.ask(ctx, Request{Op: "preflight", Preflight: &r})
+	if err != nil {
+		return agentapi.Preflight{}, err
+	}
+	return *a.Preflight, nil
+}
+
+func (c *Client) ask(ctx context.Context, q Request) (Reply, error) {
+	conn, err := unixsock.Dial(ctx, c.socket)
+	if err != nil {
+		return Reply{}, fault.New(fault.Unavailable, "the guest does not answer: %v", err)
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var a Reply
+	if err = json.NewEncoder(conn).Encode(q); err == nil {
+		err = json.NewDecoder(conn).Decode(&a)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return Reply{}, ctx.Err()
+	case err != nil:
+		return Reply{}, fault.New(fault.Unavailable, "the guest does not answer: %v", err)
+	case a.Error != "":
+		return Reply{}, fault.New(fault.Unavailable, "the guest: %v", errors.New(a.Error))
+	}
+	return a, nil
+}

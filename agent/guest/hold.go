@@ -1,0 +1,223 @@
+package guest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/agent/unixsock"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Names in HoldDir and NodeDir.
+const (
+	holdSocket   = "hold.sock"
+	InitSocket   = "init.sock" // in NodeDir: where a workload's init reports
+	workloadFile = "workload.json"
+)
+
+// Request is one line to the guest's socket, Reply its answer.
+type Request struct {
+	Op        string            `json:"op"` // ping, workload, preflight
+	After     State             `json:"after,omitempty"`
+	Wait      bool              `json:"wait,omitempty"`
+	Preflight *PreflightRequest `json:"preflight,omitempty"`
+}
+
+type Reply struct {
+	Error     string              `json:"error,omitempty"`
+	Ref       *agentapi.LeaseRef  `json:"ref,omitempty"`
+	Workload  *Workload           `json:"workload,omitempty"`
+	Preflight *agentapi.Preflight `json:"preflight,omitempty"`
+}
+
+// Holder is the guest container's main process: it keeps the network namespace alive by living, answers the agent,
+// and notes what the workload's init reports. Measure runs a preflight; at most one at a time is asked for.
+type Holder struct {
+	Ref     agentapi.LeaseRef
+	HoldDir string // HoldDir in the container
+	NodeDir string // NodeDir in the container
+	Measure func(context.Context, PreflightRequest) agentapi.Preflight
+
+	mu       sync.Mutex
+	workload Workload
+	moved    chan struct{} // closed and renewed at every change of workload
+	busy     sync.Mutex    // one preflight at a time
+}
+
+// Run serves until ctx ends.
+func (h *Holder) Run(ctx context.Context) error {
+	h.moved = make(chan struct{})
+	h.workload = Workload{LeaseRef: h.Ref}
+	if kept, err := readWorkload(filepath.Join(h.HoldDir, workloadFile)); err == nil && kept.LeaseRef == h.Ref {
+		h.workload = kept
+	}
+	// The init's socket first: once the agent can ask us, a workload may start.
+	inits, err := unixsock.Listen(filepath.Join(h.NodeDir, InitSocket), 0o666) // the image's user may be anybody
+	if err != nil {
+		return err
+	}
+	defer inits.Close()
+	agents, err := unixsock.Listen(filepath.Join(h.HoldDir, holdSocket), 0o600)
+	if err != nil {
+		return err
+	}
+	defer agents.Close()
+	go serve(inits, func(c net.Conn) { h.hearInit(c, inits) })
+	go serve(agents, func(c net.Conn) { h.hearAgent(ctx, c) })
+	<-ctx.Done()
+	return nil
+}
+
+func serve(l net.Listener, handle func(net.Conn)) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			handle(c)
+		}()
+	}
+}
+
+// hearAgent answers line by line. Work for a connection ends with it.
+func (h *Holder) hearAgent(ctx context.Context, c net.Conn) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lines := make(chan []byte)
+	go func() {
+		defer cancel() // the agent hung up
+		in := bufio.NewReader(c)
+		for {
+			line, err := in.ReadBytes('\n')
+			if err != nil {
+				return
+			}
+			select {
+			case lines <- line:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case line := <-lines:
+			var q Request
+			var a Reply
+			if err := json.Unmarshal(line, &q); err != nil {
+				a.Error = "not a request: " + err.Error()
+			} else if a, err = h.answer(ctx, q); err != nil {
+				a.Error = err.Error()
+			}
+			if err := json.NewEncoder(c).Encode(a); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (h *Holder) answer(ctx context.Context, q Request) (Reply, error) {
+	switch q.Op {
+	case "ping":
+		return Reply{Ref: &h.Ref}, nil
+	case "workload":
+		w, err := h.await(ctx, q)
+		return Reply{Workload: &w}, err
+	case "preflight":
+		if q.Preflight == nil || q.Preflight.LeaseRef != h.Ref {
+			return Reply{}, fmt.Errorf("this guest serves %s", h.Ref)
+		}
+		if !h.busy.TryLock() {
+			return Reply{}, fmt.Errorf("a preflight is running")
+		}
+		defer h.busy.Unlock()
+		p := h.Measure(ctx, *q.Preflight)
+		return Reply{Preflight: &p}, nil
+	}
+	return Reply{}, fmt.Errorf("unknown request %q", q.Op)
+}
+
+func (h *Holder) await(ctx context.Context, q Request) (Workload, error) {
+	for {
+		h.mu.Lock()
+		w, moved := h.workload, h.moved
+		h.mu.Unlock()
+		if !q.Wait || w.State != q.After {
+			return w, nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return w, ctx.Err()
+		}
+	}
+}
+
+// hearInit takes one init's reports. The command runs when a connection that said "releasing" breaks: the descriptor
+// closes at exec, so the kernel says it and not the init. After that nobody in the workload is heard any more.
+func (h *Holder) hearInit(c net.Conn, l net.Listener) {
+	in := bufio.NewReader(c)
+	var last Workload
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			break
+		}
+		if json.Unmarshal(line, &last) != nil || last.LeaseRef != h.Ref {
+			return
+		}
+		if last.State == StateReleasing {
+			continue
+		}
+		h.note(last)
+		if _, err := c.Write([]byte("\n")); err != nil { // the init goes on when it is noted
+			return
+		}
+	}
+	if last.State == StateReleasing {
+		last.State = StateStarted
+		h.note(last)
+		l.Close()
+	}
+}
+
+func (h *Holder) note(w Workload) {
+	w.AtMS = time.Now().UnixMilli()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.workload.State == StateStarted {
+		return
+	}
+	h.workload = w
+	close(h.moved)
+	h.moved = make(chan struct{})
+	b, err := json.Marshal(w)
+	if err == nil {
+		path := filepath.Join(h.HoldDir, workloadFile)
+		if err = os.WriteFile(path+".new", b, 0o600); err == nil {
+			err = os.Rename(path+".new", path)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "keep the workload's state:", err)
+	}
+}
+
+func readWorkload(path string) (w Workload, err error) {
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(b, &w)
+	}
+	return w, err
+}

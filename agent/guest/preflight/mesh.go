@@ -1,0 +1,224 @@
+package preflight
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/musterhq/muster/agent/guest"
+)
+
+// Connections are made by the lower rank for what both use (pair), and by each rank to the next one for the ring. A
+// connection opens with a greeting: what it is for, the lease's epoch, the caller's rank.
+type purpose byte
+
+const (
+	forPair purpose = 'p'
+	forRing purpose = 'r'
+)
+
+var magic = [4]byte{'M', 'S', 'T', '1'}
+
+type greeting struct {
+	Magic   [4]byte
+	Purpose purpose
+	Epoch   int64
+	Rank    int32
+}
+
+// mesh is all of a rank's connections.
+type mesh struct {
+	q    guest.PreflightRequest
+	pair []net.Conn // by rank, own nil
+	ring *ring
+	stop func() bool // lets go of the context
+}
+
+// join connects with every other rank, or says which did not answer.
+func join(ctx context.Context, q guest.PreflightRequest) (*mesh, error) {
+	n := len(q.Addresses)
+	lc := net.ListenConfig{}
+	l, err := lc.Listen(ctx, "tcp4", net.JoinHostPort(q.Addresses[q.Rank], strconv.Itoa(Port)))
+	if err != nil {
+		return nil, fmt.Errorf("listen on the overlay: %w", err)
+	}
+	defer l.Close()
+	joinCtx, cancel := context.WithTimeout(ctx, time.Duration(q.JoinMS)*time.Millisecond)
+	defer cancel()
+	defer context.AfterFunc(joinCtx, func() { l.Close() })()
+
+	m := &mesh{q: q, pair: make([]net.Conn, n), ring: &ring{rank: q.Rank, n: n}}
+	var mu sync.Mutex
+	take := func(p purpose, rank int, called bool, c net.Conn) {
+		mu.Lock()
+		defer mu.Unlock()
+		slot := &m.pair[rank]
+		if p == forRing && called {
+			slot = &m.ring.next
+		} else if p == forRing {
+			slot = &m.ring.prev
+		}
+		if *slot != nil {
+			(*slot).Close() // an earlier try whose answer was lost
+		}
+		*slot = c
+	}
+	var g errgroup.Group
+	g.Go(func() error {
+		return accept(joinCtx, l, q, take, func() bool { mu.Lock(); defer mu.Unlock(); return m.accepted() })
+	})
+	for rank := range n {
+		if rank > q.Rank {
+			g.Go(func() error { return call(joinCtx, q, forPair, rank, take) })
+		}
+	}
+	g.Go(func() error { return call(joinCtx, q, forRing, (q.Rank+1)%n, take) })
+	err = g.Wait()
+	m.stop = context.AfterFunc(ctx, func() { m.each(func(c net.Conn) { c.SetDeadline(time.Unix(1, 0)) }) })
+	if err != nil {
+		defer m.close()
+		if silent := m.silent(); len(silent) > 0 && joinCtx.Err() != nil {
+			return nil, errors.New(doNotAnswer(silent))
+		}
+		return nil, err
+	}
+	return m, nil
+}
+
+// accepted reports whether every rank that calls us has.
+func (m *mesh) accepted() bool {
+	for rank := range m.q.Rank {
+		if m.pair[rank] == nil {
+			return false
+		}
+	}
+	return m.ring.prev != nil
+}
+
+// silent lists the ranks without a connection.
+func (m *mesh) silent() []int {
+	n := len(m.q.Addresses)
+	var out []int
+	for rank, c := range m.pair {
+		missing := rank != m.q.Rank && c == nil
+		missing = missing || rank == (m.q.Rank+1)%n && m.ring.next == nil || rank == (m.q.Rank+n-1)%n && m.ring.prev == nil
+		if missing {
+			out = append(out, rank)
+		}
+	}
+	return out
+}
+
+func doNotAnswer(ranks []int) string {
+	if len(ranks) == 1 {
+		return fmt.Sprintf("rank %d does not answer", ranks[0])
+	}
+	texts := make([]string, len(ranks))
+	for i, r := range ranks {
+		texts[i] = strconv.Itoa(r)
+	}
+	return "ranks " + strings.Join(texts[:len(texts)-1], ", ") + " and " + texts[len(texts)-1] + " do not answer"
+}
+
+type taker func(p purpose, rank int, called bool, c net.Conn)
+
+// accept takes calls until every rank that should call has.
+func accept(ctx context.Context, l net.Listener, q guest.PreflightRequest, take taker, done func() bool) error {
+	for !done() {
+		c, err := l.Accept()
+		if err != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		g, err := greeted(c, q)
+		if err != nil {
+			c.Close() // somebody else, or a former epoch's: the right one will call again
+			continue
+		}
+		take(g.Purpose, int(g.Rank), false, c)
+	}
+	return nil
+}
+
+// greeted reads and answers a caller's greeting, and checks that it is who it says.
+func greeted(c net.Conn, q guest.PreflightRequest) (g greeting, err error) {
+	c.SetDeadline(time.Now().Add(2 * time.Second))
+	defer c.SetDeadline(time.Time{})
+	if err := binary.Read(c, binary.BigEndian, &g); err != nil {
+		return g, err
+	}
+	host, _, err := net.SplitHostPort(c.RemoteAddr().String())
+	switch {
+	case err != nil:
+		return g, err
+	case g.Magic != magic || g.Epoch != int64(q.Epoch) || int(g.Rank) >= len(q.Addresses) || g.Rank < 0 || int(g.Rank) == q.Rank:
+		return g, errors.New("not of this cluster's epoch")
+	case q.Addresses[g.Rank] != host:
+		return g, fmt.Errorf("%s is not rank %d", host, g.Rank)
+	case g.Purpose != forPair && g.Purpose != forRing:
+		return g, errors.New("unknown purpose")
+	}
+	_, err = c.Write([]byte{'k'})
+	return g, err
+}
+
+// call connects to a rank, trying until it answers or the time to join is over: ranks come up at different moments.
+func call(ctx context.Context, q guest.PreflightRequest, p purpose, rank int, take taker) error {
+	wait := 10 * time.Millisecond
+	// A SYN into a tunnel that is just being made is lost, and TCP alone would try again only after a second.
+	timeout := 200 * time.Millisecond
+	for {
+		c, err := callOnce(ctx, q, p, rank, timeout)
+		if err == nil {
+			take(p, rank, true, c)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("rank %d does not answer: %w", rank, err)
+		case <-time.After(wait):
+		}
+		wait, timeout = min(2*wait, 250*time.Millisecond), min(2*timeout, 5*time.Second)
+	}
+}
+
+func callOnce(ctx context.Context, q guest.PreflightRequest, p purpose, rank int, timeout time.Duration) (net.Conn, error) {
+	d := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: net.ParseIP(q.Addresses[q.Rank])}}
+	c, err := d.DialContext(ctx, "tcp4", net.JoinHostPort(q.Addresses[rank], strconv.Itoa(Port)))
+	if err != nil {
+		return nil, err
+	}
+	c.SetDeadline(time.Now().Add(10 * time.Second)) // it has us: a slow answer is better than a second call
+	err = binary.Write(c, binary.BigEndian, greeting{magic, p, int64(q.Epoch), int32(q.Rank)})
+	if err == nil {
+		_, err = io.ReadFull(c, make([]byte, 1))
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	c.SetDeadline(time.Time{})
+	return c, nil
+}
+
+func (m *mesh) each(f func(net.Conn)) {
+	for _, c := range slices.Concat(m.pair, []net.Conn{m.ring.next, m.ring.prev}) {
+		if c != nil {
+			f(c)
+		}
+	}
+}
+
+func (m *mesh) close() {
+	m.stop()
+	m.each(func(c net.Conn) { c.Close() })
+}

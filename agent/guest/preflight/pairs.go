@@ -1,0 +1,154 @@
+package preflight
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	pings    = 9
+	pairSize = 4 << 20
+)
+
+// roundTrips is the median round trip to every rank in microseconds. A pair's lower rank pings, then the other: each
+// has its own figure. All pairs run at once: a ping is small.
+func (m *mesh) roundTrips() ([]float64, error) {
+	out := make([]float64, len(m.pair))
+	var g errgroup.Group
+	for rank, c := range m.pair {
+		if c == nil {
+			continue
+		}
+		g.Go(func() (err error) {
+			if m.q.Rank < rank {
+				if out[rank], err = ping(c); err == nil {
+					err = pong(c)
+				}
+			} else if err = pong(c); err == nil {
+				out[rank], err = ping(c)
+			}
+			if err != nil {
+				err = fmt.Errorf("rank %d does not answer pings: %w", rank, err)
+			}
+			return err
+		})
+	}
+	return out, g.Wait()
+}
+
+func ping(c net.Conn) (float64, error) {
+	times := make([]float64, pings)
+	b := make([]byte, 1)
+	for i := range times {
+		start := time.Now()
+		if _, err := c.Write(b); err != nil {
+			return 0, err
+		}
+		if _, err := io.ReadFull(c, b); err != nil {
+			return 0, err
+		}
+		times[i] = float64(time.Since(start).Nanoseconds()) / 1e3
+	}
+	slices.Sort(times)
+	return times[pings/2], nil
+}
+
+func pong(c net.Conn) error {
+	b := make([]byte, 1)
+	for range pings {
+		if _, err := io.ReadFull(c, b); err != nil {
+			return err
+		}
+		if _, err := c.Write(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pairs is the bandwidth to every rank in gigabits per second. The ranks meet as in a tournament: in every turn each
+// has one opponent at most, so that no two measurements share a host; within a pair one sends, then the other.
+func (m *mesh) pairs() ([]float64, error) {
+	out := make([]float64, len(m.pair))
+	for turn := range turns(len(m.pair)) {
+		if rank := opponent(m.q.Rank, turn, len(m.pair)); rank >= 0 {
+			speed, err := pairSpeed(m.pair[rank], m.q.Rank < rank)
+			if err != nil {
+				return nil, fmt.Errorf("between ranks %d and %d: %w", m.q.Rank, rank, err)
+			}
+			out[rank] = speed
+		}
+		if err := m.ring.agree(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// turns and opponent are the circle method; an odd number of ranks plays with one that is not there.
+func turns(n int) int { return n + n%2 - 1 }
+
+// opponent is whom rank meets in a turn, −1 when nobody.
+func opponent(rank, turn, n int) int {
+	even := n + n%2
+	last := even - 1
+	var other int
+	switch {
+	case rank == last:
+		other = turn
+	case rank == turn:
+		other = last
+	default:
+		other = ((2*turn-rank)%last + last) % last
+	}
+	if other >= n {
+		return -1
+	}
+	return other
+}
+
+func pairSpeed(c net.Conn, first bool) (speed float64, err error) {
+	if !first {
+		if err := takeIn(c); err != nil {
+			return 0, err
+		}
+	}
+	if speed, err = sendOut(c); err != nil {
+		return 0, err
+	}
+	if first {
+		err = takeIn(c)
+	}
+	return speed, err
+}
+
+// sendOut times until the other has all of it.
+func sendOut(c net.Conn) (float64, error) {
+	buf := make([]byte, block)
+	for i := range buf {
+		buf[i] = byte(sample(i))
+	}
+	start := time.Now()
+	for left := pairSize; left > 0; left -= len(buf) {
+		if _, err := c.Write(buf); err != nil {
+			return 0, err
+		}
+	}
+	if _, err := io.ReadFull(c, buf[:1]); err != nil {
+		return 0, err
+	}
+	return gbps(pairSize, time.Since(start).Seconds()), nil
+}
+
+func takeIn(c net.Conn) error {
+	if _, err := io.CopyN(io.Discard, c, pairSize); err != nil {
+		return err
+	}
+	_, err := c.Write([]byte{1})
+	return err
+}

@@ -1,0 +1,104 @@
+// Package preflight measures the overlay before a job starts on it: real data through a ring of all ranks, every
+// round's result checked, round trips to every rank, and, in small clusters, the bandwidth of every pair.
+//
+// What always holds: figures are measured, never derived; a rank that does not answer is named; when it returns,
+// nothing listens any more. All ranks run it at the same time; each waits for the others no longer than the request
+// says. The overlay authenticates: a peer is the rank whose address it has.
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Port is where every rank's guest listens during the preflight.
+const Port = 29400
+
+const (
+	defaultBytes = 8 << 20
+	defaultJoin  = 60 * time.Second
+	defaultTotal = 120 * time.Second
+	maxBytes     = 16 << 20 // a guest has 64 MB for everything
+	pairsUpTo    = 8        // nodes
+)
+
+// Run measures and returns the figures. It does not fail: what went wrong is in Detail.
+func Run(ctx context.Context, q guest.PreflightRequest) agentapi.Preflight {
+	if err := check(&q); err != nil {
+		return agentapi.Preflight{Detail: err.Error()}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(q.TotalMS)*time.Millisecond, errors.New("the preflight took too long"))
+	defer cancel()
+	p, err := measure(ctx, q)
+	switch {
+	case err != nil && ctx.Err() != nil && context.Cause(ctx) != ctx.Err():
+		p.Detail = fmt.Sprintf("%v: %v", context.Cause(ctx), err)
+	case err != nil:
+		p.Detail = err.Error()
+	case q.MinGbps > 0 && len(q.Addresses) > 1 && p.BusbwGbps < q.MinGbps:
+		p.Detail = fmt.Sprintf("the ring reached %.2f Gbit/s, %.2f were asked for", p.BusbwGbps, q.MinGbps)
+	default:
+		p.OK = true
+	}
+	return p
+}
+
+// check fills in the defaults.
+func check(q *guest.PreflightRequest) error {
+	if q.Rank < 0 || q.Rank >= len(q.Addresses) {
+		return fmt.Errorf("rank %d of %d nodes", q.Rank, len(q.Addresses))
+	}
+	for r, a := range q.Addresses {
+		if a == "" {
+			return fmt.Errorf("rank %d has no address", r)
+		}
+	}
+	if q.Bytes == 0 {
+		q.Bytes = defaultBytes
+	}
+	if q.Bytes < int64(4*len(q.Addresses)) || q.Bytes > maxBytes {
+		return fmt.Errorf("%d bytes cannot be all-reduced here", q.Bytes)
+	}
+	if q.JoinMS == 0 {
+		q.JoinMS = defaultJoin.Milliseconds()
+	}
+	if q.TotalMS == 0 {
+		q.TotalMS = defaultTotal.Milliseconds()
+	}
+	return nil
+}
+
+// measure is the order of things; each step needs the one before.
+func measure(ctx context.Context, q guest.PreflightRequest) (p agentapi.Preflight, err error) {
+	n := len(q.Addresses)
+	if n == 1 {
+		return agentapi.Preflight{RTTMicros: []float64{0}}, nil
+	}
+	m, err := join(ctx, q)
+	if err != nil {
+		return p, err
+	}
+	defer m.close()
+	if p.RTTMicros, err = m.roundTrips(); err != nil {
+		return p, err
+	}
+	r, err := m.allReduces(q.Bytes)
+	if err != nil {
+		return p, err
+	}
+	p.Bytes, p.Seconds, p.BusbwGbps = r.bytes, r.seconds, r.busbw(n)
+	if n <= pairsUpTo {
+		if p.PairGbps, err = m.pairs(); err != nil {
+			return p, err
+		}
+	}
+	return p, m.ring.agree() // nobody leaves before everybody has measured
+}
+
+// gbps is bytes in a time as gigabits per second.
+func gbps(bytes int64, seconds float64) float64 { return float64(bytes) * 8 / seconds / 1e9 }

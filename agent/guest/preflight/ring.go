@@ -1,0 +1,190 @@
+package preflight
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"slices"
+	"time"
+)
+
+// ring is this rank's place among all: it sends to the next and receives from the one before.
+type ring struct {
+	rank, n    int
+	next, prev net.Conn
+}
+
+// block is how much is received before it is added: small enough to keep the guest in its 64 MB.
+const block = 256 << 10
+
+// result is what the timed rounds gave.
+type result struct {
+	bytes   int64
+	seconds float64 // of one round, the slowest rank's median
+}
+
+// busbw is the bus bandwidth in gigabits per second as nccl-tests define it: S/t·2(n−1)/n.
+func (r result) busbw(n int) float64 {
+	return gbps(r.bytes, r.seconds) * 2 * float64(n-1) / float64(n)
+}
+
+// budget is about how long the timed rounds take together, in seconds.
+const (
+	budget    = 0.5
+	minRounds = 3
+	maxRounds = 15
+)
+
+// allReduces runs a round to warm up, then timed ones, each on fresh data and with its result checked.
+func (m *mesh) allReduces(size int64) (result, error) {
+	r := m.ring
+	words := make([]uint32, size/4)
+	warm, err := r.round(words)
+	if err != nil {
+		return result{}, err
+	}
+	if warm, err = r.slowest(warm); err != nil {
+		return result{}, err
+	}
+	rounds := min(max(int(budget/warm), minRounds), maxRounds) // the same on every rank, since warm is
+	times := make([]float64, rounds)
+	for i := range times {
+		if times[i], err = r.round(words); err != nil {
+			return result{}, err
+		}
+	}
+	slices.Sort(times)
+	median, err := r.slowest(times[rounds/2])
+	return result{bytes: int64(len(words)) * 4, seconds: median}, err
+}
+
+// round fills words with this rank's data, sums them over all ranks and checks every one. It returns the seconds the
+// all-reduce itself took.
+func (r *ring) round(words []uint32) (float64, error) {
+	for i := range words {
+		words[i] = sample(i) * (2*uint32(r.rank) + 1)
+	}
+	if err := r.agree(); err != nil { // start together
+		return 0, err
+	}
+	start := time.Now()
+	if err := r.allReduce(words); err != nil {
+		return 0, err
+	}
+	took := time.Since(start).Seconds()
+	// The odd numbers up to 2n−1 add up to n².
+	square := uint32(r.n) * uint32(r.n)
+	for i, w := range words {
+		if w != sample(i)*square {
+			return 0, fmt.Errorf("the all-reduce gave a wrong sum at word %d: %d, not %d", i, w, sample(i)*square)
+		}
+	}
+	return took, nil
+}
+
+// sample is data that looks random, so that nothing on the way can compress or repeat it unseen.
+func sample(i int) uint32 {
+	x := uint32(i)*2654435761 + 0x9e3779b9
+	x ^= x >> 15
+	x *= 0x85ebca6b
+	return x ^ x>>13
+}
+
+// allReduce is the ring algorithm: n−1 steps that each add one chunk of the neighbour's, n−1 that hand the sums round.
+func (r *ring) allReduce(words []uint32) error {
+	chunk := func(i int) []uint32 {
+		i = ((i % r.n) + r.n) % r.n
+		return words[i*len(words)/r.n : (i+1)*len(words)/r.n]
+	}
+	for step := range r.n - 1 {
+		if err := r.exchange(chunk(r.rank-step), chunk(r.rank-step-1), true); err != nil {
+			return err
+		}
+	}
+	for step := range r.n - 1 {
+		if err := r.exchange(chunk(r.rank+1-step), chunk(r.rank-step), false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exchange sends one chunk to the next rank while it receives another from the one before.
+func (r *ring) exchange(out, in []uint32, sum bool) error {
+	sent := make(chan error, 1)
+	go func() { sent <- send(r.next, out) }()
+	err := receive(r.prev, in, sum)
+	if err != nil {
+		r.next.SetWriteDeadline(time.Unix(1, 0)) // do not wait for a rank that waits for us
+	}
+	if sendErr := <-sent; err == nil && sendErr != nil {
+		return fmt.Errorf("rank %d takes no more data: %w", (r.rank+1)%r.n, sendErr)
+	}
+	if err != nil {
+		return fmt.Errorf("rank %d sends no more data: %w", (r.rank+r.n-1)%r.n, err)
+	}
+	return nil
+}
+
+func send(c net.Conn, words []uint32) error {
+	buf := make([]byte, 0, block)
+	for len(words) > 0 {
+		n := min(len(words), block/4)
+		buf = buf[:0]
+		for _, w := range words[:n] {
+			buf = binary.LittleEndian.AppendUint32(buf, w)
+		}
+		if _, err := c.Write(buf); err != nil {
+			return err
+		}
+		words = words[n:]
+	}
+	return nil
+}
+
+func receive(c net.Conn, words []uint32, sum bool) error {
+	buf := make([]byte, block)
+	for len(words) > 0 {
+		n := min(len(words), block/4)
+		if _, err := io.ReadFull(c, buf[:4*n]); err != nil {
+			return err
+		}
+		for i := range n {
+			w := binary.LittleEndian.Uint32(buf[4*i:])
+			if sum {
+				w += words[i]
+			}
+			words[i] = w
+		}
+		words = words[n:]
+	}
+	return nil
+}
+
+// agree returns when every rank has called it: the greatest of a number all have goes round.
+func (r *ring) agree() error {
+	_, err := r.slowest(0)
+	return err
+}
+
+// slowest is the greatest of all ranks' v: n−1 times, everybody passes on the greatest it has seen.
+func (r *ring) slowest(v float64) (float64, error) {
+	if v < 0 || math.IsNaN(v) {
+		return 0, errors.New("not a time")
+	}
+	for range r.n - 1 {
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], math.Float64bits(v))
+		if _, err := r.next.Write(b[:]); err != nil {
+			return 0, fmt.Errorf("rank %d takes no more data: %w", (r.rank+1)%r.n, err)
+		}
+		if _, err := io.ReadFull(r.prev, b[:]); err != nil {
+			return 0, fmt.Errorf("rank %d sends no more data: %w", (r.rank+r.n-1)%r.n, err)
+		}
+		v = max(v, math.Float64frombits(binary.LittleEndian.Uint64(b[:])))
+	}
+	return v, nil
+}
