@@ -1,0 +1,41 @@
+// Command muster-guest is the one binary injected into every node. It is static and small, and does one of two things:
+//
+//	muster-guest hold LEASE EPOCH               the guest container's main process
+//	muster-guest init LEASE EPOCH -- COMMAND…   the workload's PID 1
+//
+// It takes no flags and reads no configuration: what it works on is mounted at fixed places (agent/guest).
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	if len(args) < 3 {
+		return usage()
+	}
+	epoch, err := strconv.Atoi(args[2])
+	if err != nil {
+		return usage()
+	}
+	ref := agentapi.LeaseRef{Lease: args[1], Epoch: epoch}
+	switch {
+	case args[0] == "hold" && len(args) == 3:
+		return hold(ref)
+	case args[0] == "init" && len(args) > 3 && args[3] == "--":
+		return initialise(ref, args[4:])
+	}
+	return usage()
+}
+
+func usage() int {
+	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH -- COMMAND…")
+	return guest.ExitBroken
+}
