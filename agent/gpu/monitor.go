@@ -167,6 +167,9 @@ func (m *Monitor) Requalify(ctx context.Context, uuid string) error {
 	} else if state != Quarantined {
 		return fault.New(fault.Conflict, "%s is %s, not quarantined", uuid, state)
 	}
+	if _, err := m.system(ctx); err != nil {
+		return asFault(err)
+	}
 	if err := m.reset(ctx, uuid); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "%s could not be reset: %v", uuid, err)
 	}

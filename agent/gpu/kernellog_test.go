@@ -1,0 +1,63 @@
+package gpu
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseKernelLine(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]struct {
+		seq  uint64
+		pci  string
+		kind string
+		xid  int
+	}{
+		"3,1200,99000,-;NVRM: Xid (PCI:0000:17:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.": {1200, "0000:17:00", kindXid, 79},
+		"3,1201,99001,-;NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.":                                          {1201, "0000:3b:00", kindOffBus, 0},
+		"4,7,5,c;NVRM: Xid (PCI:00000000:C1:00.0): 48, pid=2":                                                         {7, "00000000:C1:00", kindXid, 48},
+		"6,2,1,-;NVRM: Xid (PCI:0000:17:00): 999999999, x":                                                            {},
+		"6,2,1,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.90.07":                                           {},
+		"6,2,1,-;usb 1-1: fallen off the bus 0000:17:00":                                                              {},
+		"NVRM: Xid (PCI:0000:17:00): 79":                                                                              {},
+		" SUBSYSTEM=pci":                                                                                              {},
+		"":                                                                                                            {},
+	} {
+		got, ok := parseKernelLine(line)
+		if ok != (want.kind != "") {
+			t.Errorf("%q: %t", line, ok)
+		}
+		if ok && (got.Seq != want.seq || got.PCI != want.pci || got.Evidence.Kind != want.kind || got.Evidence.Xid != want.xid) {
+			t.Errorf("%q: %+v", line, got)
+		}
+	}
+}
+
+func TestSamePCI(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"0000:17:00", "00000000:17:00.0", true}, {"0000:c1:00.0", "00000000:C1:00.0", true}, {"00010000:00:1e", "10000:00:1E.0", true},
+		{"0001:17:00", "0000:17:00", false}, {"", "", false}, {"0000:17:00", "0000:18:00", false},
+	} {
+		if got := samePCI(c.a, c.b); got != c.same {
+			t.Errorf("%q and %q: %t", c.a, c.b, got)
+		}
+	}
+}
+
+func FuzzParseKernelLine(f *testing.F) {
+	f.Add("3,1200,99000,-;NVRM: Xid (PCI:0000:17:00): 79, pid=1")
+	f.Add("3,1,9,-;NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.")
+	f.Fuzz(func(t *testing.T, line string) {
+		got, ok := parseKernelLine(line)
+		if ok && (got.PCI == "" || got.Evidence.Kind == "" || !strings.Contains(line, "NVRM:")) {
+			t.Errorf("%+v", got)
+		}
+		if ok && !samePCI(got.PCI, got.PCI) {
+			t.Errorf("%q is not itself", got.PCI)
+		}
+	})
+}
