@@ -54,13 +54,9 @@ func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usag
 		return Usage{}, err
 	}
 	// Segments and windows are read after the meters: they show at least what was posted.
-	segs, err := q.SegmentsOfLeases(ctx, idList(ids...))
+	segs, err := segmentsOf(ctx, q, ids)
 	if err != nil {
-		return Usage{}, fmt.Errorf("metering: segments: %w", err)
-	}
-	byLease := map[id.Lease][]dbq.SegmentsOfLeasesRow{}
-	for _, s := range segs {
-		byLease[s.LeaseID] = append(byLease[s.LeaseID], s)
+		return Usage{}, err
 	}
 	now, err := q.DatabaseTime(ctx)
 	if err != nil {
@@ -69,7 +65,7 @@ func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usag
 	u := Usage{Settled: len(leases) > 0}
 	var billed Set
 	for _, l := range leases {
-		lines, set := itemise(l, byLease[l.ID])
+		lines, set := itemise(l, segs[l.ID])
 		for _, line := range lines {
 			u.Cost += line.Cost
 			u.GPUMS += line.MS * int64(line.GPUs)
@@ -182,4 +178,41 @@ func idList(ls ...id.Lease) []pgtype.UUID {
 		out[i] = raw(l)
 	}
 	return out
+}
+
+// Cost is what a cluster costs, read from its meters alone: cheap enough for lists.
+type Cost struct {
+	Posted   money.Nano // booked
+	Estimate money.Nano // Posted, and what all time up to now costs that may still be proven
+	// BillableMS is the time behind Posted of the lease that was billed longest.
+	BillableMS int64
+}
+
+// Costs reads the costs of many clusters at once. Clusters without leases are missing from the answer.
+func Costs(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.Cluster]Cost, error) {
+	in := make([]pgtype.UUID, len(clusters))
+	for i, c := range clusters {
+		in[i] = raw(c)
+	}
+	ids, err := q.LeaseIDsOfClusters(ctx, in)
+	if err != nil {
+		return nil, fmt.Errorf("metering: costs: %w", err)
+	}
+	leases, err := readLeases(ctx, q, ids)
+	if err != nil {
+		return nil, err
+	}
+	now, err := q.DatabaseTime(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("metering: clock: %w", err)
+	}
+	out := map[id.Cluster]Cost{}
+	for _, l := range leases {
+		c := out[l.ClusterID]
+		c.Posted += l.meter.Posted
+		c.Estimate += max(l.meter.Posted, l.soFar(now.UnixMilli()))
+		c.BillableMS = max(c.BillableMS, l.meter.PostedBilledMS)
+		out[l.ClusterID] = c
+	}
+	return out, nil
 }

@@ -6,8 +6,9 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -24,7 +25,27 @@ type Balance struct {
 
 // OrgBalance reads the org's balance.
 func OrgBalance(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (Balance, error) {
-	return Balance{}, notBuilt()
+	books, err := ledger.OrgBalances(ctx, q, org, currency)
+	if err != nil {
+		return Balance{}, err
+	}
+	running, err := metering.OrgRunning(ctx, q, org)
+	if err != nil {
+		return Balance{}, err
+	}
+	return balance(books, running, currency), nil
+}
+
+func balance(books ledger.Balances, running metering.Running, currency string) Balance {
+	b := Balance{
+		Available: books.Available, Held: books.Held, Accrued: min(running.Accrued, books.Held),
+		BurnPerHour: running.Burn, Currency: currency,
+	}
+	if b.BurnPerHour > 0 {
+		s := money.MillisOf(b.Available+b.Held-b.Accrued, b.BurnPerHour) / 1000
+		b.RunwaySeconds = &s
+	}
+	return b
 }
 
 // Transaction is one entry of an org's books.
@@ -34,9 +55,10 @@ type Transaction struct {
 	Kind           string      `json:"kind"` // topup, authorise, usage, hold_release, earning, …
 	Memo           string      `json:"memo"`
 	Ref            string      `json:"ref,omitempty"`   // prefixed id of the cluster or top-up
-	Amount         money.Nano  `json:"amount"`          // change of available and held together; earnings for a host
-	Available      money.Nano  `json:"available"`       // change
-	Held           money.Nano  `json:"held"`            // change
+	Amount         money.Nano  `json:"amount"`          // what the org has more (or less) after it: the three changes together
+	Available      money.Nano  `json:"available"`       // change of what is free to spend
+	Held           money.Nano  `json:"held"`            // change of what is set aside for clusters
+	Earned         money.Nano  `json:"earned"`          // change of what its hosts earned
 	AvailableAfter money.Nano  `json:"available_after"` // right after it
 	HeldAfter      money.Nano  `json:"held_after"`
 	EarnedAfter    money.Nano  `json:"earned_after"`
@@ -44,74 +66,21 @@ type Transaction struct {
 
 // Transactions is the org's entries, newest first, those older than before (zero: from the newest).
 func Transactions(ctx context.Context, q *dbq.Queries, org id.Org, before id.LedgerTx, limit int) ([]Transaction, error) {
-	return nil, notBuilt()
+	lines, err := ledger.History(ctx, q, org, before, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Transaction, len(lines))
+	for i, l := range lines {
+		out[i] = Transaction{
+			ID: l.Tx, At: l.At, Kind: l.Kind, Memo: l.Memo, Ref: l.Ref,
+			Amount:    l.Change.Available + l.Change.Held + l.Change.Earned,
+			Available: l.Change.Available, Held: l.Change.Held, Earned: l.Change.Earned,
+			AvailableAfter: l.After.Available, HeldAfter: l.After.Held, EarnedAfter: l.After.Earned,
+		}
+		if l.Kind == "usage" && l.Change.Earned > 0 && l.Change.Held == 0 {
+			out[i].Kind = "earning" // the same entry, seen from the host's side
+		}
+	}
+	return out, nil
 }
-
-// Usage is what a cluster used and costs, as the REST API shows it.
-type Usage struct {
-	BillableSeconds Seconds        `json:"billable_seconds"`
-	GPUSeconds      Seconds        `json:"gpu_seconds"`
-	Cost            money.Nano     `json:"cost"`        // of all proven time: the sum of the segments' costs
-	Posted          money.Nano     `json:"posted"`      // of that, booked
-	CostSoFar       money.Nano     `json:"cost_so_far"` // Cost, and what the last seconds will cost once they are proven
-	EnergyWh        string         `json:"energy_wh"`   // decimal
-	Settled         bool           `json:"settled"`     // nothing will change any more
-	Currency        string         `json:"currency"`
-	Segments        []UsageSegment `json:"segments"`
-}
-
-// Seconds are milliseconds shown as decimal seconds, "300.000".
-type Seconds int64
-
-// UsageSegment is one line of a statement: one signed segment at one price.
-type UsageSegment struct {
-	Rank         int         `json:"rank"`
-	Lease        id.Lease    `json:"lease_id"`
-	Epoch        int         `json:"epoch"`
-	Seq          int64       `json:"seq"`
-	From         time.Time   `json:"from"`
-	To           time.Time   `json:"to"`
-	Seconds      Seconds     `json:"seconds"`
-	GPUs         int         `json:"gpus"`
-	PricePerHour money.Micro `json:"price_per_hour"`
-	Cost         money.Nano  `json:"cost"`
-}
-
-// ClusterUsage is the cluster's statement. The caller has checked that it may be seen.
-func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usage, error) {
-	return Usage{}, notBuilt()
-}
-
-// Earnings is what a host earned.
-type Earnings struct {
-	Currency string         `json:"currency"`
-	Total    money.Nano     `json:"total"`   // posted
-	Pending  money.Nano     `json:"pending"` // accrued by running leases, not posted yet
-	Leases   []LeaseEarning `json:"leases"`  // newest first
-	Days     []DayEarning   `json:"days"`    // newest first, in the org's zone
-}
-
-// LeaseEarning is one lease's part.
-type LeaseEarning struct {
-	Lease     id.Lease   `json:"lease_id"`
-	GPUModel  string     `json:"gpu_model"`
-	GPUs      int        `json:"gpus"`
-	StartedAt time.Time  `json:"started_at"`
-	EndedAt   *time.Time `json:"ended_at"`
-	Seconds   Seconds    `json:"seconds"` // billed
-	Earned    money.Nano `json:"earned"`
-	Frozen    bool       `json:"frozen,omitempty"` // conflicting accounts of its time: the money waits
-}
-
-// DayEarning is one day's part.
-type DayEarning struct {
-	Day    string     `json:"day"` // YYYY-MM-DD
-	Earned money.Nano `json:"earned"`
-}
-
-// HostEarnings is what one of the org's hosts earned; another org's is fault.NotFound.
-func HostEarnings(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) (Earnings, error) {
-	return Earnings{}, notBuilt()
-}
-
-func notBuilt() error { return fault.New(fault.Unavailable, "not built yet") }

@@ -418,6 +418,54 @@ func (q *Queries) LeaseIDsOfCluster(ctx context.Context, clusterID id.Cluster) (
 	return items, nil
 }
 
+const leaseIDsOfClusters = `-- name: LeaseIDsOfClusters :many
+SELECT id FROM lease WHERE cluster_id = ANY($1::uuid[]) ORDER BY id
+`
+
+func (q *Queries) LeaseIDsOfClusters(ctx context.Context, clusters []pgtype.UUID) ([]id.Lease, error) {
+	rows, err := q.db.Query(ctx, leaseIDsOfClusters, clusters)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Lease{}
+	for rows.Next() {
+		var id id.Lease
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const leaseIDsOfHost = `-- name: LeaseIDsOfHost :many
+SELECT id FROM lease WHERE host_id = $1 ORDER BY id
+`
+
+func (q *Queries) LeaseIDsOfHost(ctx context.Context, hostID id.Host) ([]id.Lease, error) {
+	rows, err := q.db.Query(ctx, leaseIDsOfHost, hostID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Lease{}
+	for rows.Next() {
+		var id id.Lease
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const leasePriceItems = `-- name: LeasePriceItems :many
 SELECT p.lease_id, p.from_ms, p.rate, p.items
 FROM lease_price p JOIN lease l ON l.id = p.lease_id

@@ -198,3 +198,9 @@ JOIN membership m ON m.user_id = u.id
 JOIN org o ON o.id = m.org_id
 WHERE u.admin AND o.personal
 ORDER BY m.org_id;
+
+-- name: LeaseIDsOfHost :many
+SELECT id FROM lease WHERE host_id = $1 ORDER BY id;
+
+-- name: LeaseIDsOfClusters :many
+SELECT id FROM lease WHERE cluster_id = ANY(@clusters::uuid[]) ORDER BY id;

@@ -1,0 +1,83 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/metering"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Usage is what a cluster used and costs, as the REST API shows it.
+type Usage struct {
+	BillableSeconds Seconds        `json:"billable_seconds"`
+	GPUSeconds      Seconds        `json:"gpu_seconds"`
+	Cost            money.Nano     `json:"cost"`        // of all proven time: the sum of the segments' costs
+	Posted          money.Nano     `json:"posted"`      // of that, booked
+	CostSoFar       money.Nano     `json:"cost_so_far"` // Cost, and what the last seconds will cost once they are proven
+	EnergyWh        string         `json:"energy_wh"`   // decimal
+	Settled         bool           `json:"settled"`     // nothing will change any more
+	Currency        string         `json:"currency"`
+	Segments        []UsageSegment `json:"segments"`
+}
+
+// Seconds are milliseconds shown as decimal seconds, "300.000".
+type Seconds int64
+
+func (s Seconds) String() string { return fmt.Sprintf("%d.%03d", s/1000, s%1000) }
+
+// MarshalJSON is a JSON number with three decimals: exact, and never through a float.
+func (s Seconds) MarshalJSON() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (s *Seconds) UnmarshalJSON(b []byte) error {
+	whole, frac, _ := strings.Cut(string(b), ".")
+	ms, err := strconv.ParseInt(whole+(frac + "000")[:3], 10, 64)
+	*s = Seconds(ms)
+	return err
+}
+
+// UsageSegment is one line of a statement: one signed segment at one price.
+type UsageSegment struct {
+	Rank         int         `json:"rank"`
+	Lease        id.Lease    `json:"lease_id"`
+	Epoch        int         `json:"epoch"`
+	Seq          int64       `json:"seq"`
+	From         time.Time   `json:"from"`
+	To           time.Time   `json:"to"`
+	Seconds      Seconds     `json:"seconds"`
+	GPUs         int         `json:"gpus"`
+	PricePerHour money.Micro `json:"price_per_hour"`
+	Cost         money.Nano  `json:"cost"`
+}
+
+// ClusterUsage is the cluster's statement. The caller has checked that it may be seen.
+func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usage, error) {
+	m, err := metering.ClusterUsage(ctx, q, cluster)
+	if err != nil {
+		return Usage{}, err
+	}
+	u := Usage{
+		BillableSeconds: Seconds(m.BillableMS), GPUSeconds: Seconds(m.GPUMS), Cost: m.Cost, Posted: m.Posted,
+		CostSoFar: max(m.Cost, m.Estimate), EnergyWh: wattHours(m.EnergyMJ), Settled: m.Settled, Currency: m.Currency,
+		Segments: make([]UsageSegment, len(m.Lines)),
+	}
+	for i, l := range m.Lines {
+		u.Segments[i] = UsageSegment{
+			Rank: l.Rank, Lease: l.Lease, Epoch: l.Epoch, Seq: l.Seq, From: l.From, To: l.To, Seconds: Seconds(l.MS),
+			GPUs: l.GPUs, PricePerHour: l.Rate, Cost: l.Cost,
+		}
+	}
+	return u, nil
+}
+
+// wattHours is millijoules as decimal watt-hours, to the milliwatt-hour below: 1 Wh = 3.6e6 mJ × 1,000.
+func wattHours(mJ int64) string {
+	mwh := mJ / 3600
+	return fmt.Sprintf("%d.%03d", mwh/1000, mwh%1000)
+}
