@@ -4,8 +4,8 @@
 //   - It carries hints, never facts: everything it says can be read in PostgreSQL, and a lost message does no harm
 //     because whoever waits for one also looks again by itself.
 //   - A nil *Bus is a bus nobody listens to: every call is allowed and does nothing.
-//   - Subjects of this package begin with "muster." and no host may publish or subscribe there; subjects towards a
-//     host are those of agentapi.
+//   - What replicas tell each other travels in a NATS account that hosts are not in; subjects towards a host are those
+//     of agentapi.
 package bus
 
 import (
@@ -20,12 +20,13 @@ import (
 )
 
 // Bus publishes and subscribes. Safe for concurrent use.
-type Bus struct{ nc *nats.Conn }
+type Bus struct{ hosts, replicas *nats.Conn }
 
-// New makes a bus of a connection, which the caller keeps and closes.
-func New(nc *nats.Conn) *Bus { return &Bus{nc} }
+// New makes a bus of two connections, which the caller keeps and closes: one into the NATS account of the hosts, one
+// into the replicas' own, which no host can reach.
+func New(hosts, replicas *nats.Conn) *Bus { return &Bus{hosts, replicas} }
 
-func (b *Bus) off() bool { return b == nil || b.nc == nil }
+func (b *Bus) off() bool { return b == nil || b.hosts == nil || b.replicas == nil }
 
 // ErrAway means that a message for a host had no receiver: the host is not connected to any replica.
 var ErrAway = errors.New("the host is not connected")
@@ -48,7 +49,7 @@ func (b *Bus) tell(subject string, v any) {
 		return
 	}
 	if data, err := json.Marshal(v); err == nil {
-		_ = b.nc.Publish(subject, data)
+		_ = b.hosts.Publish(subject, data)
 	}
 }
 
@@ -63,7 +64,7 @@ func (b *Bus) Dial(ctx context.Context, host id.Host, d agentapi.Dial) error {
 		return err
 	}
 	// Agents never answer a dial; the request form makes the NATS server tell us when nobody listens.
-	_, err = b.nc.RequestWithContext(ctx, agentapi.SubjectDial(host.String()), data)
+	_, err = b.hosts.RequestWithContext(ctx, agentapi.SubjectDial(host.String()), data)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return ErrAway
 	}

@@ -37,7 +37,7 @@ func (b *Bus) Changed(topics ...string) {
 		return
 	}
 	for _, t := range topics {
-		_ = b.nc.Publish(changed+t, nil)
+		_ = b.replicas.Publish(changed+t, nil)
 	}
 }
 
@@ -52,16 +52,16 @@ func (b *Bus) Watch(ctx context.Context, topics ...string) <-chan Change {
 	in := make(chan *nats.Msg, 64)
 	var subs []*nats.Subscription
 	for _, t := range topics {
-		if s, err := b.nc.ChanSubscribe(changed+t, in); err == nil {
+		if s, err := b.replicas.ChanSubscribe(changed+t, in); err == nil {
 			subs = append(subs, s)
 		}
 	}
 	// The caller reads the present state next; what changes after that must reach it.
-	_ = b.nc.FlushTimeout(flushWithin)
-	restored := b.nc.StatusChanged(nats.CONNECTED)
+	_ = b.replicas.FlushTimeout(flushWithin)
+	restored := b.replicas.StatusChanged(nats.CONNECTED)
 	go func() {
 		defer close(out)
-		defer b.nc.RemoveStatusListener(restored)
+		defer b.replicas.RemoveStatusListener(restored)
 		defer func() {
 			for _, s := range subs {
 				_ = s.Unsubscribe()

@@ -25,7 +25,7 @@ func (b *Bus) WatchTelemetry(ctx context.Context, host id.Host) <-chan agentapi.
 		return out
 	}
 	in := make(chan *nats.Msg, 16)
-	sub, err := b.nc.ChanSubscribe(agentapi.SubjectTelemetry(host.String()), in)
+	sub, err := b.hosts.ChanSubscribe(agentapi.SubjectTelemetry(host.String()), in)
 	go func() {
 		defer close(out)
 		if err != nil {

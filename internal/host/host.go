@@ -159,3 +159,15 @@ func uuids[T interface {
 	}
 	return out
 }
+
+// Read is a host without a lock, whoever owns it.
+func Read(ctx context.Context, q *dbq.Queries, host id.Host) (Host, error) {
+	r, err := q.ReadHost(ctx, host)
+	if db.NoRows(err) {
+		return Host{}, notFound()
+	}
+	if err != nil {
+		return Host{}, fmt.Errorf("host: read %s: %w", host, err)
+	}
+	return fromRow(r.Host, r.HostStatus), nil
+}

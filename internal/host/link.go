@@ -120,3 +120,20 @@ func RevokeKeys(ctx context.Context, tx *db.Tx, b *bus.Bus, host id.Host) error 
 	tx.AfterCommit(func() { b.Changed(bus.TopicKeys(host)) })
 	return nil
 }
+
+// CloseSessions notes that a NATS server ends, and with it all its connections.
+func CloseSessions(ctx context.Context, q *dbq.Queries, server string) error {
+	if _, err := q.CloseServerSessions(ctx, server); err != nil {
+		return fmt.Errorf("host: close sessions of NATS server %s: %w", server, err)
+	}
+	return nil
+}
+
+// PresentConn is the host's connection, and whether there is one.
+func PresentConn(ctx context.Context, q *dbq.Queries, host id.Host) (Conn, bool, error) {
+	r, err := q.HostConnection(ctx, host)
+	if err != nil {
+		return Conn{}, false, fmt.Errorf("host: connection of %s: %w", host, err)
+	}
+	return Conn{Server: r.NatsServer, Client: uint64(r.NatsClient)}, r.Connected, nil
+}

@@ -283,6 +283,63 @@ func (q *Queries) RaiseHostRevisions(ctx context.Context, ids []pgtype.UUID) ([]
 	return items, nil
 }
 
+const readHost = `-- name: ReadHost :one
+SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps
+FROM host h
+JOIN host_status s ON s.host_id = h.id
+WHERE h.id = $1
+`
+
+type ReadHostRow struct {
+	Host       Host
+	HostStatus HostStatus
+}
+
+func (q *Queries) ReadHost(ctx context.Context, argID id.Host) (ReadHostRow, error) {
+	row := q.db.QueryRow(ctx, readHost, argID)
+	var i ReadHostRow
+	err := row.Scan(
+		&i.Host.ID,
+		&i.Host.OrgID,
+		&i.Host.Name,
+		&i.Host.Region,
+		&i.Host.FabricID,
+		&i.Host.State,
+		&i.Host.Simulated,
+		&i.Host.MultiNode,
+		&i.Host.NeedsFullReport,
+		&i.Host.Blocked,
+		&i.Host.Revision,
+		&i.Host.BootID,
+		&i.Host.CPUCores,
+		&i.Host.RAMMb,
+		&i.Host.DiskGb,
+		&i.Host.Driver,
+		&i.Host.CudaMax,
+		&i.Host.InventoryAt,
+		&i.Host.CreatedAt,
+		&i.Host.RetiredAt,
+		&i.HostStatus.HostID,
+		&i.HostStatus.Session,
+		&i.HostStatus.Connected,
+		&i.HostStatus.ConnectedAt,
+		&i.HostStatus.DisconnectedAt,
+		&i.HostStatus.NatsServer,
+		&i.HostStatus.NatsClient,
+		&i.HostStatus.Instance,
+		&i.HostStatus.LastSyncAt,
+		&i.HostStatus.FullReportAt,
+		&i.HostStatus.RevisionSeen,
+		&i.HostStatus.HealthSeq,
+		&i.HostStatus.AgentVersion,
+		&i.HostStatus.Protocol,
+		&i.HostStatus.Address,
+		&i.HostStatus.NetUpMbps,
+		&i.HostStatus.NetDownMbps,
+	)
+	return i, err
+}
+
 const removeHostGPUs = `-- name: RemoveHostGPUs :exec
 UPDATE gpu SET present = false, removed_at = clock_timestamp() WHERE host_id = $1 AND removed_at IS NULL
 `

@@ -26,6 +26,19 @@ func (q *Queries) CloseHostSession(ctx context.Context, natsServer string, natsC
 	return host_id, err
 }
 
+const closeServerSessions = `-- name: CloseServerSessions :execrows
+UPDATE host_status SET connected = false, disconnected_at = clock_timestamp()
+WHERE nats_server = $1 AND connected
+`
+
+func (q *Queries) CloseServerSessions(ctx context.Context, natsServer string) (int64, error) {
+	result, err := q.db.Exec(ctx, closeServerSessions, natsServer)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const connectedWithoutKey = `-- name: ConnectedWithoutKey :many
 SELECT s.host_id, s.nats_server, s.nats_client
 FROM host_status s

@@ -52,3 +52,9 @@ UPDATE gpu SET present = false, removed_at = clock_timestamp() WHERE host_id = @
 -- name: CountHostClaims :one
 SELECT count(*) FROM gpu_claim
 WHERE host_id = @host_id AND ended_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp());
+
+-- name: ReadHost :one
+SELECT sqlc.embed(h), sqlc.embed(s)
+FROM host h
+JOIN host_status s ON s.host_id = h.id
+WHERE h.id = @id;

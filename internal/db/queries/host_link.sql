@@ -68,3 +68,7 @@ UPDATE host
 SET state = CASE WHEN state = 'enrolled' THEN 'active' ELSE state END,
     needs_full_report = needs_full_report AND NOT @clean::boolean
 WHERE id = @id;
+
+-- name: CloseServerSessions :execrows
+UPDATE host_status SET connected = false, disconnected_at = clock_timestamp()
+WHERE nats_server = @nats_server AND connected;

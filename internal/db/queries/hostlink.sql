@@ -1,0 +1,25 @@
+-- name: PutReplica :exec
+INSERT INTO replica (id, name, stream_url, nats_route) VALUES (@id, @name, @stream_url, @nats_route)
+ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp(), stream_url = excluded.stream_url, nats_route = excluded.nats_route;
+
+-- name: RemoveReplica :exec
+DELETE FROM replica WHERE id = @id;
+
+-- name: PruneReplicas :exec
+DELETE FROM replica WHERE seen_at < clock_timestamp() - interval '10 minutes';
+
+-- name: LiveReplicas :many
+SELECT id, name, stream_url, nats_route FROM replica
+WHERE seen_at > clock_timestamp() - interval '30 seconds'
+ORDER BY id;
+
+-- name: OwnLeases :many
+SELECT id FROM lease WHERE host_id = @host_id AND id = ANY(@leases::uuid[]);
+
+-- name: LinkStoredLogs :many
+SELECT l.id, n.epoch FROM lease l
+JOIN node_log n ON n.node_id = l.node_id
+WHERE l.host_id = @host_id AND l.id = ANY(@leases::uuid[]);
+
+-- name: LinkHostRevision :one
+SELECT revision FROM host WHERE id = @id;

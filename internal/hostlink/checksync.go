@@ -1,0 +1,79 @@
+package hostlink
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Bounds of one report, far above what an honest host has.
+const (
+	maxLeases    = 256
+	maxHealth    = 256
+	maxLayers    = 256
+	maxEndpoints = 16
+	maxPeersDown = 4096
+	maxDetail    = 500
+	maxText      = 200
+)
+
+// checkSync refuses what no agent of ours sends, and shortens texts for people.
+func checkSync(s *agentapi.Sync) error {
+	switch {
+	case s.Protocol > agentapi.Protocol:
+		return fmt.Errorf("the agent speaks protocol %d and this server at most %d: upgrade the server first", s.Protocol, agentapi.Protocol)
+	case s.Protocol < 0 || s.Protocol < agentapi.Protocol-1:
+		// It keeps its leases and gets no new ones (host.Unsellable); its reports still count.
+	}
+	switch {
+	case s.BootID == "" || len(s.BootID) > 64 || s.BootMS < 0:
+		return errors.New("boot id or clock out of range")
+	case s.Revision < 0 || s.ControlEpoch < 0 || s.Seq > 1<<62:
+		return errors.New("revision, epoch or seq out of range")
+	case len(s.Leases) > maxLeases || len(s.Segments) > agentapi.MaxSegments || len(s.Health) > maxHealth:
+		return errors.New("too many leases, segments or health events in one sync")
+	}
+	for i := range s.Leases {
+		if err := checkStatus(&s.Leases[i]); err != nil {
+			return fmt.Errorf("leases[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+var nodeStates = map[agentapi.NodeState]bool{
+	agentapi.NodePulling: true, agentapi.NodeStarting: true, agentapi.NodeJoining: true, agentapi.NodeReady: true,
+	agentapi.NodeStopping: true, agentapi.NodeStopped: true, agentapi.NodeFailed: true,
+}
+
+func checkStatus(l *agentapi.LeaseStatus) error {
+	if _, err := id.Parse[id.Lease](l.Lease); err != nil {
+		return err
+	}
+	switch {
+	case l.Epoch < 1 || l.Epoch > 1<<30:
+		return errors.New("epoch out of range")
+	case !nodeStates[l.State]:
+		return fmt.Errorf("unknown state %q", clip(string(l.State), 20))
+	case len(l.Reason) > 64 || len(l.WGKey) > 64 || len(l.ImageDigest) > 100:
+		return errors.New("reason, key or digest too long")
+	case len(l.Endpoints) > maxEndpoints || len(l.PeersDown) > maxPeersDown || len(l.Progress.Layers) > maxLayers:
+		return errors.New("too many endpoints, peers or layers")
+	case l.Preflight != nil && (len(l.Preflight.RTTMicros) > maxPeersDown || len(l.Preflight.PairGbps) > maxPeersDown):
+		return errors.New("too many peers in preflight")
+	}
+	for _, e := range l.Endpoints {
+		if len(e) > 100 {
+			return errors.New("endpoint too long")
+		}
+	}
+	l.Detail = clip(l.Detail, maxDetail)
+	l.Progress.Step = clip(l.Progress.Step, maxText)
+	l.Progress.WaitingFor = clip(l.Progress.WaitingFor, maxText)
+	if l.Preflight != nil {
+		l.Preflight.Detail = clip(l.Preflight.Detail, maxDetail)
+	}
+	return nil
+}

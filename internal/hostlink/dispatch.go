@@ -1,0 +1,107 @@
+package hostlink
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// handleTimeout bounds the work on one message. Agents ask again by themselves.
+const handleTimeout = 30 * time.Second
+
+// pooled runs handle for each message, maxHandled at once; while all are busy the subscription waits.
+func (l *Link) pooled(handle func(context.Context, *nats.Msg)) nats.MsgHandler {
+	return func(m *nats.Msg) {
+		select {
+		case l.slots <- struct{}{}:
+		case <-l.ctx.Done():
+			return
+		}
+		l.mu.Lock()
+		if l.stopping {
+			l.mu.Unlock()
+			return
+		}
+		l.handling.Add(1)
+		l.mu.Unlock()
+		go func() {
+			defer func() { <-l.slots; l.handling.Done() }()
+			ctx, cancel := context.WithTimeout(l.ctx, handleTimeout)
+			defer cancel()
+			handle(ctx, m)
+		}()
+	}
+}
+
+// onHost gives a handler the host whose subject it is: NATS lets no other publish there. It keeps out what no agent of
+// ours sends.
+func (l *Link) onHost(handle func(context.Context, id.Host, *nats.Msg)) func(context.Context, *nats.Msg) {
+	return func(ctx context.Context, m *nats.Msg) {
+		parts := strings.Split(m.Subject, ".")
+		if len(parts) != 3 {
+			return
+		}
+		host, err := id.Parse[id.Host](parts[1])
+		if err != nil {
+			return
+		}
+		switch {
+		case !l.limits.allow(host, parts[2]):
+			l.log.Debug("a host sends too often", "host", host, "what", parts[2])
+		case m.Reply != "" && !ownInbox(host, m.Reply):
+			l.log.Warn("a host wants its answer published elsewhere: refused", "host", host, "reply", clip(m.Reply, 200))
+			l.alert(ctx, host, "host.foreign_reply", "A host asked for answers in another host's name",
+				"Its agent is not ours or was tampered with. Retire the host unless you know why.")
+		default:
+			handle(ctx, host, m)
+		}
+	}
+}
+
+// ownInbox reports whether a reply subject is one literal subject under the host's inbox.
+func ownInbox(host id.Host, reply string) bool {
+	rest, ok := strings.CutPrefix(reply, agentapi.InboxPrefix(host.String())+".")
+	return ok && rest != "" && len(rest) < 200 && !strings.ContainsAny(rest, "*> \t\r\n")
+}
+
+// answer replies with v. Only onHost's handlers call it, so the reply subject is checked.
+func (l *Link) answer(host id.Host, m *nats.Msg, v any) {
+	if m.Reply == "" {
+		return
+	}
+	data, err := json.Marshal(v)
+	if err == nil && len(data) > maxPayload {
+		l.log.Error("an answer to a host is too big to send", "host", host, "bytes", len(data))
+		return
+	}
+	if err == nil {
+		err = l.hosts.Publish(m.Reply, data)
+	}
+	if err != nil {
+		l.log.Warn("answer to a host failed", "host", host, "err", err)
+	}
+}
+
+// read decodes a host's message. PostgreSQL stores no NUL in text, so none comes in.
+func read(m *nats.Msg, v any) error {
+	if err := json.Unmarshal(m.Data, v); err != nil {
+		return errMalformed
+	}
+	if strings.Contains(string(m.Data), `\u0000`) {
+		return errMalformed
+	}
+	return nil
+}
+
+func clip(s string, most int) string {
+	if len(s) > most {
+		return s[:most]
+	}
+	return s
+}

@@ -1,0 +1,101 @@
+package hostlink
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/httprate"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/host"
+)
+
+const (
+	maxEnrollBody = 256 << 10
+	// Attempts to enrol per address: a rack behind one address enrols in a few minutes, tokens cannot be guessed anyway.
+	enrollsPerMinute = 60
+)
+
+// EnrollHandler answers agentapi.EnrollPath. The address it limits by is the request's RemoteAddr.
+func (l *Link) EnrollHandler() http.Handler {
+	limited := httprate.Limit(enrollsPerMinute, time.Minute,
+		httprate.WithKeyFuncs(httprate.KeyByIP),
+		httprate.WithLimitHandler(func(w http.ResponseWriter, r *http.Request) {
+			problem(w, fault.New(fault.RateLimited, "Too many enrolments from your address: try again in a minute."))
+		}))
+	return limited(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reply, err := l.enroll(w, r)
+		if err != nil {
+			if fault.From(err) == nil {
+				l.log.Error("enrolment failed", "err", err)
+			} else {
+				l.log.Info("enrolment refused", "address", r.RemoteAddr, "err", err)
+			}
+			problem(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(reply) // a lost answer is asked for again
+	}))
+}
+
+func (l *Link) enroll(w http.ResponseWriter, r *http.Request) (*agentapi.EnrollReply, error) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		return nil, fault.New(fault.Invalid, "Enrolment is a POST.")
+	}
+	var req agentapi.EnrollRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxEnrollBody)).Decode(&req); err != nil {
+		if big := new(http.MaxBytesError); errors.As(err, &big) {
+			return nil, fault.New(fault.TooLarge, "An enrolment has at most %d bytes.", maxEnrollBody)
+		}
+		return nil, fault.New(fault.Invalid, "The enrolment request is not valid JSON.")
+	}
+	urls, ca, err := l.AgentURLs()
+	if err != nil {
+		return nil, err
+	}
+	address, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		address = r.RemoteAddr
+	}
+	var h host.Host
+	err = l.db.InTx(r.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
+		h, err = host.Enroll(ctx, tx, host.EnrollPolicy{Origins: l.cfg.Origins, AllowSimulated: l.cfg.AllowSimulated, Address: address}, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.log.Info("host enrolled", "host", h.ID, "name", h.Name, "org", h.Org)
+	l.bus.Changed(bus.TopicOrg(h.Org))
+	return &agentapi.EnrollReply{
+		Host: h.ID.String(), Name: h.Name, NATS: urls, NATSCA: ca, StreamDomain: l.cfg.StreamDomain, StreamCA: l.cfg.StreamCA,
+	}, nil
+}
+
+// problem writes an error as the REST API does. Only a fault's own message is shown.
+func problem(w http.ResponseWriter, err error) {
+	f := fault.From(err)
+	if f == nil {
+		f = fault.New(fault.Internal, "Something went wrong on our side. Please try again.")
+	}
+	body := map[string]any{}
+	for k, v := range f.Extra {
+		body[k] = v
+	}
+	body["title"], body["status"], body["detail"], body["code"] = f.Kind.Title(), f.Kind.HTTPStatus(), f.Message, f.Kind
+	if len(f.Fields) > 0 {
+		body["errors"] = f.Fields
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(f.Kind.HTTPStatus())
+	_ = json.NewEncoder(w).Encode(body) // nobody to tell
+}

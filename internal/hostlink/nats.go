@@ -1,0 +1,241 @@
+package hostlink
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// NATS accounts.
+const (
+	accountAuth     = "MUSTER_AUTH"     // who may connect
+	accountHosts    = "MUSTER_HOSTS"    // hosts, and the server towards them
+	accountReplicas = "MUSTER_REPLICAS" // between replicas
+	accountSys      = "MUSTER_SYS"
+)
+
+const (
+	// maxPayload is the greatest message in either direction, bytes. A sync with 200 segments has about 100 kB.
+	maxPayload = 512 << 10
+	// maxSubs is how many subscriptions one connection in the hosts' account may hold. A host needs three; a replica
+	// one for each host whose telemetry somebody watches.
+	maxSubs = 512
+	// Hosts that vanish without a word are noticed after three missed pings.
+	pingEvery   = 10 * time.Second
+	missedPings = 2
+)
+
+// NATSConfig is the part of a NATS server's configuration that makes it serve this platform: accounts, limits, and who
+// decides on connections. The embedded server uses it; an external cluster includes it in its own configuration. It
+// holds public keys only.
+func NATSConfig(secret []byte) (string, error) {
+	k, err := deriveKeys(secret)
+	if err != nil {
+		return "", err
+	}
+	return k.config()
+}
+
+func (k *keys) config() (string, error) {
+	public := map[string]string{}
+	for role, u := range k.users {
+		var err error
+		if public[role], err = u.PublicKey(); err != nil {
+			return "", err
+		}
+	}
+	issuer, err := k.issuer.PublicKey()
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf(`accounts {
+  %s { users: [ { nkey: %s } ] }
+  %s { users: [ { nkey: %s } ], limits { max_subs: %d, max_payload: %d } }
+  %s { users: [ { nkey: %s } ] }
+  %s { users: [ { nkey: %s } ] }
+}
+system_account: %s
+max_payload: %d
+authorization {
+  timeout: 5
+  auth_callout { issuer: %s, account: %s, auth_users: [ %s ] }
+}
+`,
+		accountAuth, public[roleAuth], accountHosts, public[roleHosts], maxSubs, maxPayload,
+		accountReplicas, public[roleReplicas], accountSys, public[roleSys], accountSys, maxPayload, issuer, accountAuth,
+		strings.Join([]string{public[roleAuth], public[roleHosts], public[roleReplicas], public[roleSys]}, ", ")), nil
+}
+
+// startServer starts the embedded NATS server and returns when it takes connections.
+func (l *Link) startServer(ctx context.Context) error {
+	conf, err := l.keys.config()
+	if err != nil {
+		return err
+	}
+	o := &server.Options{NoSigs: true, AlwaysEnableNonce: true, PingInterval: pingEvery, MaxPingsOut: missedPings, TLSTimeout: 5}
+	if err := o.ProcessConfigString(conf); err != nil {
+		return fmt.Errorf("hostlink: NATS configuration: %w", err)
+	}
+	o.ServerName = l.replica.String()
+	if o.Host, o.Port, err = hostPort(l.cfg.Listen); err != nil {
+		return err
+	}
+	if o.TLSConfig, l.cfg.NATSCA, err = l.cfg.serverTLS(l.keys); err != nil {
+		return err
+	}
+	if l.cfg.WebSocketListen != "" {
+		if o.Websocket.Host, o.Websocket.Port, err = hostPort(l.cfg.WebSocketListen); err != nil {
+			return err
+		}
+		o.Websocket.TLSConfig = o.TLSConfig
+	}
+	if l.cfg.RouteListen != "" {
+		if err := l.setRoutes(ctx, o); err != nil {
+			return err
+		}
+	}
+	ns, err := server.NewServer(o)
+	if err != nil {
+		return fmt.Errorf("hostlink: NATS server: %w", err)
+	}
+	ns.SetLoggerV2(natsLog{l.log.With("part", "nats")}, false, false, false)
+	ns.Start()
+	l.ns = ns
+	if !ns.ReadyForConnections(10 * time.Second) {
+		return errors.New("hostlink: the embedded NATS server did not start; its log says why")
+	}
+	return nil
+}
+
+// setRoutes joins this replica's server with those of the replicas that live now; the servers tell each other of all
+// the others. Both sides of a route show certificates of the platform's own CA.
+func (l *Link) setRoutes(ctx context.Context, o *server.Options) error {
+	var err error
+	o.Cluster.Name = "muster"
+	if o.Cluster.Host, o.Cluster.Port, err = hostPort(l.cfg.RouteListen); err != nil {
+		return err
+	}
+	if u, err := url.Parse(l.cfg.RouteURL); err == nil && u.Host != "" {
+		o.Cluster.Advertise = u.Host
+	}
+	names := l.cfg.names()
+	for _, a := range []string{o.Cluster.Host, hostOf(o.Cluster.Advertise)} {
+		if a != "" {
+			names = append(names, a)
+		}
+	}
+	if o.Cluster.TLSConfig, err = l.keys.serverTLS(names, l.cfg.Now); err != nil {
+		return err
+	}
+	o.Cluster.TLSConfig.ClientAuth = tls.RequireAndVerifyClientCert
+	o.Cluster.TLSTimeout = 5
+	others, err := l.db.Q.LiveReplicas(ctx)
+	if err != nil {
+		return fmt.Errorf("hostlink: list replicas: %w", err)
+	}
+	for _, r := range others {
+		if u, err := url.Parse(r.NatsRoute); err == nil && u.Host != "" && r.ID != l.replica {
+			o.Routes = append(o.Routes, u)
+		}
+	}
+	return nil
+}
+
+// connect opens one of the server's own connections.
+func (l *Link) connect(role string) (*nats.Conn, error) {
+	kp := l.keys.users[role]
+	public, err := kp.PublicKey()
+	if err != nil {
+		return nil, err
+	}
+	opts := []nats.Option{
+		nats.Name("muster-" + role + "/" + l.cfg.Name),
+		nats.Nkey(public, kp.Sign),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
+			subject := ""
+			if s != nil {
+				subject = s.Subject
+			}
+			l.log.Warn("NATS", "role", role, "subject", subject, "err", err)
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				l.log.Warn("lost the connection to NATS", "role", role, "err", err)
+			}
+		}),
+	}
+	if l.ns != nil {
+		return nats.Connect(l.ns.ClientURL(), append(opts, nats.InProcessServer(l.ns))...)
+	}
+	if l.cfg.NATSCA != "" {
+		opts = append(opts, nats.RootCAs(l.cfg.NATSCA))
+	}
+	return nats.Connect(l.cfg.NATSURL, opts...)
+}
+
+// AgentURLs is what hosts are told to connect to, and the PEM they verify it with ("" = their system's roots).
+func (l *Link) AgentURLs() (urls []string, ca string, err error) {
+	if l.ns == nil {
+		ca, err = l.cfg.ca(l.cfg.CAFile)
+		return l.cfg.AgentURLs, ca, err
+	}
+	if len(l.cfg.AgentURLs) > 0 {
+		return l.cfg.AgentURLs, l.cfg.NATSCA, nil
+	}
+	h, _, _ := net.SplitHostPort(l.cfg.Listen) // startServer has parsed it
+	if h == "" || net.ParseIP(h).IsUnspecified() {
+		h = l.cfg.Name
+	}
+	urls = []string{"tls://" + net.JoinHostPort(h, strconv.Itoa(l.ns.Addr().(*net.TCPAddr).Port))}
+	if l.cfg.WebSocketListen != "" {
+		if v, err := url.Parse(l.ns.WebsocketURL()); err == nil {
+			urls = append(urls, "wss://"+net.JoinHostPort(h, v.Port()))
+		}
+	}
+	return urls, l.cfg.NATSCA, nil
+}
+
+func hostPort(s string) (string, int, error) {
+	h, p, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", 0, fmt.Errorf("hostlink: address %q: want host:port", s)
+	}
+	port, err := strconv.Atoi(p)
+	if err != nil || port < 0 || port > 65535 {
+		return "", 0, fmt.Errorf("hostlink: address %q: bad port", s)
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	return h, port, nil
+}
+
+func hostOf(addr string) string {
+	h, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return ""
+	}
+	return h
+}
+
+// natsLog writes the embedded server's log.
+type natsLog struct{ log *slog.Logger }
+
+func (n natsLog) Noticef(f string, v ...any) { n.log.Debug(fmt.Sprintf(f, v...)) }
+func (n natsLog) Warnf(f string, v ...any)   { n.log.Warn(fmt.Sprintf(f, v...)) }
+func (n natsLog) Errorf(f string, v ...any)  { n.log.Error(fmt.Sprintf(f, v...)) }
+func (n natsLog) Fatalf(f string, v ...any)  { n.log.Error(fmt.Sprintf(f, v...)) }
+func (n natsLog) Debugf(f string, v ...any)  {}
+func (n natsLog) Tracef(f string, v ...any)  {}

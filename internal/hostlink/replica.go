@@ -1,0 +1,49 @@
+package hostlink
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/musterhq/muster/internal/db/dbq"
+)
+
+// beat says that this replica lives.
+func (l *Link) beat(ctx context.Context) error {
+	err := l.db.Q.PutReplica(ctx, dbq.PutReplicaParams{
+		ID: l.replica, Name: l.cfg.Name, StreamURL: l.cfg.StreamURL, NatsRoute: l.cfg.RouteURL,
+	})
+	if err == nil {
+		err = l.db.Q.PruneReplicas(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("hostlink: heartbeat: %w", err)
+	}
+	return nil
+}
+
+// Unready says why this replica cannot do its part for hosts, empty when it can. For /readyz.
+func (l *Link) Unready(ctx context.Context) []string {
+	var why []string
+	for _, c := range []struct {
+		role string
+		up   bool
+	}{{"hosts", l.hosts.IsConnected()}, {"replicas", l.replicas.IsConnected()}, {"authentication", l.auth.IsConnected()}} {
+		if !c.up {
+			why = append(why, "NATS is out of reach for "+c.role)
+		}
+	}
+	others, err := l.db.Q.LiveReplicas(ctx)
+	if err != nil {
+		return append(why, "the list of replicas cannot be read")
+	}
+	if len(others) < 2 {
+		return why
+	}
+	if l.cfg.StreamURL == "" {
+		why = append(why, fmt.Sprintf("%d replicas run and this one has no stream URL of its own: hosts cannot dial back to it (set --advertise-stream-url)", len(others)))
+	}
+	if l.ns != nil && (l.cfg.RouteListen == "" || l.cfg.RouteURL == "") {
+		why = append(why, fmt.Sprintf("%d replicas run, each with an embedded NATS that does not know the others: hosts of one cannot be reached from another (set --nats-routes, or --nats-url)", len(others)))
+	}
+	return why
+}

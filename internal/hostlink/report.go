@@ -1,0 +1,217 @@
+package hostlink
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/nats-io/nats.go"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// When an agent should sync next, milliseconds; it jitters the idle one itself.
+const (
+	leasedSyncMS = 15_000
+	idleSyncMS   = 60_000
+)
+
+// handleSync answers one report. Each part is committed and acknowledged by itself: what fails is logged, stays
+// unacknowledged, and comes again.
+func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
+	var s agentapi.Sync
+	err := read(m, &s)
+	if err == nil {
+		err = checkSync(&s)
+	}
+	if err != nil {
+		l.log.Warn("a host's sync is refused", "host", h, "err", err)
+		l.answer(h, m, agentapi.SyncReply{Error: err.Error(), ControlEpoch: l.cfg.ControlEpoch})
+		return
+	}
+	r := agentapi.SyncReply{ControlEpoch: l.cfg.ControlEpoch, NextSyncMS: idleSyncMS}
+	if len(s.Leases) > 0 {
+		r.NextSyncMS = leasedSyncMS
+	}
+	fail := func(what string, err error) {
+		if err != nil {
+			l.log.Error("part of a sync failed", "host", h, "part", what, "err", err)
+		}
+	}
+	fail("status", l.takeStatus(ctx, h, s, &r))
+	if len(s.Segments) > 0 {
+		r.UsageAcks, err = l.metering.Ingest(ctx, l.db, h, s.Segments)
+		fail("usage", err)
+	}
+	if len(s.Health) > 0 {
+		fail("health", l.takeHealth(ctx, h, s, &r))
+	}
+	fail("desired state", l.tellDesired(ctx, h, s, &r))
+	l.answer(h, m, r)
+}
+
+// takeStatus commits what the host says of itself and its leases.
+func (l *Link) takeStatus(ctx context.Context, h id.Host, s agentapi.Sync, r *agentapi.SyncReply) error {
+	var report host.Report
+	own := s
+	err := l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		var err error
+		if report, err = host.RecordSync(ctx, tx, h, s); err != nil {
+			return err
+		}
+		own.Leases, err = l.ownLeases(ctx, tx, h, s.Leases)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if s.Full {
+		l.bus.Changed(bus.TopicHost(h))
+	}
+	if s.Full || len(own.Leases) > 0 || len(report.Gone) > 0 {
+		if err := l.clusters.Observe(ctx, h, own, report.Gone); err != nil {
+			return err
+		}
+	}
+	r.StatusAck = s.Seq
+	return nil
+}
+
+// ownLeases leaves out what is not this host's: leftovers of another life of the machine, or a lie.
+func (l *Link) ownLeases(ctx context.Context, tx *db.Tx, h id.Host, all []agentapi.LeaseStatus) ([]agentapi.LeaseStatus, error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	mine, err := tx.Q.OwnLeases(ctx, h, leaseIDs(all))
+	if err != nil {
+		return nil, fmt.Errorf("hostlink: leases of %s: %w", h, err)
+	}
+	var own []agentapi.LeaseStatus
+	for _, s := range all {
+		v, _ := id.Parse[id.Lease](s.Lease) // checkSync has parsed it
+		if slices.Contains(mine, v) {
+			own = append(own, s)
+		} else {
+			l.log.Warn("a host reports a lease that is not its own: left out", "host", h, "lease", v, "state", s.State)
+		}
+	}
+	return own, nil
+}
+
+func (l *Link) takeHealth(ctx context.Context, h id.Host, s agentapi.Sync, r *agentapi.SyncReply) error {
+	var seq uint64
+	err := l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
+		seq, err = host.RecordHealth(ctx, tx, h, s)
+		tx.AfterCommit(func() { l.bus.Changed(bus.TopicHost(h)) })
+		return err
+	})
+	if err == nil {
+		r.HealthAck = seq
+	}
+	return err
+}
+
+// tellDesired fills in what the host must know: until when its leases may run, a time anchor, which logs are stored,
+// and, when it is newer than what the host has seen, what to run.
+func (l *Link) tellDesired(ctx context.Context, h id.Host, s agentapi.Sync, r *agentapi.SyncReply) error {
+	return l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		var err error
+		if r.Revision, err = tx.Q.LinkHostRevision(ctx, h); err != nil {
+			return fmt.Errorf("hostlink: revision of %s: %w", h, err)
+		}
+		if r.Extensions, err = l.metering.Extensions(ctx, tx.Q, h); err != nil {
+			return err
+		}
+		if r.Anchor, err = l.metering.IssueAnchor(ctx, tx, h, s.BootID, s.BootMS); err != nil {
+			return err
+		}
+		if r.LogsStored, err = storedLogs(ctx, tx, h, s.Leases); err != nil {
+			return err
+		}
+		switch {
+		case s.ControlEpoch > r.ControlEpoch, s.ControlEpoch == r.ControlEpoch && s.Revision > r.Revision:
+			// The database is older than what it has told this host before: a restore lost commits. The host keeps
+			// what it runs until an operator confirms the database with a higher control epoch.
+			l.log.Error("a host has seen a newer desired state than the database holds",
+				"host", h, "seen", s.Revision, "revision", r.Revision, "seen_epoch", s.ControlEpoch, "epoch", r.ControlEpoch)
+			return nil
+		case s.ControlEpoch == r.ControlEpoch && s.Revision == r.Revision:
+			return nil
+		}
+		d, err := l.clusters.Desired(ctx, tx, h)
+		if err != nil {
+			return err
+		}
+		d.ControlEpoch = r.ControlEpoch
+		r.Desired, r.Revision = &d, d.Revision
+		return nil
+	})
+}
+
+func storedLogs(ctx context.Context, tx *db.Tx, h id.Host, all []agentapi.LeaseStatus) ([]agentapi.LeaseRef, error) {
+	kept := map[agentapi.LeaseRef]bool{}
+	var ask []agentapi.LeaseStatus
+	for _, s := range all {
+		if s.LogKept {
+			kept[s.LeaseRef] = true
+			ask = append(ask, s)
+		}
+	}
+	if len(ask) == 0 {
+		return nil, nil
+	}
+	rows, err := tx.Q.LinkStoredLogs(ctx, h, leaseIDs(ask))
+	if err != nil {
+		return nil, fmt.Errorf("hostlink: stored logs of %s: %w", h, err)
+	}
+	var out []agentapi.LeaseRef
+	for _, r := range rows {
+		if ref := (agentapi.LeaseRef{Lease: r.ID.String(), Epoch: int(r.Epoch)}); kept[ref] {
+			out = append(out, ref)
+		}
+	}
+	return out, nil
+}
+
+func leaseIDs(all []agentapi.LeaseStatus) []pgtype.UUID {
+	var out []pgtype.UUID
+	for _, s := range all {
+		if v, err := id.Parse[id.Lease](s.Lease); err == nil {
+			out = append(out, pgtype.UUID{Bytes: v.UUID(), Valid: true})
+		}
+	}
+	return out
+}
+
+// handleInventory takes in what a host has.
+func (l *Link) handleInventory(ctx context.Context, h id.Host, m *nats.Msg) {
+	var inv agentapi.Inventory
+	err := read(m, &inv)
+	if err == nil {
+		err = l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			return host.RecordInventory(ctx, tx, h, inv)
+		})
+	}
+	var ack agentapi.Ack
+	switch f := fault.From(err); {
+	case err == nil:
+		l.recorder.forget(h)
+		l.bus.Changed(bus.TopicHost(h))
+	case f != nil:
+		ack.Error = f.Message
+	case err == errMalformed:
+		ack.Error = err.Error()
+	default:
+		ack.Error = "the inventory could not be stored: try again"
+	}
+	if err != nil {
+		l.log.Warn("inventory not taken", "host", h, "err", err)
+	}
+	l.answer(h, m, ack)
+}
