@@ -219,4 +219,3 @@ func (e *Engine) refused(err error, format string, args ...any) error {
 	}
 	return unavailable(err, format, args...)
 }
-

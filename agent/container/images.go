@@ -1,0 +1,68 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+)
+
+// PullImage makes the daemon pull ref, calling says with each layer's short digest and what the daemon does with it.
+// The daemon's own words are in the error: the caller knows them best.
+func (e *Engine) PullImage(ctx context.Context, ref string, says func(layer, status string)) error {
+	res, err := e.docker.ImagePull(ctx, ref, client.ImagePullOptions{})
+	if err != nil {
+		return unavailable(err, "pull the image")
+	}
+	defer res.Close()
+	for m, err := range res.JSONMessages(ctx) {
+		if err != nil {
+			return unavailable(err, "pull the image")
+		}
+		if m.Error != nil {
+			return unavailable(errors.New(m.Error.Message), "pull the image")
+		}
+		if m.ID != "" {
+			says(m.ID, m.Status)
+		}
+	}
+	return ctx.Err()
+}
+
+// KeepImage tags ref as tag, lets go of ref, and returns the image's id and unpacked size in bytes.
+func (e *Engine) KeepImage(ctx context.Context, ref, tag string) (id string, size int64, err error) {
+	if _, err := e.docker.ImageTag(ctx, client.ImageTagOptions{Source: ref, Target: tag}); err != nil {
+		return "", 0, unavailable(err, "tag the image")
+	}
+	if _, err := e.docker.ImageRemove(ctx, ref, client.ImageRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
+		return "", 0, unavailable(err, "untag the image")
+	}
+	id, size, err = e.FindImage(ctx, tag)
+	if err == nil && id == "" {
+		err = unavailable(fmt.Errorf("%s is gone", tag), "find the image")
+	}
+	return id, size, err
+}
+
+// FindImage returns the id and size of a tag's image, or "" when there is none.
+func (e *Engine) FindImage(ctx context.Context, tag string) (id string, size int64, err error) {
+	res, err := e.docker.ImageInspect(ctx, tag)
+	if cerrdefs.IsNotFound(err) {
+		return "", 0, nil
+	}
+	if err != nil {
+		return "", 0, unavailable(err, "look for the image")
+	}
+	return res.ID, res.Size, nil
+}
+
+// RemoveImage lets go of a tag and of what only it held. No such tag is no error.
+func (e *Engine) RemoveImage(ctx context.Context, tag string) error {
+	_, err := e.docker.ImageRemove(ctx, tag, client.ImageRemoveOptions{PruneChildren: true})
+	if cerrdefs.IsNotFound(err) {
+		return nil
+	}
+	return unavailable(err, "remove the image")
+}

@@ -1,0 +1,135 @@
+package image
+
+import (
+	"context"
+	"runtime"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+const (
+	maxLayers = 127 // what overlay2 can stack
+	maxConfig = 8 << 20
+)
+
+// found is an image as its registry describes it, checked but not downloaded.
+type found struct {
+	image    v1.Image
+	digest   v1.Hash // of the manifest for this host's platform
+	manifest []byte
+	media    types.MediaType
+	config   []byte
+	configID v1.Hash
+	layers   []v1.Descriptor
+	total    int64 // compressed bytes
+}
+
+// look asks the registry for an image and refuses what this host would not run. Every lease asks with its own
+// credentials, so that knowing a digest opens nobody else's image, whether or not it lies on this host already.
+func (p *Puller) look(ctx context.Context, r Request) (*found, error) {
+	ref, err := p.reference(r)
+	if err != nil {
+		return nil, err
+	}
+	auth := authn.Anonymous
+	if r.Auth != nil {
+		auth = &authn.Basic{Username: r.Auth.Username, Password: r.Auth.Password}
+	}
+	platform := v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
+	desc, err := remote.Get(ref, remote.WithContext(ctx), remote.WithTransport(p.guard), remote.WithAuth(auth),
+		remote.WithPlatform(platform), remote.WithUserAgent("muster-agent"))
+	if err != nil {
+		return nil, err
+	}
+	if !desc.MediaType.IsImage() && !desc.MediaType.IsIndex() {
+		return nil, refused("it is not an image but %s", desc.MediaType)
+	}
+	img, err := desc.Image()
+	if err != nil {
+		return nil, err
+	}
+	return check(img, r.MaxBytes)
+}
+
+// reference is what to ask for: the renter's words, pinned to a digest where one is known.
+func (p *Puller) reference(r Request) (name.Reference, error) {
+	var opts []name.Option
+	if host, _, _ := strings.Cut(r.Image, "/"); p.guard.allow[host] {
+		opts = append(opts, name.Insecure)
+	}
+	ref, err := name.ParseReference(r.Image, opts...)
+	if err != nil {
+		return nil, refused("%q is not the name of an image", r.Image)
+	}
+	if r.Digest == "" {
+		return ref, nil
+	}
+	pinned, err := name.NewDigest(ref.Context().Name()+"@"+r.Digest, opts...)
+	if err != nil {
+		return nil, refused("%q is not a digest", r.Digest)
+	}
+	return pinned, nil
+}
+
+func check(img v1.Image, maxBytes int64) (*found, error) {
+	m, err := img.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	if m.Config.Size > maxConfig {
+		return nil, refused("its configuration has %d bytes", m.Config.Size)
+	}
+	if len(m.Layers) > maxLayers {
+		return nil, refused("it has %d layers; %d can be stacked", len(m.Layers), maxLayers)
+	}
+	f := &found{image: img, layers: m.Layers, configID: m.Config.Digest}
+	for _, l := range m.Layers {
+		if !l.MediaType.IsLayer() || !l.MediaType.IsDistributable() || len(l.URLs) > 0 {
+			return nil, refused("a layer is of a kind that is not pulled: %s", l.MediaType)
+		}
+		if l.Size < 0 {
+			return nil, refused("a layer has %d bytes", l.Size)
+		}
+		f.total += l.Size
+	}
+	if f.total > maxBytes {
+		return nil, refused("it has %d bytes compressed; the node's disk has %d", f.total, maxBytes)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	if config.Architecture != runtime.GOARCH || (config.OS != "" && config.OS != "linux") {
+		return nil, refused("it is made for %s/%s, this host is linux/%s", config.OS, config.Architecture, runtime.GOARCH)
+	}
+	if f.config, err = img.RawConfigFile(); err != nil {
+		return nil, err
+	}
+	if f.manifest, err = img.RawManifest(); err != nil {
+		return nil, err
+	}
+	if f.media, err = img.MediaType(); err != nil {
+		return nil, err
+	}
+	f.digest, err = img.Digest()
+	return f, err
+}
+
+// layerName is a layer's digest as people see it.
+func layerName(h v1.Hash) string { return h.Hex[:min(12, len(h.Hex))] }
+
+// progress is the list of layers before anything was downloaded.
+func (f *found) progress() []agentapi.Layer {
+	out := make([]agentapi.Layer, len(f.layers))
+	for i, l := range f.layers {
+		out[i] = agentapi.Layer{Digest: layerName(l.Digest), Total: l.Size}
+	}
+	return out
+}

@@ -1,0 +1,89 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// flight is one download of an image, shared by all leases that want it.
+type flight struct {
+	found    *found
+	unpacked *budget
+	cancel   context.CancelFunc // when nobody waits any more
+	done     chan struct{}
+
+	mu      sync.Mutex
+	waiting int
+	layers  []agentapi.Layer
+	unpack  bool  // the daemon is unpacking
+	noted   error // what went wrong in the proxy: the daemon only sees a cut connection
+	image   Image // valid after done
+	err     error // valid after done
+}
+
+func (f *flight) count(i int, n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.layers[i].Done += n
+}
+
+// restart begins a layer anew: the daemon asks again after a broken connection.
+func (f *flight) restart(i int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.layers[i].Done = 0
+}
+
+func (f *flight) note(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.noted == nil && !errors.Is(err, context.Canceled) {
+		f.noted = err
+	}
+	var final *Error
+	if errors.As(classify(err), &final) {
+		f.noted = err
+		f.cancel() // trying again is no use
+	}
+}
+
+// daemonSays takes the daemon's own progress: which layers it has already, and that it unpacks.
+func (f *flight) daemonSays(layer, status string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.layers {
+		if l := &f.layers[i]; l.Digest == layer {
+			switch status {
+			case "Already exists":
+				l.Done, l.Cached = l.Total, true
+			case "Extracting":
+				f.unpack = true
+			}
+		}
+	}
+}
+
+func (f *flight) progress() agentapi.Progress {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := agentapi.Progress{Step: "layers", Total: f.found.total, Layers: append([]agentapi.Layer(nil), f.layers...)}
+	for _, l := range f.layers {
+		p.Done += l.Done
+	}
+	if f.unpack && p.Done >= p.Total {
+		p.Step = "unpack"
+	}
+	return p
+}
+
+func (f *flight) fault(err error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.noted != nil {
+		return f.noted
+	}
+	return err
+}

@@ -1,0 +1,189 @@
+// Package image brings renters' images onto a host.
+//
+// What always holds: the Docker daemon pulls from this package's loopback registry only, never from the network
+// itself, because a registry can send whoever pulls from it to any address; here every connection goes to a public
+// address or is not made. What reaches the daemon has the digest it was asked for, is made for this machine, and
+// neither packed nor unpacked is greater than the node's disk. Credentials stay in this process and in the requests to
+// the registry they are for. Images that were not pulled here are never removed.
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Daemon is what a Puller needs of Docker.
+type Daemon interface {
+	// PullImage pulls ref and calls says with each layer's short digest and what the daemon does with it.
+	PullImage(ctx context.Context, ref string, says func(layer, status string)) error
+	// KeepImage tags ref as tag, lets go of ref, and returns the image's id and unpacked size in bytes.
+	KeepImage(ctx context.Context, ref, tag string) (id string, size int64, err error)
+	// FindImage returns the id and size of a tag's image, or "" when there is none.
+	FindImage(ctx context.Context, tag string) (id string, size int64, err error)
+	// RemoveImage lets go of a tag and of what only it held. No such tag is no error.
+	RemoveImage(ctx context.Context, tag string) error
+}
+
+// Config of a Puller.
+type Config struct {
+	Daemon Daemon
+	Dir    string                // where it keeps what it has pulled
+	Prefix string                // of its tags, telling this agent's from others': "muster-1a2b3c4d"
+	Allow  []string              // host:port of registries that may be at a private address and speak plain HTTP
+	Free   func() (int64, error) // bytes free where images go
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+// Request is an image a lease wants.
+type Request struct {
+	Image    string // as the renter wrote it
+	Digest   string // pins it; "" = what the name means now
+	Auth     *agentapi.RegistryAuth
+	MaxBytes int64 // packed, and unpacked
+}
+
+// Image is a pulled image.
+type Image struct {
+	ID     string // the daemon's
+	Digest string // of the manifest for this machine: sha256:…
+	Bytes  int64  // unpacked
+}
+
+// Puller pulls images. It is safe for use by several goroutines.
+type Puller struct {
+	cfg   Config
+	guard *guard
+	proxy *proxy
+	store *store
+
+	mu      sync.Mutex
+	flights map[string]*flight // by digest
+}
+
+// New opens the loopback registry; Serve answers it.
+func New(cfg Config) (*Puller, error) {
+	st, err := openStore(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	proxy, err := newProxy()
+	if err != nil {
+		return nil, err
+	}
+	return &Puller{cfg: cfg, guard: newGuard(cfg.Allow), proxy: proxy, store: st, flights: map[string]*flight{}}, nil
+}
+
+// Serve answers the daemon until ctx ends.
+func (p *Puller) Serve(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { p.proxy.server.Close() })
+	defer stop()
+	return p.proxy.serve()
+}
+
+// reportEvery is how often a pull tells its progress.
+const reportEvery = 300 * time.Millisecond
+
+// Pull brings the image and returns once the daemon has it. report is called from this goroutine, now and then. An
+// *Error is final; after any other error Pull may be tried again and goes on where it was.
+func (p *Puller) Pull(ctx context.Context, r Request, report func(agentapi.Progress)) (Image, error) {
+	report(agentapi.Progress{Step: "manifest"})
+	f, err := p.look(ctx, r)
+	if err != nil {
+		return Image{}, classify(err)
+	}
+	if id, size, err := p.cfg.Daemon.FindImage(ctx, p.tag(f.digest.String())); err != nil {
+		return Image{}, err
+	} else if id != "" {
+		img := Image{ID: id, Digest: f.digest.String(), Bytes: size}
+		if size > r.MaxBytes {
+			return Image{}, refused("it unpacks to %d bytes; the node's disk has %d", size, r.MaxBytes)
+		}
+		report(allCached(f))
+		return img, p.store.used(img, p.cfg.Now())
+	}
+	if free, err := p.cfg.Free(); err == nil && free < 2*f.total {
+		return Image{}, &Error{Reason: agentapi.ReasonNoDisk, Detail: fmt.Sprintf("the image needs about %d bytes, the host has %d free", 2*f.total, free)}
+	}
+	fl := p.join(f, r.MaxBytes)
+	defer p.leave(fl)
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-fl.done:
+			if fl.err == nil {
+				report(fl.progress())
+			}
+			return fl.image, classify(fl.err)
+		case <-ctx.Done():
+			return Image{}, ctx.Err()
+		case <-tick.C:
+			report(fl.progress())
+		}
+	}
+}
+
+func allCached(f *found) agentapi.Progress {
+	p := agentapi.Progress{Step: "layers", Done: f.total, Total: f.total, Layers: f.progress()}
+	for i := range p.Layers {
+		p.Layers[i].Done, p.Layers[i].Cached = p.Layers[i].Total, true
+	}
+	return p
+}
+
+// join finds the download of an image that is under way, or begins it. One with a tighter limit is not shared: what
+// is too big for its lease may fit this one's.
+func (p *Puller) join(f *found, maxBytes int64) *flight {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := fmt.Sprintf("%s/%d", f.digest, maxBytes)
+	if fl := p.flights[key]; fl != nil {
+		fl.waiting++
+		return fl
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	fl := &flight{found: f, unpacked: newBudget(maxBytes), cancel: cancel, done: make(chan struct{}), waiting: 1, layers: f.progress()}
+	p.flights[key] = fl
+	go func() {
+		defer close(fl.done)
+		fl.image, fl.err = p.download(ctx, fl)
+		cancel()
+		p.mu.Lock()
+		delete(p.flights, key)
+		p.mu.Unlock()
+	}()
+	return fl
+}
+
+func (p *Puller) leave(fl *flight) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if fl.waiting--; fl.waiting == 0 {
+		fl.cancel()
+	}
+}
+
+func (p *Puller) download(ctx context.Context, fl *flight) (Image, error) {
+	ref, done := p.proxy.open(fl)
+	defer done()
+	err := p.cfg.Daemon.PullImage(ctx, ref, fl.daemonSays)
+	if err != nil {
+		return Image{}, fl.fault(err)
+	}
+	img := Image{Digest: fl.found.digest.String()}
+	// From here on the image is on the disk: finish, whoever still waits.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	img.ID, img.Bytes, err = p.cfg.Daemon.KeepImage(ctx, ref, p.tag(img.Digest))
+	return img, errors.Join(err, p.store.used(img, p.cfg.Now()))
+}
+
+// tag holds an image on the host.
+func (p *Puller) tag(digest string) string { return p.cfg.Prefix + "/image:" + digest[len("sha256:"):] }

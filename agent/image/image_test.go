@@ -1,0 +1,509 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// daemon pulls as Docker does: over HTTP from the loopback registry, verifying digests, keeping what it has.
+type daemon struct {
+	mu    sync.Mutex
+	blobs map[string][]byte
+	tags  map[string]string
+	pulls atomic.Int32
+	gate  chan struct{} // closed: pulls may go on
+}
+
+func newDaemon() *daemon {
+	d := &daemon{blobs: map[string][]byte{}, tags: map[string]string{}, gate: make(chan struct{})}
+	close(d.gate)
+	return d
+}
+
+func (d *daemon) PullImage(ctx context.Context, ref string, says func(layer, status string)) error {
+	d.pulls.Add(1)
+	select {
+	case <-d.gate:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	repo, digest, _ := strings.Cut(ref, "@")
+	host, path, _ := strings.Cut(repo, "/")
+	base := "http://" + host + "/v2/" + path
+	raw, err := get(ctx, base+"/manifests/"+digest, digest)
+	if err != nil {
+		return err
+	}
+	var m v1.Manifest
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return err
+	}
+	for _, desc := range append(m.Layers, m.Config) {
+		h := desc.Digest.String()
+		d.mu.Lock()
+		_, have := d.blobs[h]
+		d.mu.Unlock()
+		if have {
+			says(layerName(desc.Digest), "Already exists")
+			continue
+		}
+		b, err := get(ctx, base+"/blobs/"+h, h)
+		if err != nil {
+			return err
+		}
+		says(layerName(desc.Digest), "Pull complete")
+		d.mu.Lock()
+		d.blobs[h] = b
+		d.mu.Unlock()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tags[ref] = m.Config.Digest.String()
+	return nil
+}
+
+func get(ctx context.Context, url, digest string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(b); res.StatusCode != 200 || "sha256:"+hex.EncodeToString(sum[:]) != digest {
+		return nil, fmt.Errorf("%s: %s, %d bytes with another digest", url, res.Status, len(b))
+	}
+	return b, nil
+}
+
+func (d *daemon) KeepImage(_ context.Context, ref, tag string) (string, int64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tags[tag] = d.tags[ref]
+	delete(d.tags, ref)
+	return d.tags[tag], 100, nil
+}
+
+func (d *daemon) FindImage(_ context.Context, tag string) (string, int64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.tags[tag], 100, nil
+}
+
+func (d *daemon) RemoveImage(_ context.Context, tag string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.tags, tag)
+	return nil
+}
+
+func (d *daemon) holds(b []byte) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, have := range d.blobs {
+		if bytes.Equal(have, b) {
+			return true
+		}
+	}
+	return false
+}
+
+type env struct {
+	t      *testing.T
+	daemon *daemon
+	puller *Puller
+	now    time.Time
+	free   int64
+}
+
+func setUp(t *testing.T, allow ...string) *env {
+	t.Helper()
+	e := &env{t: t, daemon: newDaemon(), now: time.Unix(1e9, 0), free: 1 << 40}
+	var err error
+	e.puller, err = New(Config{Daemon: e.daemon, Dir: t.TempDir(), Prefix: "muster-test", Allow: allow, Log: slog.New(slog.DiscardHandler),
+		Now: func() time.Time { return e.now }, Free: func() (int64, error) { return e.free, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- e.puller.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// pull fails the test unless the pull ends for reason ("" = well).
+func (e *env) pull(r Request, reason string) (Image, []agentapi.Progress) {
+	e.t.Helper()
+	if r.MaxBytes == 0 {
+		r.MaxBytes = 1 << 30
+	}
+	var seen []agentapi.Progress
+	img, err := e.puller.Pull(e.t.Context(), r, func(p agentapi.Progress) { seen = append(seen, p) })
+	var final *Error
+	switch {
+	case reason == "" && err != nil:
+		e.t.Fatalf("pull %s: %v", r.Image, err)
+	case reason != "" && (!errors.As(err, &final) || final.Reason != reason):
+		e.t.Fatalf("pull %s: %v, want %s", r.Image, err, reason)
+	}
+	return img, seen
+}
+
+// serve starts a registry and returns its host:port.
+func serve(t *testing.T, wrap func(http.Handler) http.Handler) string {
+	t.Helper()
+	h := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	if wrap != nil {
+		h = wrap(h)
+	}
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+func layer(t *testing.T, files map[string][]byte) v1.Layer {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for name, content := range files {
+		if err := errors.Join(w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(content))}), second(w.Write(content))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Close()
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func build(t *testing.T, arch string, layers ...v1.Layer) v1.Image {
+	t.Helper()
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: arch, Config: v1.Config{Cmd: []string{"/x"}}})
+	if err == nil {
+		img, err = mutate.AppendLayers(img, layers...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+func push(t *testing.T, ref string, img v1.Image) {
+	t.Helper()
+	r, err := name.ParseReference(ref, name.Insecure)
+	if err == nil {
+		err = remote.Write(r, img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPullDedupesAndReports(t *testing.T) {
+	t.Parallel()
+	reg := serve(t, nil)
+	e := setUp(t, reg)
+	one, two := layer(t, map[string][]byte{"a": bytes.Repeat([]byte("x"), 9000)}), layer(t, map[string][]byte{"b": []byte("y")})
+	push(t, reg+"/team/app:1", build(t, runtime.GOARCH, one, two))
+	push(t, reg+"/other:2", build(t, runtime.GOARCH, one))
+
+	img, seen := e.pull(Request{Image: reg + "/team/app:1"}, "")
+	last := seen[len(seen)-1]
+	if img.ID == "" || !strings.HasPrefix(img.Digest, "sha256:") || last.Done != last.Total || last.Total == 0 || len(last.Layers) != 2 {
+		t.Fatalf("image %+v, progress %+v", img, last)
+	}
+	if again, seen := e.pull(Request{Image: reg + "/team/app", Digest: img.Digest}, ""); again != img || !seen[len(seen)-1].Layers[0].Cached {
+		t.Errorf("the second lease got %+v with %+v", again, seen)
+	}
+	if n := e.daemon.pulls.Load(); n != 1 {
+		t.Errorf("%d pulls of one image", n)
+	}
+	if _, seen = e.pull(Request{Image: reg + "/other:2"}, ""); !seen[len(seen)-1].Layers[0].Cached {
+		t.Errorf("a layer that the daemon has is not shown as cached: %+v", seen[len(seen)-1])
+	}
+	for tag := range e.daemon.tags {
+		if !strings.HasPrefix(tag, "muster-test/image:") {
+			t.Errorf("left behind: %s", tag)
+		}
+	}
+}
+
+func TestLeasesShareOneDownload(t *testing.T) {
+	t.Parallel()
+	reg := serve(t, nil)
+	e := setUp(t, reg)
+	e.daemon.gate = make(chan struct{})
+	push(t, reg+"/app:1", build(t, runtime.GOARCH, layer(t, map[string][]byte{"a": []byte("1")})))
+	var wg sync.WaitGroup
+	joined := make(chan struct{}, 3)
+	for range 3 {
+		wg.Go(func() {
+			var once sync.Once
+			if _, err := e.puller.Pull(t.Context(), Request{Image: reg + "/app:1", MaxBytes: 1 << 20}, func(p agentapi.Progress) {
+				if p.Step == "layers" {
+					once.Do(func() { joined <- struct{}{} })
+				}
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range 3 {
+		<-joined
+	}
+	close(e.daemon.gate)
+	wg.Wait()
+	if n := e.daemon.pulls.Load(); n != 1 {
+		t.Errorf("%d downloads for three leases", n)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	reg := serve(t, nil)
+	e := setUp(t, reg)
+	otherArch := "arm64"
+	if runtime.GOARCH == otherArch {
+		otherArch = "amd64"
+	}
+	bomb := layer(t, map[string][]byte{"zeros": make([]byte, 8<<20)})
+	push(t, reg+"/arch:1", build(t, otherArch, layer(t, map[string][]byte{"a": nil})))
+	push(t, reg+"/bomb:1", build(t, runtime.GOARCH, bomb))
+	push(t, reg+"/ok:1", build(t, runtime.GOARCH, layer(t, map[string][]byte{"a": nil})))
+	for _, c := range []struct {
+		name   string
+		r      Request
+		free   int64
+		reason string
+	}{
+		{"wrong processor", Request{Image: reg + "/arch:1"}, 1 << 40, agentapi.ReasonImageRefused},
+		{"unpacks to too much", Request{Image: reg + "/bomb:1", MaxBytes: 1 << 20}, 1 << 40, agentapi.ReasonImageRefused},
+		{"is too big packed", Request{Image: reg + "/bomb:1", MaxBytes: 100}, 1 << 40, agentapi.ReasonImageRefused},
+		{"no such tag", Request{Image: reg + "/ok:2"}, 1 << 40, agentapi.ReasonImageNotFound},
+		{"no such name", Request{Image: reg + "/nothing"}, 1 << 40, agentapi.ReasonImageNotFound},
+		{"no such digest", Request{Image: reg + "/ok", Digest: "sha256:" + strings.Repeat("0", 64)}, 1 << 40, agentapi.ReasonImageNotFound},
+		{"not a name", Request{Image: "Not A Name"}, 1 << 40, agentapi.ReasonImageRefused},
+		{"not a digest", Request{Image: reg + "/ok", Digest: "sha256:0"}, 1 << 40, agentapi.ReasonImageRefused},
+		{"no disk", Request{Image: reg + "/ok:1"}, 10, agentapi.ReasonNoDisk},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e.t, e.free = t, c.free
+			e.pull(c.r, c.reason)
+		})
+	}
+	if packed, err := bomb.Compressed(); err == nil {
+		b, _ := io.ReadAll(packed)
+		if e.daemon.holds(b) {
+			t.Error("the daemon holds the layer that is too big: it would have unpacked it")
+		}
+	}
+}
+
+func TestCredentialsOpenOnlyWhatTheyAreFor(t *testing.T) {
+	t.Parallel()
+	reg := serve(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if user, pass, _ := r.BasicAuth(); r.Method == http.MethodGet && (user != "u" || pass != "p") {
+				w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	e := setUp(t, reg)
+	img := build(t, runtime.GOARCH, layer(t, map[string][]byte{"a": []byte("secret")}))
+	r, err := name.ParseReference(reg+"/private:1", name.Insecure)
+	if err == nil {
+		err = remote.Write(r, img, remote.WithAuth(basic{}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.pull(Request{Image: reg + "/private:1"}, agentapi.ReasonImageUnauthorized)
+	got, _ := e.pull(Request{Image: reg + "/private:1", Auth: &agentapi.RegistryAuth{Username: "u", Password: "p"}}, "")
+	// The image lies here now: knowing its digest is still not enough.
+	e.pull(Request{Image: reg + "/private", Digest: got.Digest}, agentapi.ReasonImageUnauthorized)
+}
+
+// TestTheHostsOwnServicesAreOutOfReach: whatever a registry says, nothing on this machine is asked.
+func TestTheHostsOwnServicesAreOutOfReach(t *testing.T) {
+	t.Parallel()
+	var hits atomic.Int32
+	victim := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		hits.Add(1)
+		io.WriteString(w, `{"token":"t"}`)
+	}))
+	t.Cleanup(victim.Close)
+	host := victim.Listener.Addr().String()
+
+	realm := serve(t, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="`+victim.URL+`/token",service="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		})
+	})
+	tlsRealm := serve(t, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="https://`+host+`/token",service="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		})
+	})
+	redirect := serve(t, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, victim.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		})
+	})
+	blobs := serve(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") && strings.Contains(r.Header.Get("User-Agent"), "muster-agent") {
+				http.Redirect(w, r, victim.URL+r.URL.Path, http.StatusTemporaryRedirect)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	push(t, blobs+"/app:1", build(t, runtime.GOARCH, layer(t, map[string][]byte{"a": []byte("1")})))
+	e := setUp(t, realm, tlsRealm, redirect, blobs)
+	for _, image := range []string{host + "/app:1", "localhost:" + host[strings.LastIndex(host, ":")+1:] + "/app:1", realm + "/app:1", tlsRealm + "/app:1",
+		redirect + "/app:1", blobs + "/app:1", "169.254.169.254/latest:1", "10.0.0.1:5000/x:1", "[::1]:5000/x:1"} {
+		t.Run(image, func(t *testing.T) {
+			e.t = t
+			e.pull(Request{Image: image}, agentapi.ReasonImageRefused)
+		})
+	}
+	if n := hits.Load(); n != 0 {
+		t.Errorf("a service of the host was asked %d times", n)
+	}
+}
+
+func TestALayerWithAnotherDigestIsRefused(t *testing.T) {
+	t.Parallel()
+	good := layer(t, map[string][]byte{"a": []byte("good")})
+	digest, err := good.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := serve(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, digest.String()) {
+				rec := httptest.NewRecorder()
+				h.ServeHTTP(rec, r)
+				b := rec.Body.Bytes()
+				b[len(b)-1] ^= 1
+				w.Write(b)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	push(t, reg+"/app:1", build(t, runtime.GOARCH, good))
+	setUp(t, reg).pull(Request{Image: reg + "/app:1"}, agentapi.ReasonImageRefused)
+}
+
+func TestOnlyRunningPullsCanBeRead(t *testing.T) {
+	t.Parallel()
+	e := setUp(t)
+	for _, path := range []string{"/v2/x/image/manifests/sha256:0", "/v2/x/image/blobs/sha256:0", "/v2/_catalog", "/"} {
+		res, err := http.Get("http://" + e.puller.proxy.listener.Addr().String() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %s", path, res.Status)
+		}
+	}
+}
+
+func TestGCKeepsWhatIsWanted(t *testing.T) {
+	t.Parallel()
+	reg := serve(t, nil)
+	e := setUp(t, reg)
+	digests := map[string]string{}
+	for _, n := range []string{"old", "used", "new"} {
+		push(t, reg+"/"+n+":1", build(t, runtime.GOARCH, layer(t, map[string][]byte{"a": []byte(n)})))
+		img, _ := e.pull(Request{Image: reg + "/" + n + ":1"}, "")
+		digests[n] = img.Digest
+		e.now = e.now.Add(time.Hour)
+	}
+	e.daemon.tags["somebody/else:1"] = "sha256:1"
+	gc := func(want int) {
+		t.Helper()
+		if n, err := e.puller.GC(t.Context(), []string{digests["used"]}, 2*time.Hour, 1000); err != nil || n != want {
+			t.Fatalf("removed %d, %v; want %d", n, err, want)
+		}
+	}
+	gc(1) // "old" is three hours old
+	e.free = 10
+	gc(1) // the disk is full: "new" too, "used" never
+	gc(0)
+	if len(e.daemon.tags) != 2 {
+		t.Errorf("left: %v", e.daemon.tags)
+	}
+}
+
+func TestPublicAddresses(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[string]bool{
+		"8.8.8.8": true, "2606:4700::1111": true, "127.0.0.1": false, "10.1.2.3": false, "172.31.0.1": false, "192.168.1.1": false,
+		"169.254.169.254": false, "100.64.0.1": false, "0.0.0.0": false, "255.255.255.255": false, "224.0.0.1": false, "168.63.129.16": false,
+		"::1": false, "fe80::1": false, "fd00::1": false, "::ffff:127.0.0.1": false, "64:ff9b::7f00:1": false, "2002:7f00:1::": false, "::": false,
+	} {
+		if got := public(netip.MustParseAddr(s)); got != want {
+			t.Errorf("public(%s) = %v", s, got)
+		}
+	}
+}
+
+// basic signs in as u with p.
+type basic struct{}
+
+func (basic) Authorization() (*authn.AuthConfig, error) {
+	return &authn.AuthConfig{Username: "u", Password: "p"}, nil
+}

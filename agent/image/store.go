@@ -1,0 +1,104 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// store remembers which images were pulled here and when they were last wanted.
+type store struct {
+	path string
+	mu   sync.Mutex
+	list []stored
+}
+
+type stored struct {
+	Digest   string    `json:"digest"`
+	Bytes    int64     `json:"bytes"`
+	LastUsed time.Time `json:"last_used"`
+}
+
+func openStore(dir string) (*store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("image store: %w", err)
+	}
+	s := &store{path: filepath.Join(dir, "images.json")}
+	b, err := os.ReadFile(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &s.list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("image store: %w", err)
+	}
+	return s, nil
+}
+
+func (s *store) used(img Image, now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = slices.DeleteFunc(s.list, func(e stored) bool { return e.Digest == img.Digest })
+	s.list = append(s.list, stored{img.Digest, img.Bytes, now}) // oldest use first
+	return s.save()
+}
+
+func (s *store) forget(digest string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = slices.DeleteFunc(s.list, func(e stored) bool { return e.Digest == digest })
+	return s.save()
+}
+
+func (s *store) all() []stored {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.list)
+}
+
+func (s *store) save() error {
+	b, err := json.MarshalIndent(s.list, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp := s.path + ".new"
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return fmt.Errorf("image store: %w", err)
+	}
+	return os.Rename(tmp, s.path)
+}
+
+// GC removes images that nothing has wanted for longer than keep and, oldest use first, as many others as are needed
+// to have minFree bytes on the disk. Those whose digest is in use stay. It touches nothing but what was pulled here.
+func (p *Puller) GC(ctx context.Context, inUse []string, keep time.Duration, minFree int64) (removed int, err error) {
+	for _, e := range p.store.all() {
+		if slices.Contains(inUse, e.Digest) {
+			continue
+		}
+		free, err := p.cfg.Free()
+		if err != nil {
+			return removed, err
+		}
+		if p.cfg.Now().Sub(e.LastUsed) <= keep && free >= minFree {
+			continue
+		}
+		if err := p.cfg.Daemon.RemoveImage(ctx, p.tag(e.Digest)); err != nil {
+			return removed, err
+		}
+		if err := p.store.forget(e.Digest); err != nil {
+			return removed, err
+		}
+		p.cfg.Log.Info("image removed", "digest", e.Digest, "bytes", e.Bytes, "last_used", e.LastUsed)
+		removed++
+	}
+	return removed, nil
+}
