@@ -1,0 +1,336 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/agent/image"
+	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+const (
+	watchEvery = 2 * time.Second // how often a running node is looked at when nothing tells
+	longWait   = 15 * time.Second
+)
+
+// act does a step. It returns how long to wait before the next look; 0 is at once.
+func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time.Duration, error) {
+	switch s.do {
+	case actPull:
+		return 0, a.pull(ctx, r, v)
+	case actStartGuest:
+		return 0, a.startGuest(ctx, r, v)
+	case actStartOverlay:
+		return 0, a.startOverlay(ctx, r, v)
+	case actSetPeers:
+		return 0, a.setPeers(ctx, r, v)
+	case actPreflight:
+		return 0, a.preflight(ctx, r, v)
+	case actStartWork:
+		return 0, a.startWork(ctx, r, v)
+	case actAwaitInit, actAwaitStart:
+		return a.awaitWorkload(ctx, l, r, v)
+	case actRelease:
+		if err := a.change(r, func(rec *record) { rec.Released = true }); err != nil {
+			return 0, err
+		}
+		return 0, r.files.Release(r.ref)
+	case actNoteStart:
+		return 0, a.noteStart(ctx, r, v)
+	case actWatch:
+		return watchEvery, nil
+	case actAwaitGo, actAwaitPeers:
+		return watchEvery, nil
+	case actConclude:
+		return 0, a.conclude(r, v, s.outcome)
+	case actStopWork:
+		return 0, a.stopWork(ctx, r, v)
+	case actKeepLog:
+		return 0, a.keepLog(ctx, r, v)
+	case actTearDown:
+		return 0, a.tearDown(ctx, r)
+	case actWipe:
+		return 0, a.wipe(ctx, r, v)
+	case actForget:
+		return 0, a.forget(r)
+	}
+	return longWait, nil
+}
+
+// overlayTries is how often an overlay is started before the node counts as failed.
+const overlayTries = 5
+
+// final is the outcome of an error that repeating does not mend; nil when it may.
+func final(do action, err error, tries int) *outcome {
+	var img *image.Error
+	var refusal container.Refusal
+	switch {
+	case errors.As(err, &img):
+		return failed(img.Reason, img.Detail)
+	case errors.As(err, &refusal):
+		return failed(refusal.Reason, refusal.Detail)
+	case do == actStartOverlay && tries >= overlayTries:
+		return failed(agentapi.ReasonOverlayFailed, safe(err))
+	}
+	return nil
+}
+
+// safe is what people may read of an error.
+func safe(err error) string {
+	if f := fault.From(err); f != nil {
+		return f.Message
+	}
+	return "a step failed on the host and is tried again"
+}
+
+func (a *Agent) pull(ctx context.Context, r *run, v view) error {
+	spec := v.want
+	if bad := slices.IndexFunc(spec.GPUs, func(u string) bool { return !a.sound([]string{u}) }); bad >= 0 {
+		return container.Refusal{Reason: agentapi.ReasonGPUFailed, Detail: "GPU " + spec.GPUs[bad] + " is quarantined"}
+	}
+	max := int64(1) << 50
+	if spec.DiskGB > 0 {
+		max = spec.DiskGB * 1e9
+	}
+	img, err := a.cfg.Images.Pull(ctx, image.Request{Image: spec.Image, Digest: spec.Digest, Auth: spec.RegistryAuth, MaxBytes: max},
+		func(p agentapi.Progress) {
+			a.mu.Lock()
+			st := r.status
+			a.mu.Unlock()
+			st.Progress = p
+			a.publish(r, st)
+		})
+	if err != nil {
+		return err
+	}
+	return a.change(r, func(rec *record) {
+		rec.Spec, rec.ImageID, rec.ImageDigest = withoutSecrets(*spec), img.ID, img.Digest
+	})
+}
+
+func (a *Agent) startGuest(ctx context.Context, r *run, v view) error {
+	if err := r.files.Write(v.spec(), a.cfg.Resolvers); err != nil {
+		return err
+	}
+	// The table is there before any container is: one whose egress is not set yet reaches nothing.
+	if err := a.ensureFirewall(ctx); err != nil {
+		return err
+	}
+	c, err := a.cfg.Engine.EnsureGuest(ctx, v.spec(), r.files)
+	if err != nil {
+		return err
+	}
+	if err := a.change(r, func(rec *record) { rec.BootID, rec.GuestID = a.cfg.BootID, c.ID }); err != nil {
+		return err
+	}
+	return a.admit(ctx, r, c, v.spec().Egress)
+}
+
+func (a *Agent) startOverlay(ctx context.Context, r *run, v view) error {
+	if err := a.admit(ctx, r, v.guest, v.spec().Egress); err != nil { // again after a restart of the agent
+		return err
+	}
+	n := v.spec().Network
+	h, err := overlay.Ensure(ctx, overlay.Config{Dir: r.files.Dir, Ref: r.ref, NetNS: v.guest.NetNS(), Address: n.Address, CIDR: n.CIDR,
+		MTU: n.MTU, Advertise: a.cfg.Advertise, Userspace: a.cfg.Userspace, Command: a.cfg.OverlayCommand})
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	r.overlay, r.peers = h, nil
+	if len(n.Peers) == 0 {
+		r.peers = n.Peers
+	}
+	a.mu.Unlock()
+	return a.change(r, func(rec *record) { rec.WGKey, rec.Endpoints = h.PublicKey(), h.Endpoints() })
+}
+
+func (a *Agent) setPeers(ctx context.Context, r *run, v view) error {
+	peers := v.spec().Network.Peers
+	a.mu.Lock()
+	h := r.overlay
+	a.mu.Unlock()
+	if err := h.SetPeers(ctx, peers); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	r.peers = peers
+	a.mu.Unlock()
+	return a.change(r, func(rec *record) { rec.Spec = withoutSecrets(v.spec()) })
+}
+
+func (a *Agent) preflight(ctx context.Context, r *run, v view) error {
+	p, err := guest.Dial(r.files.HoldSocket).Preflight(ctx, guest.PreflightOf(v.spec()))
+	if err != nil {
+		return err
+	}
+	return a.change(r, func(rec *record) { rec.Preflight = &p })
+}
+
+func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
+	if err := a.ensureFirewall(ctx); err != nil {
+		return err
+	}
+	c, err := a.cfg.Engine.EnsureWorkload(ctx, container.WorkloadSpec{Lease: *v.want, Guest: v.guest.ID, ImageID: v.rec.ImageID, Files: r.files})
+	if err != nil {
+		return err
+	}
+	return a.change(r, func(rec *record) { rec.WorkID = c.ID })
+}
+
+// awaitWorkload waits until the init says something new, or the worker is wanted for something else.
+func (a *Agent) awaitWorkload(ctx context.Context, l *lease, r *run, v view) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, watchEvery)
+	defer cancel()
+	go func() {
+		select {
+		case <-l.kick:
+			poke(l.kick)
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	_, err := guest.Dial(r.files.HoldSocket).Workload(ctx, v.report.State)
+	if err != nil && ctx.Err() == nil {
+		return 100 * time.Millisecond, nil // the guest is just coming up, or has died: the next look tells
+	}
+	return 0, nil
+}
+
+// noteStart begins the metering at the moment the command began, as far as this host can tell, and never before the
+// barrier was released by this agent's own doing.
+func (a *Agent) noteStart(ctx context.Context, r *run, v view) error {
+	counters, err := a.cfg.GPUs.EnergyMJ(ctx, v.spec().GPUs...)
+	if err != nil {
+		a.log.Warn("energy is not known", "lease", r.ref, "err", err)
+	}
+	if err := a.journal.Start(r.ref, a.bootAt(time.UnixMilli(v.report.AtMS)), counters); err != nil {
+		return err
+	}
+	return a.change(r, func(rec *record) { rec.Started, rec.Released = true, true })
+}
+
+// bootAt maps a recent moment of the host's clock to CLOCK_BOOTTIME. A moment in the future is now.
+func (a *Agent) bootAt(t time.Time) int64 {
+	now := a.cfg.BootMS()
+	return min(now, now-a.cfg.Now().Sub(t).Milliseconds())
+}
+
+// endMeter closes the run's last segment when its workload ended, never before its last sign of life.
+func (a *Agent) endMeter(r *run, work container.Container) error {
+	last, open := a.journal.LastTick(r.ref)
+	if !open {
+		return nil
+	}
+	if !work.FinishedAt.IsZero() {
+		last = max(last, a.bootAt(work.FinishedAt))
+	}
+	return a.journal.End(r.ref, last)
+}
+
+func (a *Agent) conclude(r *run, v view, o *outcome) error {
+	a.log.Info("lease ends", "lease", r.ref, "state", o.State, "reason", o.Reason, "detail", o.Detail)
+	if v.work.State != container.Running {
+		if err := a.endMeter(r, v.work); err != nil {
+			return err
+		}
+	}
+	return a.change(r, func(rec *record) { rec.Outcome = o })
+}
+
+// maxGrace bounds what a renter's program may take to end, unbilled.
+const maxGrace = 30 * time.Second
+
+func (a *Agent) stopWork(ctx context.Context, r *run, v view) error {
+	if err := a.journal.Cut(r.ref); err != nil {
+		return err
+	}
+	grace := min(time.Duration(v.spec().GraceS)*time.Second, maxGrace)
+	if !v.rec.Started || v.rec.Outcome.Reason == agentapi.ReasonSuperseded {
+		grace = 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, grace+time.Minute)
+	defer cancel()
+	return a.cfg.Engine.Stop(ctx, r.ref, container.Work, grace)
+}
+
+func (a *Agent) keepLog(ctx context.Context, r *run, v view) error {
+	if err := a.endMeter(r, v.work); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	kept, err := a.saveLog(ctx, r)
+	if err != nil {
+		return err
+	}
+	return a.change(r, func(rec *record) { rec.LogSaved, rec.LogKept = true, kept })
+}
+
+func (a *Agent) tearDown(ctx context.Context, r *run) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := a.cfg.Engine.Remove(ctx, r.ref, container.Work); err != nil {
+		return err
+	}
+	if err := overlay.Stop(ctx, r.files.Dir); err != nil {
+		return err
+	}
+	if err := a.cfg.Engine.Remove(ctx, r.ref, container.Guest); err != nil {
+		return err
+	}
+	if err := a.expel(ctx, r); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	r.overlay, r.peers = nil, nil
+	a.mu.Unlock()
+	return a.change(r, func(rec *record) { rec.Down = true })
+}
+
+// wipe makes sure that nothing of the renter's is left, in memory of the GPUs too, and that this epoch never runs here
+// again, before it says so.
+func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
+	if err := a.endMeter(r, container.Container{}); err != nil {
+		return err
+	}
+	if gpus := v.spec().GPUs; a.cfg.Attach != container.AttachNone && len(gpus) > 0 && v.rec.WorkID != "" {
+		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+		defer cancel()
+		if err := a.cfg.GPUs.WaitClean(ctx, gpus...); err != nil {
+			return fault.Wrap(err, fault.Unavailable, "memory of the lease's GPUs is still in use")
+		}
+	}
+	rec := v.rec
+	rec.Gone, rec.Down = true, true
+	if err := a.disk.bury(statusOf(r, view{rec: rec})); err != nil {
+		return fmt.Errorf("tombstone: %w", err)
+	}
+	if err := a.disk.wipe(r.ref); err != nil {
+		return fmt.Errorf("wipe: %w", err)
+	}
+	if err := a.change(r, func(rec *record) { rec.Gone, rec.Down = true, true }); err != nil {
+		return err
+	}
+	a.publish(r, statusOf(r, view{rec: r.rec}))
+	return nil
+}
+
+func (a *Agent) forget(r *run) error {
+	if err := a.disk.remove(r.ref); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.leases[r.ref.Lease]
+	l.runs = slices.DeleteFunc(l.runs, func(x *run) bool { return x == r })
+	poke(a.syncNow)
+	return nil
+}

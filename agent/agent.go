@@ -1,0 +1,186 @@
+// Package agent is the daemon on a host: it makes what runs here what the control plane wants, and says what is here.
+//
+// What always holds:
+//   - Desired state is a level: every lease's next step follows from what is wanted, what the folder remembers and what
+//     is there (plan), so a crash between any two steps costs nothing but time.
+//   - Not knowing never stops anything: without a server workloads run until run_until; without Docker nothing is
+//     concluded.
+//   - A desired state older than one accepted before is never followed, and an ended (lease, epoch) never runs again.
+//   - Of one lease at most one epoch runs: the older is torn down before the newer begins.
+//   - A renter's environment and credentials are in memory and in the create request, never on the disk.
+package agent
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/image"
+	"github.com/musterhq/muster/agent/journal"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Link is the way to the control plane. What it cannot do now fails at once.
+type Link interface {
+	Sync(ctx context.Context, s agentapi.Sync) (agentapi.SyncReply, error)
+	Inventory(ctx context.Context, inv agentapi.Inventory) error
+	Telemetry(t agentapi.Telemetry) error
+}
+
+// GPUs is what the agent needs of the host's GPUs; *gpu.Monitor is one.
+type GPUs interface {
+	Sample(ctx context.Context, uuids ...string) (gpu.Batch, error)
+	EnergyMJ(ctx context.Context, uuids ...string) (map[string]int64, error)
+	WaitClean(ctx context.Context, uuids ...string) error
+	Health() map[string]gpu.Health
+	Pending() []agentapi.HealthEvent
+	Ack(seq uint64) error
+	Changed() <-chan struct{}
+}
+
+// Config of an Agent. All fields are needed unless said otherwise.
+type Config struct {
+	Host      id.Host
+	Key       ed25519.PrivateKey // signs usage
+	Version   string
+	StateDir  string
+	BootID    string
+	BootMS    func() int64 // CLOCK_BOOTTIME
+	Now       func() time.Time
+	Engine    *container.Engine
+	Images    *image.Puller
+	GPUs      GPUs
+	Link      Link
+	Inventory func(ctx context.Context) agentapi.Inventory
+	Attach    container.Attach
+	Resolvers []netip.Addr // name servers for workloads
+	Log       *slog.Logger
+
+	Advertise      []string      // addresses peers may reach this host at; empty = its own
+	OverlayCommand []string      // how to start an overlay process; empty = this executable
+	Userspace      bool          // never use the kernel's WireGuard
+	Tick           time.Duration // between signs of life in the journal; default 5 s
+}
+
+// Agent runs the leases of a host.
+type Agent struct {
+	cfg     Config
+	log     *slog.Logger
+	disk    disk
+	journal *journal.Journal
+
+	syncNow   chan struct{} // something must be reported
+	inventory chan struct{} // the inventory must be sent
+	firewall  sync.Mutex    // one change at a time
+
+	mu      sync.Mutex
+	leases  map[string]*lease
+	seen    seen
+	known   bool // a desired state was accepted by this process
+	scanned bool // Docker's list was read, and nothing kept us from reading it since
+	seq     uint64
+	watched time.Time // until when telemetry is live
+	ctx     context.Context
+	workers sync.WaitGroup
+}
+
+// New reads what the host remembers. It starts nothing.
+func New(cfg Config) (*Agent, error) {
+	if cfg.Tick == 0 {
+		cfg.Tick = 5 * time.Second
+	}
+	a := &Agent{cfg: cfg, log: cfg.Log, disk: disk{cfg.StateDir}, leases: map[string]*lease{},
+		syncNow: make(chan struct{}, 1), inventory: make(chan struct{}, 1)}
+	if err := a.disk.prepare(); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	var err error
+	if a.seen, err = a.disk.loadSeen(); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	a.journal, err = journal.Open(filepath.Join(cfg.StateDir, "journal"),
+		journal.Config{Host: cfg.Host.String(), Key: cfg.Key, BootID: cfg.BootID, Now: cfg.Now, Log: cfg.Log})
+	if err != nil {
+		return nil, err
+	}
+	refs, err := a.disk.refs()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("agent: %w", err), a.journal.Close())
+	}
+	for _, ref := range refs {
+		rec, err := a.disk.load(ref)
+		if err != nil {
+			// Its containers are still found by their labels; only what the folder knew is lost.
+			a.log.Error("lease folder is damaged", "lease", ref, "err", err)
+			rec = record{Spec: agentapi.LeaseSpec{LeaseRef: ref}}
+		}
+		a.addRun(ref, rec)
+	}
+	return a, nil
+}
+
+// Run works until ctx ends. What runs on the host goes on without the agent; another one adopts it.
+func (a *Agent) Run(ctx context.Context) error {
+	a.mu.Lock()
+	a.ctx = ctx
+	for _, l := range a.leases {
+		a.startWorker(l)
+	}
+	a.mu.Unlock()
+	var loops sync.WaitGroup
+	for _, loop := range []func(context.Context){a.syncLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop, a.scanLoop,
+		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
+		loops.Go(func() { loop(ctx) })
+	}
+	loops.Wait()
+	a.workers.Wait()
+	return a.journal.Close()
+}
+
+// Connected says that the link is up, the first time or again.
+func (a *Agent) Connected() {
+	poke(a.inventory)
+	poke(a.syncNow)
+}
+
+// Wake says that the server has something newer, or that somebody watches.
+func (a *Agent) Wake(w agentapi.Wake) {
+	a.mu.Lock()
+	if w.Watch {
+		a.watched = a.cfg.Now().Add(time.Minute)
+	}
+	behind := w.Revision > a.seen.Revision || !a.known
+	a.mu.Unlock()
+	if behind {
+		poke(a.syncNow)
+	}
+}
+
+// poke makes a channel of length one ready; one that is ready already stays so.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// pause waits for d, or less when a channel is ready or ctx ends. It reports whether ctx still lives.
+func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-wake:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}

@@ -1,0 +1,168 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/agent/leasefiles"
+	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// lease is one worker and the runs (epochs) it has. At most one of them is alive.
+type lease struct {
+	id      string
+	runs    []*run // by epoch
+	kick    chan struct{}
+	working bool
+}
+
+// run is one epoch of a lease. Agent.mu guards its fields; only its lease's worker changes rec, status and the handles.
+type run struct {
+	ref    agentapi.LeaseRef
+	files  leasefiles.Layout
+	rec    record
+	status agentapi.LeaseStatus
+
+	want       *agentapi.LeaseSpec
+	dismissed  bool
+	superseded bool
+	reported   bool               // the server has committed a report in which the run is gone
+	cancel     context.CancelFunc // of the step under way, when it may be given up
+
+	overlay *overlay.Handle
+	peers   []agentapi.Peer // what the overlay was given
+	tries   int             // failures of the present step in a row
+	egress  egress
+}
+
+// addRun makes a run known and its worker live. Callers hold a.mu, or are New.
+func (a *Agent) addRun(ref agentapi.LeaseRef, rec record) *run {
+	l := a.leases[ref.Lease]
+	if l == nil {
+		l = &lease{id: ref.Lease, kick: make(chan struct{}, 1)}
+		a.leases[ref.Lease] = l
+	}
+	i, found := slices.BinarySearchFunc(l.runs, ref.Epoch, func(r *run, epoch int) int { return r.ref.Epoch - epoch })
+	if found {
+		return l.runs[i]
+	}
+	r := &run{ref: ref, files: a.disk.layout(ref), rec: rec}
+	r.status = statusOf(r, view{rec: rec})
+	l.runs = slices.Insert(l.runs, i, r)
+	if a.ctx != nil {
+		a.startWorker(l)
+	}
+	return r
+}
+
+func (a *Agent) startWorker(l *lease) {
+	if l.working {
+		poke(l.kick)
+		return
+	}
+	l.working = true
+	a.workers.Go(func() { a.work(a.ctx, l) })
+}
+
+// work drives a lease's runs, the oldest first: a newer epoch waits until nothing is left of the one before.
+func (a *Agent) work(ctx context.Context, l *lease) {
+	for ctx.Err() == nil {
+		r := a.pick(l)
+		if r == nil {
+			return
+		}
+		stepCtx, cancel := context.WithCancel(ctx)
+		a.mu.Lock()
+		r.cancel = cancel
+		a.mu.Unlock()
+		wait := a.step(stepCtx, l, r)
+		cancel()
+		if wait > 0 {
+			pause(ctx, wait, l.kick)
+		}
+	}
+}
+
+// pick is the oldest run that is not gone, else the newest one; nil, and the worker's end, when there is none left.
+func (a *Agent) pick(l *lease) *run {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(l.runs) == 0 {
+		delete(a.leases, l.id)
+		l.working = false
+		return nil
+	}
+	for _, r := range l.runs {
+		if !r.rec.Gone || (r.dismissed && r.reported && !r.rec.LogKept && a.journal.Drained(r.ref)) {
+			return r
+		}
+	}
+	return l.runs[len(l.runs)-1]
+}
+
+// kickAll makes every worker look again.
+func (a *Agent) kickAll() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range a.leases {
+		poke(l.kick)
+	}
+}
+
+// step does one thing for a run, and returns how long to wait before the next unless something happens.
+func (a *Agent) step(ctx context.Context, l *lease, r *run) time.Duration {
+	v, err := a.observe(ctx, r)
+	if err != nil {
+		if ctx.Err() == nil {
+			a.log.Warn("cannot see how a lease is", "lease", r.ref, "err", err)
+			a.blind(r, err)
+		}
+		return a.backOff(r)
+	}
+	s := plan(v)
+	a.report(r, v, s)
+	if s.do.ending() {
+		ctx = context.WithoutCancel(ctx)
+	}
+	wait, err := a.act(ctx, l, r, v, s)
+	switch {
+	case err == nil:
+		r.tries = 0
+		return wait
+	case ctx.Err() != nil:
+		return 0 // given up: something changed
+	}
+	if o := final(s.do, err, r.tries); o != nil {
+		a.log.Warn("lease failed", "lease", r.ref, "step", s.do, "reason", o.Reason, "err", err)
+		if err := a.change(r, func(rec *record) { rec.Outcome = o }); err != nil {
+			a.log.Error("cannot write a lease's record", "lease", r.ref, "err", err)
+		}
+		return 0
+	}
+	a.log.Warn("step of a lease failed and is tried again", "lease", r.ref, "step", s.do, "err", err)
+	a.delayed(r, err)
+	return a.backOff(r)
+}
+
+// backOff is the wait after a failure: 0.5 s doubling to 15 s.
+func (a *Agent) backOff(r *run) time.Duration {
+	r.tries++
+	return min(250*time.Millisecond<<min(r.tries, 8), 15*time.Second)
+}
+
+// change alters what the host remembers of a run, on the disk first.
+func (a *Agent) change(r *run, f func(*record)) error {
+	a.mu.Lock()
+	rec := r.rec
+	a.mu.Unlock()
+	f(&rec)
+	if err := a.disk.save(r.ref, rec); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	r.rec = rec
+	a.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,210 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/journal"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// containerChanged is called when one of our containers started or ended, and with the zero ref when anything may have.
+func (a *Agent) containerChanged(ref agentapi.LeaseRef) {
+	if ref == (agentapi.LeaseRef{}) {
+		a.kickAll()
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if l := a.leases[ref.Lease]; l != nil {
+		poke(l.kick)
+	}
+}
+
+// scanEvery is how often Docker's own list is compared with what is known here.
+const scanEvery = time.Minute
+
+// scanLoop finds containers with our label that no folder knows: nothing of ours is left out of a full report.
+func (a *Agent) scanLoop(ctx context.Context) {
+	for {
+		wait := scanEvery
+		if err := a.scan(ctx); err != nil {
+			if ctx.Err() == nil {
+				a.log.Warn("cannot list containers", "err", err)
+			}
+			wait = 2 * time.Second
+		} else {
+			a.mu.Lock()
+			first := !a.scanned
+			a.scanned = true
+			a.mu.Unlock()
+			if first {
+				poke(a.syncNow)
+			}
+		}
+		if !pause(ctx, wait, nil) {
+			return
+		}
+	}
+}
+
+func (a *Agent) scan(ctx context.Context) error {
+	list, err := a.cfg.Engine.List(ctx)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range list {
+		if a.find(c.Ref) == nil {
+			a.log.Warn("container without a lease folder", "lease", c.Ref, "role", c.Role, "state", c.State)
+			r := a.addRun(c.Ref, record{Spec: agentapi.LeaseSpec{LeaseRef: c.Ref}})
+			r.dismissed = a.known // wanted ones are known by now
+		}
+	}
+	return nil
+}
+
+// meterLoop notes signs of life of every running workload.
+func (a *Agent) meterLoop(ctx context.Context) {
+	for pause(ctx, a.cfg.Tick, nil) {
+		if err := a.meter(ctx); err != nil && ctx.Err() == nil {
+			a.log.Error("usage could not be noted", "err", err)
+		}
+	}
+}
+
+// meter ticks what Docker says is running. What it does not say is not ticked now; if it turns out to have run on, the
+// next tick covers the time.
+func (a *Agent) meter(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	boot := a.cfg.BootMS() // before the look: a tick never says more than was seen
+	started := map[agentapi.LeaseRef][]string{}
+	a.mu.Lock()
+	for _, l := range a.leases {
+		for _, r := range l.runs {
+			if r.rec.Started && !r.rec.Gone && (r.rec.Outcome == nil || r.rec.Outcome.ExitCode == nil) {
+				started[r.ref] = r.rec.Spec.GPUs
+			}
+		}
+	}
+	a.mu.Unlock()
+	if len(started) == 0 {
+		return nil
+	}
+	list, err := a.cfg.Engine.List(ctx)
+	if err != nil {
+		return err
+	}
+	var ticks []journal.Tick
+	for _, c := range list {
+		gpus, ok := started[c.Ref]
+		if !ok || c.Role != container.Work || c.State != container.Running {
+			continue
+		}
+		counters, err := a.cfg.GPUs.EnergyMJ(ctx, gpus...)
+		if err != nil {
+			a.log.Debug("energy is not known", "lease", c.Ref, "err", err)
+		}
+		ticks = append(ticks, journal.Tick{LeaseRef: c.Ref, BootMS: boot, Counters: counters})
+	}
+	if len(ticks) == 0 {
+		return nil
+	}
+	if err := a.journal.Tick(ticks); err != nil {
+		return err
+	}
+	return nil
+}
+
+const (
+	telemetryLive = time.Second
+	telemetryIdle = 10 * time.Second
+)
+
+// telemetryLoop sends samples: every second while somebody watches, else every ten.
+func (a *Agent) telemetryLoop(ctx context.Context) {
+	last := time.Time{}
+	for pause(ctx, telemetryLive, nil) {
+		a.mu.Lock()
+		live := a.cfg.Now().Before(a.watched)
+		a.mu.Unlock()
+		if !live && a.cfg.Now().Sub(last) < telemetryIdle {
+			continue
+		}
+		last = a.cfg.Now()
+		a.sample(ctx)
+	}
+}
+
+func (a *Agent) sample(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	batch, err := a.cfg.GPUs.Sample(ctx)
+	if err != nil || len(batch.Samples) == 0 {
+		return // the inventory and the health events say why
+	}
+	if anchor, ok := a.journal.Anchor(); ok {
+		for i := range batch.Samples {
+			batch.Samples[i].AtMS = anchor.At(batch.BootMS)
+		}
+	}
+	if err := a.cfg.Link.Telemetry(agentapi.Telemetry{Samples: batch.Samples}); err != nil {
+		a.log.Debug("telemetry is lost", "err", err)
+	}
+}
+
+const (
+	inventoryEvery = time.Hour
+	inventoryRetry = 10 * time.Second
+)
+
+// inventoryLoop tells what the host has: when the link comes up, when a GPU's health changes, and every hour.
+func (a *Agent) inventoryLoop(ctx context.Context) {
+	for {
+		wait := inventoryEvery
+		if err := a.cfg.Link.Inventory(ctx, a.cfg.Inventory(ctx)); err != nil {
+			a.log.Debug("inventory not sent", "err", err)
+			wait = inventoryRetry
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-a.inventory:
+		case <-a.cfg.GPUs.Changed():
+			poke(a.syncNow)
+			a.kickAll()
+		case <-ctx.Done():
+			t.Stop()
+			return
+		}
+		t.Stop()
+	}
+}
+
+const (
+	cleanEvery  = time.Hour
+	keepImages  = 3 * 24 * time.Hour
+	minFreeDisk = 20 << 30
+)
+
+// cleanLoop removes images that nothing wants.
+func (a *Agent) cleanLoop(ctx context.Context) {
+	for pause(ctx, cleanEvery, nil) {
+		a.mu.Lock()
+		var inUse []string
+		for _, l := range a.leases {
+			for _, r := range l.runs {
+				if r.rec.ImageDigest != "" && !r.rec.Gone {
+					inUse = append(inUse, r.rec.ImageDigest)
+				}
+			}
+		}
+		a.mu.Unlock()
+		if _, err := a.cfg.Images.GC(ctx, inUse, keepImages, minFreeDisk); err != nil && ctx.Err() == nil {
+			a.log.Warn("images could not be cleaned up", "err", err)
+		}
+	}
+}

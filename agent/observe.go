@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// observe looks at a run. An error means that nothing can be concluded.
+func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
+	a.mu.Lock()
+	v := view{want: r.want, dismissed: r.dismissed, superseded: r.superseded, rec: r.rec, boot: a.cfg.BootID, reported: r.reported}
+	a.mu.Unlock()
+	v.drained = a.journal.Drained(r.ref)
+	v.expired = a.expired(v.rec)
+	if v.rec.Gone {
+		return v, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var err error
+	if v.guest, err = a.cfg.Engine.Inspect(ctx, r.ref, container.Guest); err != nil {
+		return v, err
+	}
+	if v.work, err = a.cfg.Engine.Inspect(ctx, r.ref, container.Work); err != nil {
+		return v, err
+	}
+	v.interrupted = a.cfg.Engine.Interrupted(v.work) || a.cfg.Engine.Interrupted(v.guest)
+	if v.guest.State == container.Running {
+		a.lookInside(ctx, r, &v)
+	}
+	return v, nil
+}
+
+// lookInside asks guest and overlay. One that does not answer is not up; that alone ends nothing.
+func (a *Agent) lookInside(ctx context.Context, r *run, v *view) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if v.work.State != container.Absent {
+		if w, err := guest.Dial(r.files.HoldSocket).Workload(ctx, guest.State("-")); err == nil && w.LeaseRef == r.ref {
+			v.report = w
+		}
+	}
+	a.mu.Lock()
+	handle, given := r.overlay, r.peers
+	a.mu.Unlock()
+	if handle == nil {
+		return
+	}
+	st, err := handle.Status(ctx)
+	if err != nil || st.Ref != r.ref {
+		return
+	}
+	v.overlay = true
+	v.peers = reflect.DeepEqual(given, v.spec().Network.Peers)
+	a.mu.Lock()
+	r.status.PeersDown = st.PeersDown()
+	a.mu.Unlock()
+}
+
+// expired reports whether a run's authorised time is over, on the server's clock. Without an anchor of this boot that
+// is not known, and nothing of an earlier boot runs.
+func (a *Agent) expired(rec record) bool {
+	anchor, ok := a.journal.Anchor()
+	return ok && rec.RunUntilMS > 0 && anchor.At(a.cfg.BootMS()) >= rec.RunUntilMS
+}
+
+// statusOf says what is to be said of a run.
+func statusOf(r *run, v view) agentapi.LeaseStatus {
+	rec := v.rec
+	st := agentapi.LeaseStatus{LeaseRef: r.ref, State: stage(v), WGKey: rec.WGKey, Endpoints: rec.Endpoints, Preflight: rec.Preflight,
+		ImageDigest: rec.ImageDigest, Started: rec.Started, LogKept: rec.LogKept, Gone: rec.Gone, Progress: r.status.Progress,
+		AtBarrier: v.report.State == guest.StateAtBarrier && rec.Outcome == nil}
+	if o := rec.Outcome; o != nil {
+		st.Reason, st.Detail, st.ExitCode = o.Reason, o.Detail[:min(len(o.Detail), 500)], o.ExitCode
+		st.Progress = agentapi.Progress{}
+	} else {
+		st.PeersDown = r.status.PeersDown
+	}
+	return st
+}
+
+// stage is the state in the order of a start.
+func stage(v view) agentapi.NodeState {
+	switch o := v.rec.Outcome; {
+	case o != nil && o.State == agentapi.NodeFailed:
+		return agentapi.NodeFailed
+	case o != nil && (o.ExitCode != nil || (v.work.State != container.Running && v.rec.Down) || v.rec.Gone):
+		return agentapi.NodeStopped
+	case o != nil:
+		return agentapi.NodeStopping
+	case v.rec.Started, v.report.State == guest.StateAtBarrier, v.report.State == guest.StateStarted:
+		return agentapi.NodeReady
+	case v.overlay:
+		return agentapi.NodeJoining
+	case v.rec.ImageID != "":
+		return agentapi.NodeStarting
+	}
+	return agentapi.NodePulling
+}
+
+// report puts what was seen into the run's status and makes it known at once when it changed.
+func (a *Agent) report(r *run, v view, s step) {
+	st := statusOf(r, v)
+	if p, ok := progressOf[s.do]; ok {
+		st.Progress.Step = p
+	}
+	st.Progress.WaitingFor = s.waiting
+	switch s.do {
+	case actAwaitGo:
+		st.Progress = agentapi.Progress{Step: "workload", WaitingFor: "the other ranks are not all ready"}
+	case actWatch:
+		st.Progress = agentapi.Progress{}
+		st.Good = v.overlay && a.sound(v.spec().GPUs)
+	}
+	a.publish(r, st)
+}
+
+// progressOf names the step a person sees while an action runs. Those not named leave what is shown.
+var progressOf = map[action]string{
+	actStartGuest: "guest", actStartOverlay: "overlay", actAwaitPeers: "peers", actSetPeers: "peers", actPreflight: "preflight",
+	actStartWork: "workload", actAwaitInit: "workload", actRelease: "workload", actAwaitStart: "workload",
+}
+
+func (a *Agent) publish(r *run, st agentapi.LeaseStatus) {
+	a.mu.Lock()
+	changed := !reflect.DeepEqual(r.status, st)
+	r.status = st
+	a.mu.Unlock()
+	if changed {
+		poke(a.syncNow)
+	}
+}
+
+// blind notes that a run cannot be seen: nobody can say that it is well.
+func (a *Agent) blind(r *run, err error) {
+	a.mu.Lock()
+	st := r.status
+	a.scanned = false
+	a.mu.Unlock()
+	st.Good = false
+	a.publish(r, st)
+	a.delayed(r, err)
+}
+
+// delayed tells people what a step waits for.
+func (a *Agent) delayed(r *run, err error) {
+	a.mu.Lock()
+	st := r.status
+	a.mu.Unlock()
+	st.Progress.WaitingFor = safe(err)
+	a.publish(r, st)
+}
+
+// sound reports whether none of the GPUs is known to be unusable.
+func (a *Agent) sound(uuids []string) bool {
+	health := a.cfg.GPUs.Health()
+	return !slices.ContainsFunc(uuids, func(u string) bool { return health[u].State == gpu.Quarantined })
+}

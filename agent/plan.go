@@ -1,0 +1,226 @@
+package agent
+
+import (
+	"fmt"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// action is the next thing to do for a run.
+type action string
+
+const (
+	actRest         action = "rest"          // nothing, until something changes
+	actAwaitServer  action = "await_server"  // the agent was restarted and needs what only the server has
+	actPull         action = "pull"          //
+	actStartGuest   action = "start_guest"   //
+	actStartOverlay action = "start_overlay" //
+	actAwaitPeers   action = "await_peers"   // others have not told their keys
+	actSetPeers     action = "set_peers"     //
+	actPreflight    action = "preflight"     //
+	actStartWork    action = "start_work"    //
+	actAwaitInit    action = "await_init"    // the workload's init has not reported
+	actAwaitGo      action = "await_go"      // at the barrier
+	actRelease      action = "release"       //
+	actAwaitStart   action = "await_start"   // released
+	actNoteStart    action = "note_start"    // the command runs: time counts
+	actWatch        action = "watch"         // running
+	actConclude     action = "conclude"      // it has ended or must end: see step.outcome
+	actStopWork     action = "stop_work"     //
+	actKeepLog      action = "keep_log"      //
+	actTearDown     action = "tear_down"     //
+	actWipe         action = "wipe"          // nothing runs any more
+	actForget       action = "forget"        // the server knows all of it
+)
+
+// ending reports whether the action ends a run: those are never given up half done.
+func (a action) ending() bool {
+	switch a {
+	case actConclude, actStopWork, actKeepLog, actTearDown, actWipe, actForget:
+		return true
+	}
+	return false
+}
+
+// outcome is how a run ended, or why it must.
+type outcome struct {
+	State    agentapi.NodeState `json:"state"` // stopped or failed
+	Reason   string             `json:"reason,omitempty"`
+	Detail   string             `json:"detail,omitempty"`
+	ExitCode *int               `json:"exit_code,omitempty"`
+}
+
+func failed(reason, detail string) *outcome {
+	return &outcome{State: agentapi.NodeFailed, Reason: reason, Detail: detail}
+}
+
+// step is what plan decided.
+type step struct {
+	do      action
+	outcome *outcome // of actConclude
+	waiting string   // the cause of a delay, for people
+}
+
+// view is all that the next step depends on: what the server wants, what this host remembers, and what is there now.
+type view struct {
+	want       *agentapi.LeaseSpec // complete, from the server; nil when it has not spoken or does not want the run
+	dismissed  bool                // the server does not want it: nothing but its word says so
+	superseded bool                // a later epoch of the lease is wanted
+	expired    bool                // run_until has passed
+	rec        record
+	boot       string // the running boot
+
+	guest, work container.Container
+	report      guest.Workload // what the workload's init said last
+	overlay     bool           // its process answers
+	peers       bool           // it has the peers of spec
+	interrupted bool           // the end of work or guest coincides with the daemon's own
+	drained     bool           // no usage waits
+	reported    bool           // the server has committed that all is gone
+}
+
+// spec is what to run: complete from the server, or without secrets from this host's memory.
+func (v view) spec() agentapi.LeaseSpec {
+	if v.want != nil {
+		return *v.want
+	}
+	return v.rec.Spec
+}
+
+// plan decides the next step of a run. It is pure, and looks at the same world always in the same way, so an agent
+// that was killed between any two steps goes on where it was. What it does not know never makes it stop anything.
+func plan(v view) step {
+	switch {
+	case v.rec.Gone:
+		if v.reported && v.drained && !v.rec.LogKept && v.dismissed {
+			return step{do: actForget}
+		}
+		return step{do: actRest}
+	case v.rec.Outcome != nil:
+		return planEnd(v)
+	}
+	if o := ended(v); o != nil {
+		return step{do: actConclude, outcome: o}
+	}
+	return planStart(v)
+}
+
+// ended says whether and how the run has come to its end.
+func ended(v view) *outcome {
+	gone := func(id string, c container.Container) bool {
+		return id != "" && (c.State == container.Absent || c.ID != id)
+	}
+	switch {
+	case v.superseded:
+		return &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonSuperseded}
+	case v.rec.GuestID != "" && v.rec.BootID != v.boot:
+		return failed(agentapi.ReasonHostInterrupted, "the host was restarted")
+	case v.work.State == container.Exited:
+		return exited(v)
+	case v.dismissed:
+		return &outcome{State: agentapi.NodeStopped}
+	case v.expired:
+		return &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonRunUntil, Detail: "the authorised time is over"}
+	case gone(v.rec.WorkID, v.work):
+		return failed(agentapi.ReasonHostInterrupted, "the workload's container was removed by somebody on the host")
+	case gone(v.rec.GuestID, v.guest), v.guest.State == container.Exited:
+		if v.interrupted {
+			return failed(agentapi.ReasonHostInterrupted, "the host's container runtime was stopped")
+		}
+		return failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")
+	}
+	return nil
+}
+
+// exited reads the end of the workload's container. An end that coincides with the daemon's is the host's, whatever
+// the code: a program that handles TERM exits with 0. Codes of the init before the barrier are not the command's.
+func exited(v view) *outcome {
+	started := v.rec.Started || v.report.State == guest.StateStarted
+	switch {
+	case v.interrupted:
+		return failed(agentapi.ReasonHostInterrupted, "the host's container runtime was stopped")
+	case !started && v.report.State == guest.StateRefused && v.report.Reason != "":
+		return failed(v.report.Reason, v.report.Detail)
+	case !started && v.work.ExitCode == guest.ExitNotFound:
+		return failed(agentapi.ReasonCommandNotFound, "the image has no such command")
+	case !started:
+		return failed(agentapi.ReasonRuntimeFailed, fmt.Sprintf("the container ended with code %d before it was started: %s", v.work.ExitCode, v.work.Error))
+	}
+	code := v.work.ExitCode
+	o := &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: &code}
+	if v.work.OOMKilled {
+		o.Detail = "out of memory: the node's limit was reached"
+	}
+	return o
+}
+
+// planStart is the road from nothing to running.
+func planStart(v view) step {
+	spec := v.spec()
+	switch {
+	case v.rec.ImageID == "" && v.want == nil:
+		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
+	case v.rec.ImageID == "":
+		return step{do: actPull}
+	case v.guest.State != container.Running:
+		return step{do: actStartGuest}
+	case !v.overlay:
+		return step{do: actStartOverlay}
+	}
+	if waiting := missingPeers(spec); waiting != "" && !v.rec.Started {
+		return step{do: actAwaitPeers, waiting: waiting}
+	}
+	switch {
+	case !v.peers:
+		return step{do: actSetPeers}
+	case spec.Nodes > 1 && v.rec.Preflight == nil && v.work.State == container.Absent:
+		return step{do: actPreflight}
+	case v.rec.Preflight != nil && !v.rec.Preflight.OK:
+		return step{do: actConclude, outcome: failed(agentapi.ReasonPreflightFailed, v.rec.Preflight.Detail)}
+	case v.work.State != container.Running && v.want == nil:
+		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
+	case v.work.State != container.Running:
+		return step{do: actStartWork}
+	}
+	switch v.report.State {
+	case guest.StateAtBarrier:
+		switch {
+		case v.rec.Released:
+			return step{do: actAwaitStart}
+		case v.want != nil && v.want.Go:
+			return step{do: actRelease}
+		}
+		return step{do: actAwaitGo}
+	case guest.StateStarted:
+		if !v.rec.Started {
+			return step{do: actNoteStart}
+		}
+		return step{do: actWatch}
+	}
+	return step{do: actAwaitInit}
+}
+
+// planEnd is the road from an outcome to nothing left.
+func planEnd(v view) step {
+	switch {
+	case v.work.State == container.Running:
+		return step{do: actStopWork}
+	case v.work.State != container.Absent && !v.rec.LogSaved:
+		return step{do: actKeepLog}
+	case v.work.State != container.Absent, v.guest.State != container.Absent, !v.rec.Down:
+		return step{do: actTearDown}
+	}
+	return step{do: actWipe}
+}
+
+// missingPeers names the first rank whose key is not known; "" when all are.
+func missingPeers(spec agentapi.LeaseSpec) string {
+	for _, p := range spec.Network.Peers {
+		if p.Key == "" || len(p.Endpoints) == 0 {
+			return fmt.Sprintf("rank %d has not joined", p.Rank)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,192 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/musterhq/muster/agent/leasefiles"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// record is what the host remembers of a run in its lease folder: what cannot be seen by looking at containers.
+type record struct {
+	Spec        agentapi.LeaseSpec  `json:"spec"`              // without environment and credentials
+	BootID      string              `json:"boot_id,omitempty"` // in which the guest was started
+	RunUntilMS  int64               `json:"run_until_ms,omitempty"`
+	ImageID     string              `json:"image_id,omitempty"`
+	ImageDigest string              `json:"image_digest,omitempty"`
+	GuestID     string              `json:"guest_id,omitempty"`
+	WorkID      string              `json:"work_id,omitempty"`
+	WGKey       string              `json:"wg_key,omitempty"`
+	Endpoints   []string            `json:"endpoints,omitempty"`
+	Preflight   *agentapi.Preflight `json:"preflight,omitempty"`
+	Released    bool                `json:"released,omitempty"`
+	Started     bool                `json:"started,omitempty"`
+	Outcome     *outcome            `json:"outcome,omitempty"`
+	LogSaved    bool                `json:"log_saved,omitempty"` // looked at, whether or not there was one
+	LogKept     bool                `json:"log_kept,omitempty"`  // it lies in the folder
+	Down        bool                `json:"down,omitempty"`      // containers and overlay are removed
+	Gone        bool                `json:"gone,omitempty"`
+}
+
+const (
+	recordFile = "lease.json"
+	logFile    = "log.jsonl"
+)
+
+// withoutSecrets is the part of a specification that may lie on the disk.
+func withoutSecrets(s agentapi.LeaseSpec) agentapi.LeaseSpec {
+	s.Env, s.RegistryAuth = nil, nil
+	return s
+}
+
+// disk is the agent's folder of leases and its memory of ended ones.
+type disk struct{ dir string }
+
+func (d disk) leases() string { return filepath.Join(d.dir, "leases") }
+func (d disk) ended() string  { return filepath.Join(d.dir, "ended") }
+
+// layout is a run's folder.
+func (d disk) layout(ref agentapi.LeaseRef) leasefiles.Layout {
+	return leasefiles.At(filepath.Join(d.leases(), fmt.Sprintf("%s-e%d", ref.Lease, ref.Epoch)))
+}
+
+func (d disk) prepare() error {
+	return errors.Join(os.MkdirAll(d.leases(), 0o700), os.MkdirAll(d.ended(), 0o700))
+}
+
+// refs are the runs that have a folder.
+func (d disk) refs() ([]agentapi.LeaseRef, error) {
+	entries, err := os.ReadDir(d.leases())
+	if err != nil {
+		return nil, err
+	}
+	var out []agentapi.LeaseRef
+	for _, e := range entries {
+		if i := strings.LastIndex(e.Name(), "-e"); i > 0 {
+			if epoch, err := strconv.Atoi(e.Name()[i+2:]); err == nil {
+				out = append(out, agentapi.LeaseRef{Lease: e.Name()[:i], Epoch: epoch})
+			}
+		}
+	}
+	return out, nil
+}
+
+// load reads a run's record; a folder without one is a run that had hardly begun.
+func (d disk) load(ref agentapi.LeaseRef) (record, error) {
+	var r record
+	err := readJSON(filepath.Join(d.layout(ref).Dir, recordFile), &r)
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{Spec: agentapi.LeaseSpec{LeaseRef: ref}}, nil
+	}
+	return r, err
+}
+
+func (d disk) save(ref agentapi.LeaseRef, r record) error {
+	dir := d.layout(ref).Dir
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return writeJSON(filepath.Join(dir, recordFile), r)
+}
+
+// wipe removes what a run had on the disk but its record and its kept log.
+func (d disk) wipe(ref agentapi.LeaseRef) error {
+	dir := d.layout(ref).Dir
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if e.Name() != recordFile && e.Name() != logFile {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// dropLog removes a run's kept log.
+func (d disk) dropLog(ref agentapi.LeaseRef, r record) error {
+	if err := os.Remove(filepath.Join(d.layout(ref).Dir, logFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return d.save(ref, r)
+}
+
+func (d disk) remove(ref agentapi.LeaseRef) error { return os.RemoveAll(d.layout(ref).Dir) }
+
+// A tombstone says that a lease's epochs up to one have ended here: they never run again, whatever a server says that
+// was restored or is behind.
+type tombstone struct {
+	Epoch  int                  `json:"epoch"`
+	Status agentapi.LeaseStatus `json:"status"`
+}
+
+// bury writes a tombstone. An earlier epoch does not replace a later one.
+func (d disk) bury(s agentapi.LeaseStatus) error {
+	if old, ok, err := d.tombstone(s.Lease); err != nil || (ok && old.Epoch >= s.Epoch) {
+		return err
+	}
+	return writeJSON(filepath.Join(d.ended(), s.Lease+".json"), tombstone{s.Epoch, s})
+}
+
+func (d disk) tombstone(lease string) (t tombstone, ok bool, err error) {
+	err = readJSON(filepath.Join(d.ended(), filepath.Base(lease)+".json"), &t)
+	if errors.Is(err, fs.ErrNotExist) {
+		return t, false, nil
+	}
+	return t, err == nil, err
+}
+
+// seen is the highest desired state this host has accepted.
+type seen struct {
+	ControlEpoch int64 `json:"control_epoch"`
+	Revision     int64 `json:"revision"`
+}
+
+func (d disk) loadSeen() (s seen, err error) {
+	err = readJSON(filepath.Join(d.dir, "seen.json"), &s)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return s, err
+}
+
+func (d disk) saveSeen(s seen) error { return writeJSON(filepath.Join(d.dir, "seen.json"), s) }
+
+func readJSON(path string, v any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// writeJSON replaces a file, whole and durable or not at all.
+func writeJSON(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,269 @@
+package agent
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+const (
+	syncLeased = 15 * time.Second
+	syncIdle   = 60 * time.Second
+	syncGap    = 25 * time.Millisecond // between two, so that changes that come together travel together
+	syncRetry  = 2 * time.Second
+)
+
+// syncLoop reports and asks: at once when something changed, else now and then.
+func (a *Agent) syncLoop(ctx context.Context) {
+	for ctx.Err() == nil {
+		next, err := a.syncOnce(ctx)
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("sync failed", "err", err)
+			next = syncRetry/2 + rand.N(syncRetry)
+		}
+		if !pause(ctx, next, a.syncNow) || !pause(ctx, syncGap, nil) {
+			return
+		}
+	}
+}
+
+// syncOnce makes one report and takes the answer. It returns when the next is due.
+func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
+	s, gone := a.sync()
+	reply, err := a.cfg.Link.Sync(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	if reply.Error != "" {
+		a.log.Error("the control plane refuses our reports", "reason", reply.Error)
+		return syncLeased, nil
+	}
+	if err := a.take(s, gone, reply); err != nil {
+		return 0, err
+	}
+	switch {
+	case reply.Desired == nil && reply.Revision > a.revision(), len(a.journal.Pending(1)) > 0 && len(s.Segments) == agentapi.MaxSegments:
+		return syncGap, nil
+	case reply.NextSyncMS > 0:
+		return time.Duration(reply.NextSyncMS) * time.Millisecond, nil
+	case len(s.Leases) > 0:
+		return syncLeased, nil
+	}
+	return syncIdle*3/4 + rand.N(syncIdle/2), nil
+}
+
+// sync is the report of this moment, and the runs that are gone in it.
+func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
+	s = agentapi.Sync{Protocol: agentapi.Protocol, AgentVersion: a.cfg.Version, BootID: a.cfg.BootID, Leases: []agentapi.LeaseStatus{},
+		Segments: a.journal.Pending(agentapi.MaxSegments), Health: a.cfg.GPUs.Pending()}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.seq++
+	s.Seq, s.BootMS, s.ControlEpoch, s.Full = a.seq, a.cfg.BootMS(), a.seen.ControlEpoch, a.scanned
+	if a.known {
+		s.Revision = a.seen.Revision // else 0: the desired state with its secrets must come again
+	}
+	for _, l := range a.leases {
+		for _, r := range l.runs {
+			s.Leases = append(s.Leases, r.status)
+			if r.status.Gone {
+				gone = append(gone, r)
+			}
+		}
+	}
+	slices.SortFunc(s.Leases, func(x, y agentapi.LeaseStatus) int {
+		if x.Lease != y.Lease {
+			if x.Lease < y.Lease {
+				return -1
+			}
+			return 1
+		}
+		return x.Epoch - y.Epoch
+	})
+	return s, gone
+}
+
+// take does what the server's answer says. Its parts stand each for itself.
+func (a *Agent) take(s agentapi.Sync, gone []*run, reply agentapi.SyncReply) error {
+	if reply.Anchor != nil {
+		if err := a.journal.SetAnchor(*reply.Anchor); err != nil {
+			return err
+		}
+	}
+	if err := a.journal.Ack(reply.UsageAcks); err != nil {
+		return err
+	}
+	if reply.HealthAck > 0 {
+		if err := a.cfg.GPUs.Ack(reply.HealthAck); err != nil {
+			return err
+		}
+	}
+	if err := a.followEpoch(reply.ControlEpoch); err != nil {
+		return err
+	}
+	if reply.Desired != nil {
+		if err := a.follow(*reply.Desired); err != nil {
+			return err
+		}
+	}
+	for _, x := range reply.Extensions {
+		a.extend(x)
+	}
+	a.acknowledge(s, gone, reply)
+	return nil
+}
+
+// followEpoch takes a newer epoch of the control plane: its database was restored, and an operator has confirmed that
+// what it wants now counts. Revisions begin anew, and usage of the last days is offered again.
+func (a *Agent) followEpoch(epoch int64) error {
+	a.mu.Lock()
+	old := a.seen
+	a.mu.Unlock()
+	if epoch <= old.ControlEpoch {
+		return nil
+	}
+	if err := a.disk.saveSeen(seen{ControlEpoch: epoch}); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.seen, a.known = seen{ControlEpoch: epoch}, false
+	a.mu.Unlock()
+	if old.ControlEpoch == 0 {
+		return nil // the first contact
+	}
+	a.log.Warn("the control plane begins a new epoch", "from", old.ControlEpoch, "to", epoch)
+	return a.journal.Replay()
+}
+
+// follow takes a desired state, unless it is older than one taken before.
+func (a *Agent) follow(d agentapi.Desired) error {
+	a.mu.Lock()
+	now, known := a.seen, a.known
+	a.mu.Unlock()
+	if d.ControlEpoch != now.ControlEpoch || d.Revision < now.Revision || (known && d.Revision == now.Revision) {
+		if d.ControlEpoch < now.ControlEpoch || d.Revision < now.Revision {
+			a.log.Warn("desired state is older than what was seen: nothing is changed", "revision", d.Revision, "seen", now.Revision,
+				"control_epoch", d.ControlEpoch, "seen_epoch", now.ControlEpoch)
+		}
+		return nil
+	}
+	if err := a.disk.saveSeen(seen{d.ControlEpoch, d.Revision}); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.seen, a.known = seen{d.ControlEpoch, d.Revision}, true
+	wanted := map[string]agentapi.LeaseSpec{}
+	for _, spec := range d.Leases {
+		wanted[spec.Lease] = spec
+		if err := a.want(spec); err != nil {
+			return err
+		}
+	}
+	a.dismissRest(wanted)
+	return nil
+}
+
+// want makes a run wanted. One that has ended here is only reported. Callers hold a.mu.
+func (a *Agent) want(spec agentapi.LeaseSpec) error {
+	t, ended, err := a.disk.tombstone(spec.Lease)
+	if err != nil {
+		return err
+	}
+	if l := a.leases[spec.Lease]; ended && spec.Epoch <= t.Epoch && (l == nil || !slices.ContainsFunc(l.runs, func(r *run) bool { return r.ref == spec.LeaseRef })) {
+		rec := record{Spec: withoutSecrets(spec), Gone: true, Down: true, Outcome: &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonSuperseded}}
+		if st := t.Status; st.Epoch == spec.Epoch {
+			rec.Started = st.Started
+			rec.Outcome = &outcome{State: st.State, Reason: st.Reason, Detail: st.Detail, ExitCode: st.ExitCode}
+		}
+		a.addRun(spec.LeaseRef, rec)
+		return nil
+	}
+	r := a.addRun(spec.LeaseRef, record{Spec: withoutSecrets(spec)})
+	r.want, r.dismissed, r.superseded = &spec, false, false
+	if r.rec.RunUntilMS != spec.RunUntilMS && spec.RunUntilMS > 0 {
+		r.rec.RunUntilMS = spec.RunUntilMS
+	}
+	poke(a.leases[spec.Lease].kick)
+	return nil
+}
+
+// dismissRest ends every run that is not wanted. Callers hold a.mu.
+func (a *Agent) dismissRest(wanted map[string]agentapi.LeaseSpec) {
+	for _, l := range a.leases {
+		spec, some := wanted[l.id]
+		for _, r := range l.runs {
+			if some && r.ref == spec.LeaseRef {
+				continue
+			}
+			r.want, r.dismissed, r.superseded = nil, true, some && spec.Epoch > r.ref.Epoch
+			if r.cancel != nil && r.rec.Outcome == nil {
+				r.cancel() // of a pull or a preflight under way; ending steps go on
+			}
+		}
+		poke(l.kick)
+	}
+}
+
+// extend moves a run's authorised end. It is on the disk before it counts, so that an agent without a server stops in
+// time.
+func (a *Agent) extend(x agentapi.LeaseExtension) {
+	a.mu.Lock()
+	r := a.find(x.LeaseRef)
+	same := r == nil || r.rec.Gone || r.rec.RunUntilMS == x.RunUntilMS
+	if !same {
+		r.rec.RunUntilMS = x.RunUntilMS
+		if err := a.disk.save(r.ref, r.rec); err != nil {
+			a.log.Error("cannot write a lease's record", "lease", r.ref, "err", err)
+		}
+	}
+	a.mu.Unlock()
+}
+
+// acknowledge notes what the server has committed.
+func (a *Agent) acknowledge(s agentapi.Sync, gone []*run, reply agentapi.SyncReply) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if reply.StatusAck == s.Seq {
+		for _, r := range gone {
+			r.reported = true
+			poke(a.leases[r.ref.Lease].kick)
+		}
+	}
+	for _, ref := range reply.LogsStored {
+		r := a.find(ref)
+		if r == nil || !r.rec.LogKept {
+			continue
+		}
+		r.rec.LogKept = false
+		r.status.LogKept = false
+		if err := a.disk.dropLog(r.ref, r.rec); err != nil {
+			a.log.Error("cannot remove a stored log", "lease", r.ref, "err", err)
+		}
+		poke(a.leases[r.ref.Lease].kick)
+	}
+}
+
+// find is a run, or nil. Callers hold a.mu.
+func (a *Agent) find(ref agentapi.LeaseRef) *run {
+	if l := a.leases[ref.Lease]; l != nil {
+		for _, r := range l.runs {
+			if r.ref == ref {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+func (a *Agent) revision() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.known {
+		return 0
+	}
+	return a.seen.Revision
+}
