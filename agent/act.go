@@ -197,7 +197,7 @@ func (a *Agent) awaitWorkload(ctx context.Context, l *lease, r *run, v view) (ti
 		case <-ctx.Done():
 		}
 	}()
-	_, err := guest.Dial(r.files.HoldSocket).Workload(ctx, v.report.State)
+	_, err := guest.Dial(r.files.HoldSocket).Next(ctx, v.report.State)
 	if err != nil && ctx.Err() == nil {
 		return 100 * time.Millisecond, nil // the guest is just coming up, or has died: the next look tells
 	}

@@ -32,21 +32,17 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 		return v, err
 	}
 	v.interrupted = a.cfg.Engine.Interrupted(v.work) || a.cfg.Engine.Interrupted(v.guest)
+	v.report = guest.KeptWorkload(r.files.Guest, r.ref) // from its folder: it counts after the guest's death too
 	if v.guest.State == container.Running {
-		a.lookInside(ctx, r, &v)
+		a.askOverlay(ctx, r, &v)
 	}
 	return v, nil
 }
 
-// lookInside asks guest and overlay. One that does not answer is not up; that alone ends nothing.
-func (a *Agent) lookInside(ctx context.Context, r *run, v *view) {
+// askOverlay asks a run's overlay process how it is. One that does not answer is not up; that alone ends nothing.
+func (a *Agent) askOverlay(ctx context.Context, r *run, v *view) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if v.work.State != container.Absent {
-		if w, err := guest.Dial(r.files.HoldSocket).Workload(ctx, guest.State("-")); err == nil && w.LeaseRef == r.ref {
-			v.report = w
-		}
-	}
 	a.mu.Lock()
 	handle, given := r.overlay, r.peers
 	a.mu.Unlock()
