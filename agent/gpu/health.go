@@ -65,7 +65,7 @@ var applicationXids = []int{13, 31, 43, 45, 68, 109}
 var fatalXids = map[int]string{
 	48:  "double-bit memory error",
 	62:  "internal micro-controller halt",
-	64:  "row remapping failed",
+	64:  "a row remapping could not be recorded",
 	79:  "the GPU has fallen off the bus",
 	95:  "uncontained memory error",
 	110: "security fault",

@@ -27,10 +27,10 @@ func (i Inventory) Fill(inv *agentapi.Inventory) {
 	inv.Problems = append(inv.Problems, i.Problems...)
 }
 
-// Inventory asks the driver what there is. GPUs that fell away since boot are listed with what was known of them; so are
+// Inventory asks the driver what there is, and every GPU how it is. GPUs that fell away since boot are listed with what was known of them; so are
 // all while the driver does not answer. The error is ctx's: everything else is a problem in the inventory.
 func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
-	sys, err := m.system(ctx)
+	sys, err := m.look(ctx)
 	if ctx.Err() != nil {
 		return Inventory{}, ctx.Err()
 	}

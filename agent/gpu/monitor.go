@@ -71,6 +71,8 @@ type Monitor struct {
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
 
+	looking sync.Mutex // held through a look at the GPUs; taken before mu
+
 	mu    sync.Mutex
 	store store
 	mem   memory
@@ -167,13 +169,15 @@ func (m *Monitor) Requalify(ctx context.Context, uuid string) error {
 	} else if state != Quarantined {
 		return fault.New(fault.Conflict, "%s is %s, not quarantined", uuid, state)
 	}
+	m.looking.Lock()
+	defer m.looking.Unlock()
 	if _, err := m.system(ctx); err != nil {
 		return asFault(err)
 	}
 	if err := m.reset(ctx, uuid); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "%s could not be reset: %v", uuid, err)
 	}
-	if err := m.lookAt(ctx, uuid, true); err != nil {
+	if err := m.lookAfterReset(ctx, uuid); err != nil {
 		return fault.Wrap(err, fault.Conflict, "%s does not pass the check after its reset: %v", uuid, err)
 	}
 	if h := m.Health()[uuid]; h.State != Healthy {

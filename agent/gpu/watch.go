@@ -74,7 +74,7 @@ func (m *Monitor) watch(ctx context.Context) {
 		}
 	}()
 	for ctx.Err() == nil {
-		err := m.look(ctx)
+		_, err := m.look(ctx)
 		if log == nil && (err == nil || m.cfg.KernelLog != "") {
 			log = m.openKernelLog()
 		}
@@ -86,11 +86,14 @@ func (m *Monitor) watch(ctx context.Context) {
 	}
 }
 
-// look asks the driver what there is and every GPU how it is.
-func (m *Monitor) look(ctx context.Context) error {
+// look asks the driver what there is and every GPU how it is. Looks take turns: what an older one saw must not be applied
+// after a newer one.
+func (m *Monitor) look(ctx context.Context) (wire.System, error) {
+	m.looking.Lock()
+	defer m.looking.Unlock()
 	sys, err := m.system(ctx)
 	if err != nil {
-		return err
+		return sys, err
 	}
 	present := map[string]bool{}
 	var fresh []string
@@ -114,11 +117,11 @@ func (m *Monitor) look(ctx context.Context) error {
 			m.examine(uuid, standing, false)
 		}
 	}
-	return nil
+	return sys, nil
 }
 
-// lookAt looks at one GPU; reset says that it was just reset.
-func (m *Monitor) lookAt(ctx context.Context, uuid string, reset bool) error {
+// lookAfterReset looks at one GPU that was just reset. m.looking is held.
+func (m *Monitor) lookAfterReset(ctx context.Context, uuid string) error {
 	sys, err := m.system(ctx)
 	if err != nil {
 		return err
@@ -134,7 +137,7 @@ func (m *Monitor) lookAt(ctx context.Context, uuid string, reset bool) error {
 	if err := m.probe.call(ctx, wire.MethodCondition, uuid, &c); err != nil {
 		return err
 	}
-	m.examine(uuid, ConditionEvidence(c), reset)
+	m.examine(uuid, ConditionEvidence(c), true)
 	return nil
 }
 
