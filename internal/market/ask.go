@@ -1,0 +1,135 @@
+package market
+
+import (
+	"fmt"
+
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Ask is what placement needs to know of a spec, with its query parsed.
+type Ask struct {
+	Nodes    int
+	GPUs     int // per node
+	Query    Query
+	Scope    Scope
+	MinGbps  float64
+	DiskGB   int64       // per node
+	Duration int64       // seconds; 0 = open-ended
+	MaxRate  money.Micro // per hour for the whole gang; 0 = no limit
+	// Within restricts the gang to one fabric, Exclude takes hosts out: for replacing a node of a running cluster.
+	Within  id.Fabric
+	Exclude []id.Host
+}
+
+// Ask reads the spec for placement. The spec is valid.
+func (s Spec) Ask() (Ask, error) {
+	q, err := ParseQuery(s.GPU)
+	if err != nil {
+		return Ask{}, err
+	}
+	a := Ask{
+		Nodes: s.Nodes, GPUs: s.GPUsPerNode, Query: q, Scope: s.Network.Scope, MinGbps: s.Network.MinGbps,
+		DiskGB: s.DiskGB, Duration: s.Duration(),
+	}
+	if s.MaxPricePerHour != nil {
+		a.MaxRate = *s.MaxPricePerHour
+	}
+	return a, nil
+}
+
+// constraint is one thing an offer must satisfy, on its own, to be a node of the gang.
+type constraint struct {
+	name string
+	// ok looks at the facts of a class; named at one lot. Exactly one is set.
+	ok    func(*facts) bool
+	named func(*identity) bool
+}
+
+// constraints are those of the ask, in the order they are applied and explained: the renter's query term by term, then
+// size, terms and network.
+func (a *Ask) constraints() []constraint {
+	out := make([]constraint, 0, len(a.Query.terms)+8)
+	for i := range a.Query.terms {
+		t := &a.Query.terms[i]
+		c := constraint{name: t.String()}
+		if t.field.kind == kindIdentity {
+			c.named = func(w *identity) bool { return t.matches(nil, w) }
+		} else {
+			c.ok = func(f *facts) bool { return t.matches(f, nil) }
+		}
+		out = append(out, c)
+	}
+	add := func(ok func(*facts) bool, format string, args ...any) {
+		out = append(out, constraint{name: fmt.Sprintf(format, args...), ok: ok})
+	}
+	onHost := a.nodesOnHost()
+	if len(a.Exclude) > 0 {
+		out = append(out, constraint{name: "not a host of this cluster already", named: func(w *identity) bool {
+			for _, h := range a.Exclude {
+				if h == w.host {
+					return false
+				}
+			}
+			return true
+		}})
+	}
+	add(func(f *facts) bool { return f.total >= a.GPUs }, "gpus_per_node = %d", a.GPUs)
+	add(func(f *facts) bool { return f.free >= a.GPUs }, "%d free now", a.GPUs)
+	add(func(f *facts) bool { return f.minGPUs <= a.GPUs }, "min_gpus <= %d", a.GPUs)
+	if a.Duration > 0 {
+		add(func(f *facts) bool { return f.longest() >= float64(a.Duration) }, "max_duration >= %d", a.Duration)
+	} else {
+		add(func(f *facts) bool { return f.maxDuration == 0 }, "no max_duration: the host takes no open-ended rentals")
+	}
+	add(func(f *facts) bool { return f.diskFreeGB >= a.DiskGB*int64(onHost) }, "disk_gb = %d", a.DiskGB)
+	add(func(f *facts) bool { return f.hasShare(a.GPUs) }, "cpu and memory for %d GPUs", a.GPUs)
+	switch {
+	case a.Nodes > 1 && a.Scope != ScopeHost:
+		add(func(f *facts) bool { return f.multiNode }, "multi_node: reachable from other hosts")
+		if a.MinGbps > 0 {
+			add(func(f *facts) bool { return f.mayReach(a.MinGbps) }, "network.min_gbps = %g", a.MinGbps)
+		}
+		if !a.Within.IsZero() {
+			add(func(f *facts) bool { return f.fabric == a.Within }, "the cluster's fabric")
+		} else if a.Scope == ScopeFabric {
+			add(func(f *facts) bool { return !f.fabric.IsZero() }, "network.scope = fabric")
+		}
+	case !a.Within.IsZero():
+		add(func(f *facts) bool { return f.fabric == a.Within }, "the cluster's fabric")
+	}
+	return out
+}
+
+// nodesOnHost is how many nodes of the gang share a host.
+func (a *Ask) nodesOnHost() int {
+	if a.Scope == ScopeHost {
+		return a.Nodes
+	}
+	return 1
+}
+
+// hasShare reports whether the host still has the CPU and memory that go with n GPUs. Leases take shares, so it fails
+// only after the host itself shrank.
+func (f *facts) hasShare(n int) bool {
+	h := Host{CPUCores: f.cpuCores, RAMMB: f.ramMB}
+	total := int64(f.hostTotal)
+	if total == 0 {
+		return false
+	}
+	const rounding = 0.01 // cores: shares are floored to a thousandth and summed in floating point
+	return f.cpuLeft+rounding >= float64(f.cpuCores)*float64(n)/float64(total) && f.ramLeftMB >= h.sellableRAMMB()*int64(n)/total
+}
+
+// mayReach reports whether the network between this host and others is not known to be slower than gbps: within its
+// fabric, or through its own line.
+func (f *facts) mayReach(gbps float64) bool {
+	if f.busbwGbps.known && f.busbwGbps.v >= gbps {
+		return true
+	}
+	if f.busbwGbps.known {
+		return false
+	}
+	slow := func(m maybe) bool { return m.known && m.v < gbps*1000 }
+	return !slow(f.netUpMbps) && !slow(f.netDownMbps)
+}

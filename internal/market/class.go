@@ -1,0 +1,196 @@
+package market
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// facts is everything that queries, constraints and tie-breaks see of an offer. It is comparable: offers with equal
+// facts are interchangeable and form a class, so the cost of a decision grows with the number of different offers and
+// not with the number of hosts.
+type facts struct {
+	model, arch, computeCap, cudaMax, driver string
+	modelWords                               *wordList // interned per snapshot
+	vramGB                                   int64
+	nvlink                                   bool
+	nvlinkGbps                               float64
+	pcieGen                                  int
+	region, fabricName                       string
+	fabric                                   id.Fabric
+	busbwGbps, netUpMbps, netDownMbps        maybe
+	reliability                              maybe
+	verified, simulated, multiNode           bool
+
+	price       money.Micro
+	minGPUs     int
+	maxDuration int64 // 0 = no limit
+
+	free, total         int // GPUs of the offer
+	hostFree, hostTotal int // GPUs of the whole host
+	cpuCores            int
+	ramMB               int64
+	cpuLeft             float64
+	ramLeftMB           int64
+	diskFreeGB          int64
+}
+
+// maybe is a number that may not be known. NaN is not known.
+type maybe struct {
+	v     float64
+	known bool
+}
+
+func maybeOf(p *float64) maybe {
+	if p == nil || math.IsNaN(*p) {
+		return maybe{}
+	}
+	return maybe{*p, true}
+}
+
+// wordList is a model's words, shared by all offers of the model.
+type wordList struct{ list []string }
+
+// longest is the longest rental the offer takes, in seconds.
+func (f *facts) longest() float64 {
+	if f.maxDuration == 0 {
+		return math.Inf(1)
+	}
+	return float64(f.maxDuration)
+}
+
+// vramGB is what the size is called by: 81559 MB are an "80 GB" GPU.
+func vramGB(mb int64) int64 { return (mb + 512) / 1024 }
+
+func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
+	w := s.models[o.Model]
+	if w == nil {
+		w = &wordList{words(o.Model)}
+		s.models[o.Model] = w
+	}
+	f := facts{
+		model: o.Model, modelWords: w, cudaMax: h.CUDAMax, driver: h.Driver, region: h.Region, fabric: h.Fabric,
+		fabricName: h.FabricName, busbwGbps: maybeOf(h.BusbwGbps), netUpMbps: maybeOf(h.NetUpMbps),
+		netDownMbps: maybeOf(h.NetDownMbps), reliability: maybeOf(h.Reliability), verified: h.Verified,
+		simulated: h.Simulated, multiNode: h.MultiNode, price: o.Price, minGPUs: o.MinGPUs, maxDuration: o.MaxDuration,
+		hostTotal: len(h.GPUs), cpuCores: h.CPUCores, ramMB: h.RAMMB, cpuLeft: float64(h.CPUCores) - h.CPUTaken,
+		ramLeftMB: h.sellableRAMMB() - h.RAMTakenMB, diskFreeGB: h.DiskFreeGB,
+	}
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		if g.Free {
+			f.hostFree++
+		}
+		if g.Model != o.Model {
+			continue
+		}
+		if f.total == 0 {
+			f.arch, f.computeCap, f.vramGB, f.pcieGen = g.Arch, g.ComputeCap, vramGB(g.VRAMMB), g.PCIeGen
+			f.nvlink, f.nvlinkGbps = g.NVLink, g.NVLinkGbps
+		}
+		f.total++
+		if g.Free {
+			f.free++
+		}
+		// The weakest GPU speaks for all: what is listed is what one gets.
+		f.vramGB = min(f.vramGB, vramGB(g.VRAMMB))
+		f.nvlink = f.nvlink && g.NVLink
+		f.nvlinkGbps = min(f.nvlinkGbps, g.NVLinkGbps)
+	}
+	return f
+}
+
+// class is the lots with equal facts.
+type class struct {
+	facts
+	lots []*lot
+	at   [2]int // index in its rung of the market's ladder and of the fabric's
+}
+
+// fabric is the classes of one fabric.
+type fabric struct {
+	ladder ladder
+	free   int // GPUs, over all its offers
+}
+
+func (s *Snapshot) classify(l *lot, f facts) {
+	c := s.classes[f]
+	if c == nil {
+		c = &class{facts: f}
+		s.classes[f] = c
+		s.market.add(c, 0)
+		if !f.fabric.IsZero() {
+			fab := s.fabrics[f.fabric]
+			if fab == nil {
+				fab = &fabric{}
+				s.fabrics[f.fabric] = fab
+			}
+			fab.ladder.add(c, 1)
+		}
+	}
+	l.class, l.at = c, len(c.lots)
+	c.lots = append(c.lots, l)
+	if fab := s.fabrics[f.fabric]; fab != nil {
+		fab.free += f.free
+	}
+}
+
+func (s *Snapshot) declassify(l *lot) {
+	c := l.class
+	last := c.lots[len(c.lots)-1]
+	c.lots[l.at], last.at = last, l.at
+	c.lots = c.lots[:len(c.lots)-1]
+	fab := s.fabrics[c.fabric]
+	if fab != nil {
+		fab.free -= c.free
+	}
+	if len(c.lots) > 0 {
+		return
+	}
+	delete(s.classes, c.facts)
+	s.market.remove(c, 0)
+	if fab != nil {
+		fab.ladder.remove(c, 1)
+		if len(fab.ladder.rungs) == 0 {
+			delete(s.fabrics, c.fabric)
+		}
+	}
+}
+
+// ladder is classes by price, cheapest rung first.
+type ladder struct{ rungs []*rung }
+
+// rung is the classes of one price.
+type rung struct {
+	price   money.Micro
+	classes []*class
+}
+
+func (l *ladder) find(price money.Micro) (int, bool) {
+	return slices.BinarySearchFunc(l.rungs, price, func(r *rung, p money.Micro) int { return cmp.Compare(r.price, p) })
+}
+
+// add puts c on its rung; which says which of c's positions is this ladder's.
+func (l *ladder) add(c *class, which int) {
+	i, ok := l.find(c.price)
+	if !ok {
+		l.rungs = slices.Insert(l.rungs, i, &rung{price: c.price})
+	}
+	r := l.rungs[i]
+	c.at[which] = len(r.classes)
+	r.classes = append(r.classes, c)
+}
+
+func (l *ladder) remove(c *class, which int) {
+	i, _ := l.find(c.price)
+	r := l.rungs[i]
+	last := r.classes[len(r.classes)-1]
+	r.classes[c.at[which]], last.at[which] = last, c.at[which]
+	r.classes = r.classes[:len(r.classes)-1]
+	if len(r.classes) == 0 {
+		l.rungs = slices.Delete(l.rungs, i, i+1)
+	}
+}

@@ -1,0 +1,160 @@
+package market
+
+import (
+	"fmt"
+
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Place finds the cheapest gang that satisfies the ask: every node on GPUs of one offer, on distinct hosts unless the
+// scope is host, all in one fabric when the scope is fabric. Among equally cheap ones it takes what breaks the fleet up
+// least. It is pure and exact: no gang that fits is cheaper.
+//
+// When nothing fits the placement has no nodes and the explanation says why; Relax proposes what would fit.
+func Place(s *Snapshot, a Ask) (Placement, Explain) {
+	p := &placing{s: s, ask: &a, constraints: a.constraints()}
+	var g gang
+	switch {
+	case a.Scope == ScopeHost:
+		g = p.onOneHost()
+	case a.Scope == ScopeFabric && a.Nodes > 1 && a.Within.IsZero():
+		g = p.inOneFabric()
+	default:
+		g = p.fromLadder(&s.market)
+	}
+	if len(g.lots) == 0 || a.MaxRate > 0 && p.rate(g) > a.MaxRate {
+		return Placement{}, p.explain(g)
+	}
+	return p.placement(g), Explain{}
+}
+
+// placing is one run of Place.
+type placing struct {
+	s           *Snapshot
+	ask         *Ask
+	constraints []constraint
+	scratch     []candidate
+}
+
+// gang is the chosen lots, one per node; cost is the sum of their prices per GPU-hour. No lots: nothing fits.
+type gang struct {
+	lots []*lot
+	cost money.Micro
+}
+
+func (p *placing) rate(g gang) money.Micro { return g.cost * money.Micro(p.ask.GPUs) }
+
+// fits reports whether lots of the class satisfy every constraint that the class decides.
+func (p *placing) fits(c *class) bool {
+	if c.free < p.ask.GPUs { // most often what fails
+		return false
+	}
+	for i := range p.constraints {
+		if ok := p.constraints[i].ok; ok != nil && !ok(&c.facts) {
+			return false
+		}
+	}
+	return true
+}
+
+// admits reports whether the lot satisfies the constraints that name single hosts and offers.
+func (p *placing) admits(l *lot) bool {
+	for i := range p.constraints {
+		if named := p.constraints[i].named; named != nil && !named(&l.who) {
+			return false
+		}
+	}
+	return true
+}
+
+// candidate is a class that fits, with how much taking a node of it would break the fleet up.
+type candidate struct {
+	class *class
+	waste waste
+}
+
+// fromLadder takes the cheapest lots on distinct hosts, rung by rung.
+func (p *placing) fromLadder(l *ladder) gang {
+	g := gang{}
+	for _, r := range l.rungs {
+		fit := p.scratch[:0]
+		for _, c := range r.classes {
+			if p.fits(c) {
+				fit = append(fit, candidate{c, wasteOf(&c.facts, p.ask)})
+			}
+		}
+		p.scratch = fit
+		for len(fit) > 0 && len(g.lots) < p.ask.Nodes {
+			best := 0
+			for i := range fit {
+				if fit[i].waste.less(fit[best].waste, fit[i].class, fit[best].class) {
+					best = i
+				}
+			}
+			p.takeFrom(fit[best].class, &g)
+			fit[best] = fit[len(fit)-1]
+			fit = fit[:len(fit)-1]
+		}
+		if len(g.lots) == p.ask.Nodes {
+			return g
+		}
+	}
+	return gang{}
+}
+
+// takeFrom adds lots of the class, on hosts the gang does not have yet, until it is whole.
+func (p *placing) takeFrom(c *class, g *gang) {
+	n := len(c.lots)
+	for i := range n {
+		if len(g.lots) == p.ask.Nodes {
+			return
+		}
+		l := c.lots[(i+p.s.turn%n)%n]
+		if p.admits(l) && !g.has(l.who.host) {
+			g.lots = append(g.lots, l)
+			g.cost += c.price
+		}
+	}
+}
+
+func (g *gang) has(h id.Host) bool {
+	for _, l := range g.lots {
+		if l.who.host == h {
+			return true
+		}
+	}
+	return false
+}
+
+// placement gives the gang its GPUs, shares and lines.
+func (p *placing) placement(g gang) Placement {
+	out := Placement{Nodes: make([]Placed, len(g.lots)), Rate: p.rate(g)}
+	hosts := map[id.Host]*Host{} // as the ranks before left them: only scope host uses one twice
+	for rank, l := range g.lots {
+		h := hosts[l.who.host]
+		if h == nil {
+			h = l.entry.host
+		}
+		n := h.node(rank, l.offer, p.ask.GPUs, p.ask.DiskGB)
+		if p.ask.Scope == ScopeHost {
+			hosts[l.who.host] = h.without(n)
+		}
+		out.Nodes[rank] = n
+	}
+	return out
+}
+
+// node is a node on count free GPUs of the offer. The host has that many.
+func (h *Host) node(rank int, o *HostOffer, count int, diskGB int64) Placed {
+	cores, ram := h.share(count)
+	n := Placed{
+		Rank: rank, Host: h.ID, HostOrg: h.Org, Offer: o.ID, Fabric: h.Fabric, Model: o.Model, GPUs: h.choose(o.Model, count),
+		CPUCores: cores, RAMMB: ram, DiskGB: diskGB, Price: o.Price, Rate: o.Price * money.Micro(count), HostSharePPM: o.HostSharePPM,
+	}
+	n.Lines = []Line{
+		{Kind: "gpu", Rank: rank, Text: fmt.Sprintf("%d × %s", count, o.Model), Quantity: int64(count), UnitPrice: o.Price, Price: n.Rate},
+		{Kind: "host", Rank: rank, Text: fmt.Sprintf("%g CPU cores, %d MB memory, %d GB disk, network: included", cores, ram, diskGB), Quantity: 1},
+	}
+	return n
+}

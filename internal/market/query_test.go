@@ -1,0 +1,156 @@
+package market
+
+import (
+	"errors"
+	"math"
+	"testing"
+)
+
+func testFacts() *facts {
+	return &facts{
+		model: "NVIDIA H100 80GB HBM3", modelWords: &wordList{words("NVIDIA H100 80GB HBM3")}, arch: "Hopper", computeCap: "9.0",
+		cudaMax: "12.4", driver: "550.54.15", vramGB: 80, nvlink: true, nvlinkGbps: 900, pcieGen: 5, region: "eu-west",
+		fabricName: "ams-r4", busbwGbps: maybe{341.8, true}, price: 2_340_000, minGPUs: 1, free: 8, total: 8, cpuCores: 192,
+		ramMB: 2 << 20, diskFreeGB: 4000, multiNode: true, maxDuration: 7200,
+	}
+}
+
+func TestQueryMatches(t *testing.T) {
+	t.Parallel()
+	who := &identity{name: "ams-r4-02"}
+	for _, c := range []struct {
+		query string
+		want  bool
+	}{
+		{"", true},
+		{"  ", true},
+		{"gpu_model=H100", true},
+		{"gpu_model=h100 vram_gb>=80", true},
+		{`gpu_model="H100 80GB"`, true},
+		{`gpu_model='nvidia h100'`, true},
+		{`gpu_model="80GB H100"`, false},
+		{"gpu_model=H10", false},
+		{"gpu_model=100", false},
+		{"gpu_model!=A100", true},
+		{"gpu_model in [A100,H100]", true},
+		{`gpu_model in [ "RTX 4090" , H200 ]`, false},
+		{"gpu_model notin [A100, H200]", true},
+		{"gpu_model notin [A100,H100]", false},
+		{"region in [eu-west,eu-north] vram_gb>79.5", true},
+		{"region=EU-West", true},
+		{"region=eu", false},
+		{"cuda_max>=12.10", false},
+		{"cuda_max>=12", true},
+		{"cuda_max=12.4.0", true},
+		{"driver<551", true},
+		{"compute_cap>=8.9 compute_cap<10", true},
+		{"nvlink=true nvlink_gbps>=600", true},
+		{"nvlink!=yes", false},
+		{"price_per_gpu_hour<=2.34", true},
+		{"price_per_gpu_hour<2.34", false},
+		{"price_per_gpu_hour<2.340001", true},
+		{"busbw_gbps>=200", true},
+		{"reliability>=0", false}, // not known: satisfies nothing
+		{"reliability!=1", false},
+		{"reliability notin [1]", false},
+		{"max_duration>=7200", true},
+		{"max_duration>7200", false},
+		{"ram_gb=2048 gpus_free>=8 disk_gb>100", true},
+		{"host_name=AMS-r4-02", true},
+		{"host_name!=ams-r4-02", false},
+		{"fabric=ams-r4 fabric!=osl-a", true},
+	} {
+		q, err := ParseQuery(c.query)
+		if err != nil {
+			t.Errorf("%q: %v", c.query, err)
+			continue
+		}
+		got := true
+		for i := range q.terms {
+			got = got && q.terms[i].matches(testFacts(), who)
+		}
+		if got != c.want {
+			t.Errorf("%q = %v, want %v", c.query, got, c.want)
+		}
+	}
+}
+
+func TestOpenEndedOfferTakesAnyDuration(t *testing.T) {
+	t.Parallel()
+	f := testFacts()
+	f.maxDuration = 0
+	q, err := ParseQuery("max_duration>=999999999")
+	if err != nil || !q.terms[0].matches(f, nil) || !math.IsInf(f.longest(), 1) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestBadQueryNamesThePosition(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		query string
+		pos   int
+	}{
+		{"gpu=H100", 1},
+		{"gpu_model=H100 and vram_gb>=80", 16},
+		{"gpu_model", 10},
+		{"gpu_model ~ H100", 11},
+		{"gpu_model=", 11},
+		{"gpu_model=H100,A100", 15},
+		{"gpu_model>H100", 10},
+		{"region<=eu", 7},
+		{"nvlink>=true", 7},
+		{"nvlink=maybe", 8},
+		{"vram_gb>=eighty", 10},
+		{"vram_gb>=0x10", 10},
+		{"vram_gb>=inf", 10},
+		{"price_per_gpu_hour<1e3", 20},
+		{"cuda_max>=twelve", 11},
+		{"region in eu", 11},
+		{"region in [", 12},
+		{"region in []", 12},
+		{"region in [a b]", 14},
+		{"region in [a,]", 14},
+		{"region in [a", 13},
+		{`region="eu`, 8},
+		{"ünï=1 gpu_model=H100", 1},
+		{`region="ü" bogus=1`, 12},
+		{`"gpu_model"=H100`, 1},
+		{"vram_gb not in [1]", 9},
+		{"gpu_model=...", 11},
+		{"region==eu", 7},
+	} {
+		_, err := ParseQuery(c.query)
+		var qe *QueryError
+		if !errors.As(err, &qe) {
+			t.Errorf("%q: %v, want a QueryError", c.query, err)
+		} else if qe.Pos != c.pos {
+			t.Errorf("%q: %v, want position %d", c.query, err, c.pos)
+		}
+	}
+}
+
+func FuzzParseQuery(f *testing.F) {
+	for _, s := range []string{"gpu_model=H100 vram_gb>=80", `region in [a,"b c"] nvlink=true`, `host_name="\"x\\"`, "max_duration<1", "cuda_max notin [1.2]", "[", "'"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		q, err := ParseQuery(s)
+		if err != nil {
+			var qe *QueryError
+			if !errors.As(err, &qe) || qe.Pos < 1 || qe.Pos > len(s)+1 {
+				t.Fatalf("%q: %v", s, err)
+			}
+			return
+		}
+		again, err := ParseQuery(q.String())
+		if err != nil || again.String() != q.String() {
+			t.Fatalf("%q reads back as %q: %v", q, again, err)
+		}
+		for i := range q.terms {
+			if a, b := q.terms[i].matches(testFacts(), &identity{}), again.terms[i].matches(testFacts(), &identity{}); a != b {
+				t.Fatalf("%q and %q differ", s, again)
+			}
+		}
+	})
+}
