@@ -24,8 +24,10 @@ CREATE TABLE quote (
     id          uuid PRIMARY KEY,
     org_id      uuid NOT NULL REFERENCES org,
     user_id     uuid NOT NULL,
-    spec        jsonb NOT NULL,                  -- market.Spec
-    placement   jsonb NOT NULL,                  -- []market.Placed with frozen prices and terms
+    spec        jsonb NOT NULL,                  -- market.Spec, secrets taken out
+    secrets     bytea,                           -- market.Secrets, encrypted; gone once the quote has ended
+    placement   jsonb NOT NULL,                  -- market.Placement with frozen prices and terms
+    gpu_ids     uuid[] NOT NULL,                 -- those it holds
     rate        bigint NOT NULL,                 -- micro-units per hour, all-in
     state       text NOT NULL CHECK (state IN ('held', 'rented', 'returned', 'expired')),
     cluster_id  uuid,
@@ -33,5 +35,5 @@ CREATE TABLE quote (
     expires_at  timestamptz NOT NULL,
     ended_at    timestamptz
 );
-CREATE INDEX quote_org ON quote (org_id, id);
+CREATE INDEX quote_org ON quote (org_id, created_at);
 CREATE INDEX quote_due ON quote (expires_at) WHERE state = 'held';

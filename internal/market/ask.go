@@ -117,9 +117,11 @@ func (f *facts) hasShare(n int) bool {
 	if total == 0 {
 		return false
 	}
-	const rounding = 0.01 // cores: shares are floored to a thousandth and summed in floating point
-	return f.cpuLeft+rounding >= float64(f.cpuCores)*float64(n)/float64(total) && f.ramLeftMB >= h.sellableRAMMB()*int64(n)/total
+	return f.cpuLeft+cpuRounding >= float64(f.cpuCores)*float64(n)/float64(total) && f.ramLeftMB >= h.sellableRAMMB()*int64(n)/total
 }
+
+// cpuRounding, in cores: shares are floored to a thousandth and summed in floating point.
+const cpuRounding = 0.01
 
 // mayReach reports whether the network between this host and others is not known to be slower than gbps: within its
 // fabric, or through its own line.

@@ -7,8 +7,8 @@ import (
 )
 
 // explain counts, over the whole snapshot, where the hosts went. A host is excluded by the constraint at which the last
-// of its offers fell. g is a gang that was found but is too dear.
-func (p *placing) explain(g gang) Explain {
+// of its offers fell.
+func (p *placing) explain() Explain {
 	fell, left := p.fates()
 	out := Explain{Hosts: p.s.Len()}
 	remain := out.Hosts
@@ -23,8 +23,8 @@ func (p *placing) explain(g gang) Explain {
 	}
 	switch {
 	case remain == 0:
-	case len(g.lots) > 0:
-		note(fmt.Sprintf("max_price_per_hour = %s: the cheapest costs %s", p.ask.MaxRate, p.rate(g)), remain)
+	case p.tooDear > 0:
+		note(fmt.Sprintf("max_price_per_hour = %s: the cheapest costs %s", p.ask.MaxRate, p.tooDear), remain)
 	case p.ask.Scope == ScopeHost:
 		note(fmt.Sprintf("network.scope = host: %d GPUs in one host", p.ask.Nodes*p.ask.GPUs), remain)
 	case p.ask.Scope == ScopeFabric:

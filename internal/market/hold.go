@@ -3,37 +3,113 @@ package market
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/id"
 )
 
-// ErrStale says that a plan was made on a view that has changed since. Planning plans again.
-var ErrStale = errors.New("market: the plan is stale")
-
-// Hold claims the GPUs of a plan for leases, inside the renter's transaction: it locks the hosts (by id), ends expired
-// quote claims on them, checks price, terms and sums again, and inserts the claims by GPU id. Other GPUs of the same
-// offer take the place of those that were taken meanwhile, so the result may differ from the plan in GPUs, never in
-// hosts or price. ErrStale: it no longer fits; the transaction must roll back.
+// Hold claims the GPUs of a plan for leases, inside the renter's transaction: it locks the hosts (by id), lets expired
+// quote claims end, checks price, terms and sums again, and inserts the claims by GPU id. Other GPUs of the same offer
+// take the place of those that were taken meanwhile, so the result may differ from the plan in GPUs, never in hosts or
+// price. ErrStale: it no longer fits; the transaction must roll back.
 func (m *Market) Hold(ctx context.Context, tx *db.Tx, plan Placement, leases LeaseOf) (Placement, error) {
-	return Placement{}, fault.New(fault.Unavailable, "rents are not served yet")
+	held, err := m.recheck(ctx, tx, plan)
+	if err != nil {
+		return Placement{}, err
+	}
+	for _, n := range held.Nodes {
+		if err := claim(ctx, tx, host.ForLease, leases(n.Rank).UUID(), n, nil); err != nil {
+			return Placement{}, err
+		}
+	}
+	return held, nil
 }
 
-// Planner makes plans on this replica's view of the fleet. See Planning.
-type Planner struct {
-	m *Market
+// recheck locks the hosts of a plan and fits the plan to what they are now.
+func (m *Market) recheck(ctx context.Context, tx *db.Tx, plan Placement) (Placement, error) {
+	ids := plan.HostIDs()
+	if _, err := host.Lock(ctx, tx, ids); err != nil {
+		return Placement{}, err
+	}
+	now, err := loadHosts(ctx, tx.Q, ids, m.cfg.AllowSimulated)
+	if err != nil {
+		return Placement{}, err
+	}
+	held := Placement{Nodes: make([]Placed, len(plan.Nodes)), Rate: plan.Rate, Duration: plan.Duration}
+	for i, n := range plan.Nodes {
+		h := now[n.Host]
+		if h == nil {
+			return Placement{}, fmt.Errorf("%s sells no more: %w", n.Host, ErrStale)
+		}
+		if why := h.refuses(n, plan.Duration); why != "" {
+			return Placement{}, fmt.Errorf("%s: %s: %w", n.Host, why, ErrStale)
+		}
+		if !h.allFree(n.GPUs) {
+			n.GPUs = h.choose(n.Model, len(n.GPUs))
+		}
+		held.Nodes[i] = n
+		now[n.Host] = h.without(n)
+	}
+	return held, nil
 }
 
-// Place plans the cheapest feasible gang for spec, from memory; it asks the database nothing. GPUs that other attempts
-// on this replica are about to claim are left alone. Fault: NoCapacity with explain and relaxations.
-func (p *Planner) Place(ctx context.Context, spec Spec) (Placement, error) {
-	return Placement{}, fault.New(fault.Unavailable, "plans are not served yet")
+// refuses says why a planned node no longer fits the host as it is, or "".
+func (h *Host) refuses(n Placed, duration int64) string {
+	var offer *HostOffer
+	for i := range h.Offers {
+		if h.Offers[i].ID == n.Offer {
+			offer = &h.Offers[i]
+		}
+	}
+	switch {
+	case offer == nil:
+		return "the offer is gone"
+	case offer.Price != n.Price || offer.HostSharePPM != n.HostSharePPM:
+		return "the price has changed"
+	case offer.MinGPUs > len(n.GPUs), !offer.takes(duration):
+		return "the terms have changed"
+	case h.free(n.Model) < len(n.GPUs):
+		return "its GPUs were taken"
+	case h.DiskFreeGB < n.DiskGB:
+		return "its disk was taken"
+	case h.CPUTaken+n.CPUCores > float64(h.CPUCores)+cpuRounding, h.RAMTakenMB+n.RAMMB > h.sellableRAMMB():
+		return "its processors or memory were taken"
+	}
+	return ""
 }
 
-// Planning runs attempt, which plans with p and claims the plan in a transaction of its own (Planner.Place may be
-// called inside it). When the attempt fails because the plan was stale, or because nothing fitted in memory, the view
-// is read afresh and the attempt is run again: up to three more times, and never a NoCapacity that an authoritative
-// read has not confirmed.
-func (m *Market) Planning(ctx context.Context, attempt func(ctx context.Context, p *Planner) error) error {
-	return fault.New(fault.Unavailable, "plans are not served yet")
+// takes reports whether the offer accepts a rental of so many seconds; 0 is an open-ended one.
+func (o *HostOffer) takes(duration int64) bool {
+	return o.MaxDuration == 0 || duration > 0 && duration <= o.MaxDuration
 }
+
+func (h *Host) free(model string) int {
+	n := 0
+	for i := range h.GPUs {
+		if h.GPUs[i].Free && h.GPUs[i].Model == model {
+			n++
+		}
+	}
+	return n
+}
+
+// claim inserts the claims of one node. Its host is locked.
+func claim(ctx context.Context, tx *db.Tx, kind host.ClaimKind, ref uuid.UUID, n Placed, expires *time.Time) error {
+	gpus := make([]host.GPURef, len(n.GPUs))
+	for i, g := range n.GPUs {
+		gpus[i] = host.GPURef{Host: n.Host, GPU: g.ID}
+	}
+	err := host.Claim(ctx, tx, kind, ref, gpus, expires)
+	if errors.Is(err, host.ErrTaken) {
+		return fmt.Errorf("%s: %w", n.Host, ErrStale)
+	}
+	return err
+}
+
+// LeaseOf gives the lease a rank's GPUs are claimed for. It is called once per rank.
+type LeaseOf func(rank int) id.Lease

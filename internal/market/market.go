@@ -9,7 +9,7 @@
 package market
 
 import (
-	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/musterhq/muster/internal/db"
@@ -19,18 +19,19 @@ import (
 
 // Config of a Market.
 type Config struct {
-	Currency       string        // of all prices and wallets, "USD"
-	AllowSimulated bool          // sell hosts with simulated GPUs: sandbox only
-	QuoteTTL       time.Duration // 60 to 120 s; 0 = 90 s
-	MaxAge         time.Duration // of the view in memory that searches and plans use; 0 = 250 ms
-	Log            *slog.Logger  // nil = slog.Default()
+	Currency       string           // of all prices and wallets, "USD"
+	AllowSimulated bool             // sell hosts with simulated GPUs: sandbox only
+	QuoteTTL       time.Duration    // 60 to 120 s; 0 = 90 s
+	MaxAge         time.Duration    // of the view in memory that searches and plans use; 0 = 250 ms
+	Now            func() time.Time // this replica's clock, for the view's age only; nil = time.Now
 }
 
 // Market serves searches, quotes and claims. Safe for concurrent use.
 type Market struct {
-	db  *db.DB
-	box *seal.Box
-	cfg Config
+	db   *db.DB
+	box  *seal.Box
+	cfg  Config
+	view *view
 }
 
 // New starts nothing. The box seals the secrets in quoted specs.
@@ -44,8 +45,8 @@ func New(d *db.DB, box *seal.Box, cfg Config) (*Market, error) {
 	if cfg.MaxAge == 0 {
 		cfg.MaxAge = 250 * time.Millisecond
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
+	if cfg.Now == nil {
+		cfg.Now = time.Now
 	}
-	return &Market{db: d, box: box, cfg: cfg}, nil
+	return &Market{db: d, box: box, cfg: cfg, view: newView(d, cfg.AllowSimulated, cfg.Now, rand.Int())}, nil
 }

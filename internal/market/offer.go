@@ -2,72 +2,17 @@ package market
 
 import (
 	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
-
-// Offer is what a host sells now: one model on one host. A nil field is not known.
-type Offer struct {
-	ID              id.Offer    `json:"id"`
-	HostID          id.Host     `json:"host_id"`
-	HostName        string      `json:"host_name"`
-	GPUModel        string      `json:"gpu_model"`
-	GPUArch         string      `json:"gpu_arch"`
-	GPUsFree        int         `json:"gpus_free"`
-	GPUsTotal       int         `json:"gpus_total"`
-	VRAMGB          int64       `json:"vram_gb"`
-	ComputeCap      string      `json:"compute_cap"`
-	CUDAMax         string      `json:"cuda_max"`
-	Driver          string      `json:"driver"`
-	NVLink          bool        `json:"nvlink"`
-	NVLinkGbps      float64     `json:"nvlink_gbps"`
-	PCIeGen         int         `json:"pcie_gen"`
-	CPUCores        int         `json:"cpu_cores"` // of the host
-	RAMGB           int64       `json:"ram_gb"`    // of the host
-	DiskGB          int64       `json:"disk_gb"`   // free
-	Region          string      `json:"region"`
-	Fabric          *string     `json:"fabric"`
-	BusbwGbps       *float64    `json:"busbw_gbps"`
-	NetUpMbps       *float64    `json:"net_up_mbps"`
-	NetDownMbps     *float64    `json:"net_down_mbps"`
-	Reliability     *float64    `json:"reliability"` // 0 to 1
-	Verified        bool        `json:"verified"`
-	PricePerGPUHour money.Micro `json:"price_per_gpu_hour"`
-	PricePerGPUSec  money.Nano  `json:"price_per_gpu_second"` // for display
-	MinGPUs         int         `json:"min_gpus"`
-	MaxDuration     *int64      `json:"max_duration"` // seconds; nil = no limit
-	Simulated       bool        `json:"simulated"`
-	MultiNode       bool        `json:"multi_node"`
-}
-
-// OfferSearch is one page of a search.
-type OfferSearch struct {
-	Query string // see ParseQuery
-	Sort  string // a field, "-" before it for descending; "" = price_per_gpu_hour
-	Limit int    // 1 to 200; 0 = 50
-	After string // Next of the page before
-}
-
-// OfferPage is the answer to a search. Only offers with at least one free GPU are listed.
-type OfferPage struct {
-	Items []Offer `json:"items"`
-	Next  *string `json:"next"`
-	// Of all matches, not only this page.
-	Total    int `json:"total"`
-	GPUsFree int `json:"gpus_free"`
-	Hosts    int `json:"hosts"`
-	Fabrics  int `json:"fabrics"`
-	// Explain says how many hosts each term of the query excluded.
-	Explain []Exclusion `json:"explain"`
-}
-
-// SearchOffers lists what can be rented now. Faults: Invalid, naming the position, for a bad query, sort or cursor.
-func (m *Market) SearchOffers(ctx context.Context, s OfferSearch) (OfferPage, error) {
-	return OfferPage{}, fault.New(fault.Unavailable, "offers are not served yet")
-}
 
 // Terms are what an operator sets on an offer. A nil field stays as it is.
 type Terms struct {
@@ -77,6 +22,12 @@ type Terms struct {
 	MaxDuration *int64 // seconds; 0 = no limit
 }
 
+// Bounds of terms.
+const (
+	MinPrice = money.Micro(1_000)          // 0.001 per GPU-hour
+	MaxPrice = money.Micro(10_000_000_000) // 10,000 per GPU-hour
+)
+
 // OwnOffer is an offer as its operator sees it.
 type OwnOffer struct {
 	ID           id.Offer     `json:"id"`
@@ -85,22 +36,138 @@ type OwnOffer struct {
 	GPUs         int          `json:"gpus"`
 	Price        *money.Micro `json:"price_per_gpu_hour"` // nil: not listed
 	MinGPUs      int          `json:"min_gpus"`
-	MaxDuration  *int64       `json:"max_duration"`
+	MaxDuration  *int64       `json:"max_duration"` // seconds; nil: no limit
 	HostSharePPM int          `json:"host_share_ppm"`
 }
 
-// SyncOffers keeps one offer per GPU model of the host, inside the transaction that recorded its inventory.
-func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, host id.Host) error {
-	return fault.New(fault.Unavailable, "offers are not kept yet")
+// SyncOffers keeps one offer per GPU model of the host, inside the transaction that recorded its inventory. A new one
+// has no price and is not listed; that of a model that vanished keeps its terms and sells nothing.
+func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, of id.Host) error {
+	models, err := tx.Q.PresentModels(ctx, of)
+	if err != nil {
+		return fmt.Errorf("market: models of %s: %w", of, err)
+	}
+	if len(models) == 0 {
+		return nil
+	}
+	ids := make([]pgtype.UUID, len(models))
+	for i := range ids {
+		ids[i] = pgtype.UUID{Bytes: id.New[id.Offer]().UUID(), Valid: true}
+	}
+	if err := tx.Q.SyncOffers(ctx, of, ids, models); err != nil {
+		return fmt.Errorf("market: offers of %s: %w", of, err)
+	}
+	return nil
 }
 
 // SetTerms changes price and terms of the host's offers, all of them or those of one model, and keeps the history of
-// prices. Running leases keep what they were rented at. Faults: NotFound, Invalid.
-func (m *Market) SetTerms(ctx context.Context, tx *db.Tx, org id.Org, user id.User, host id.Host, model string, t Terms) ([]OwnOffer, error) {
-	return nil, fault.New(fault.Unavailable, "offers are not kept yet")
+// prices. Running leases keep what they were rented at. The host is org's. Faults: NotFound, Invalid.
+func (m *Market) SetTerms(ctx context.Context, tx *db.Tx, org id.Org, user id.User, hostID id.Host, model string, t Terms) ([]OwnOffer, error) {
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	hosts, err := host.Lock(ctx, tx, []id.Host{hostID})
+	if err != nil {
+		return nil, err
+	}
+	if len(hosts) == 0 || hosts[0].Org != org {
+		return nil, fault.New(fault.NotFound, "no such host")
+	}
+	all, err := OffersOf(ctx, tx.Q, []id.Host{hostID})
+	if err != nil {
+		return nil, err
+	}
+	var changed []OwnOffer
+	for _, o := range all[hostID] {
+		if model != "" && o.GPUModel != model {
+			continue
+		}
+		if o, err = t.apply(ctx, tx, user, o); err != nil {
+			return nil, err
+		}
+		changed = append(changed, o)
+	}
+	if len(changed) == 0 {
+		return nil, fault.New(fault.NotFound, "the host has no such GPUs: prices can be set once it has reported its inventory")
+	}
+	return changed, nil
 }
 
-// HostOffers lists the offers of one host, listed or not.
-func (m *Market) HostOffers(ctx context.Context, host id.Host) ([]OwnOffer, error) {
-	return nil, fault.New(fault.Unavailable, "offers are not kept yet")
+func (t Terms) check() error {
+	var bad fault.Fields
+	if t.Price != nil && (*t.Price < MinPrice || *t.Price > MaxPrice) {
+		bad.Add("price_per_gpu_hour", "want %s to %s", MinPrice, MaxPrice)
+	}
+	if t.Price != nil && t.Unlist {
+		bad.Add("price_per_gpu_hour", "either a price or none")
+	}
+	if t.MinGPUs != nil {
+		between(&bad, "min_gpus", int64(*t.MinGPUs), 1, MaxGPUsPerNode)
+	}
+	if t.MaxDuration != nil && *t.MaxDuration != 0 {
+		between(&bad, "max_duration", *t.MaxDuration, MinDuration, MaxDuration)
+	}
+	return bad.Err()
+}
+
+// apply writes the terms over an offer.
+func (t Terms) apply(ctx context.Context, tx *db.Tx, user id.User, o OwnOffer) (OwnOffer, error) {
+	before := o.Price
+	switch {
+	case t.Unlist:
+		o.Price = nil
+	case t.Price != nil:
+		o.Price = t.Price
+	}
+	if t.MinGPUs != nil {
+		o.MinGPUs = *t.MinGPUs
+	}
+	var longest int64
+	if o.MaxDuration != nil {
+		longest = *o.MaxDuration
+	}
+	if t.MaxDuration != nil {
+		longest = *t.MaxDuration
+	}
+	o.MaxDuration = durationOrNone(longest)
+	err := tx.Q.UpdateOffer(ctx, dbq.UpdateOfferParams{ID: o.ID, Price: o.Price, MinGpus: int32(o.MinGPUs), MaxDurationS: longest})
+	if err != nil {
+		return o, fmt.Errorf("market: terms of %s: %w", o.ID, err)
+	}
+	if same := before == nil && o.Price == nil || before != nil && o.Price != nil && *before == *o.Price; same {
+		return o, nil
+	}
+	if err := tx.Q.InsertOfferPrice(ctx, o.ID, o.Price, user); err != nil {
+		return o, fmt.Errorf("market: price of %s: %w", o.ID, err)
+	}
+	return o, nil
+}
+
+// OffersOf lists the offers of hosts, listed or not, by model.
+func OffersOf(ctx context.Context, q *dbq.Queries, hosts []id.Host) (map[id.Host][]OwnOffer, error) {
+	rows, err := q.OffersOfHosts(ctx, uuids(hosts))
+	if err != nil {
+		return nil, fmt.Errorf("market: offers of hosts: %w", err)
+	}
+	out := make(map[id.Host][]OwnOffer, len(hosts))
+	for _, r := range rows {
+		out[r.HostID] = append(out[r.HostID], OwnOffer{
+			ID: r.ID, HostID: r.HostID, GPUModel: r.GPUModel, GPUs: int(r.Gpus), Price: r.Price, MinGPUs: int(r.MinGpus),
+			MaxDuration: durationOrNone(r.MaxDurationS), HostSharePPM: int(r.HostSharePpm),
+		})
+	}
+	return out, nil
+}
+
+// HostOffers is OffersOf for one host.
+func (m *Market) HostOffers(ctx context.Context, of id.Host) ([]OwnOffer, error) {
+	all, err := OffersOf(ctx, m.db.Q, []id.Host{of})
+	return all[of], err
+}
+
+func durationOrNone(seconds int64) *int64 {
+	if seconds == 0 {
+		return nil
+	}
+	return &seconds
 }

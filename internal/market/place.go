@@ -14,19 +14,29 @@ import (
 // When nothing fits the placement has no nodes and the explanation says why; Relax proposes what would fit.
 func Place(s *Snapshot, a Ask) (Placement, Explain) {
 	p := &placing{s: s, ask: &a, constraints: a.constraints()}
-	var g gang
-	switch {
-	case a.Scope == ScopeHost:
-		g = p.onOneHost()
-	case a.Scope == ScopeFabric && a.Nodes > 1 && a.Within.IsZero():
-		g = p.inOneFabric()
-	default:
-		g = p.fromLadder(&s.market)
-	}
-	if len(g.lots) == 0 || a.MaxRate > 0 && p.rate(g) > a.MaxRate {
-		return Placement{}, p.explain(g)
+	g := p.find()
+	if len(g.lots) == 0 {
+		return Placement{}, p.explain()
 	}
 	return p.placement(g), Explain{}
+}
+
+// find returns the cheapest gang within the price limit.
+func (p *placing) find() gang {
+	var g gang
+	switch {
+	case p.ask.Scope == ScopeHost:
+		g = p.onOneHost()
+	case p.ask.Scope == ScopeFabric && p.ask.Nodes > 1 && p.ask.Within.IsZero():
+		g = p.inOneFabric()
+	default:
+		g = p.fromLadder(&p.s.market)
+	}
+	if len(g.lots) > 0 && p.ask.MaxRate > 0 && p.rate(g) > p.ask.MaxRate {
+		p.tooDear = p.rate(g)
+		return gang{}
+	}
+	return g
 }
 
 // placing is one run of Place.
@@ -35,6 +45,7 @@ type placing struct {
 	ask         *Ask
 	constraints []constraint
 	scratch     []candidate
+	tooDear     money.Micro // what the cheapest gang costs when that is above the limit
 }
 
 // gang is the chosen lots, one per node; cost is the sum of their prices per GPU-hour. No lots: nothing fits.
@@ -129,7 +140,7 @@ func (g *gang) has(h id.Host) bool {
 
 // placement gives the gang its GPUs, shares and lines.
 func (p *placing) placement(g gang) Placement {
-	out := Placement{Nodes: make([]Placed, len(g.lots)), Rate: p.rate(g)}
+	out := Placement{Nodes: make([]Placed, len(g.lots)), Rate: p.rate(g), Duration: p.ask.Duration}
 	hosts := map[id.Host]*Host{} // as the ranks before left them: only scope host uses one twice
 	for rank, l := range g.lots {
 		h := hosts[l.who.host]

@@ -9,6 +9,8 @@ import (
 type Placement struct {
 	Nodes []Placed    `json:"nodes"` // by rank
 	Rate  money.Micro `json:"rate"`  // per hour, all-in: the sum of the nodes' rates
+	// Duration is the longest it may run, in seconds, as asked; 0 = open-ended. The hosts' terms allow it.
+	Duration int64 `json:"duration"`
 }
 
 // Placed is one node of a placement with everything that is frozen at rent.

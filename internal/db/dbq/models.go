@@ -125,6 +125,12 @@ type Fabric struct {
 	CreatedAt time.Time
 }
 
+type FleetChange struct {
+	HostID    id.Host
+	Xid       pgtype.Uint64
+	ChangedAt time.Time
+}
+
 type GPU struct {
 	ID           id.GPU
 	HostID       id.Host
@@ -425,7 +431,9 @@ type Quote struct {
 	OrgID     id.Org
 	UserID    id.User
 	Spec      []byte
+	Secrets   []byte
 	Placement []byte
+	GPUIds    []id.GPU
 	Rate      money.Micro
 	State     string
 	ClusterID id.Cluster

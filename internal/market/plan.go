@@ -1,0 +1,111 @@
+package market
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// maxReplans is how often Planning tries again after a plan turned out to be stale.
+const maxReplans = 3
+
+// ErrStale says that a plan was made on a view that has changed since. Planning plans again.
+var ErrStale = &fault.Fault{
+	Kind: fault.Conflict, Message: "others rented the same GPUs first, several times over: try again", RetryAfter: time.Second,
+}
+
+// Planner makes plans on this replica's view of the fleet, for one attempt. See Planning.
+type Planner struct {
+	m    *Market
+	plan Placement
+	// confirmed: the view was read after the request began, so "nothing fits" is the truth.
+	confirmed bool
+}
+
+// errUnconfirmed carries a NoCapacity that the database has not confirmed yet.
+type errUnconfirmed struct{ why Explain }
+
+func (e *errUnconfirmed) Error() string {
+	return "market: nothing fits in memory; not confirmed by the database"
+}
+
+// Place plans the cheapest feasible gang for spec, from memory; it asks the database nothing. GPUs that other attempts
+// on this replica are about to claim are left alone. Called again in the same attempt it forgets the plan before.
+// Fault: NoCapacity with explain and relaxations.
+func (p *Planner) Place(spec Spec) (Placement, error) {
+	a, err := spec.Ask()
+	if err != nil {
+		return Placement{}, fault.InvalidField("gpu", "%s", err)
+	}
+	return p.PlaceAsk(a)
+}
+
+// PlaceAsk is Place for an ask of one's own: the replacement of a node.
+func (p *Planner) PlaceAsk(a Ask) (Placement, error) {
+	plan, why := p.m.view.plan(p, a)
+	p.plan = plan
+	if len(plan.Nodes) > 0 {
+		return plan, nil
+	}
+	if !p.confirmed {
+		return Placement{}, &errUnconfirmed{why}
+	}
+	why.Relaxations = p.m.relax(a)
+	return Placement{}, noCapacity(a, why)
+}
+
+func noCapacity(a Ask, why Explain) error {
+	f := fault.New(fault.NoCapacity, "no placement for %d nodes × %d GPUs among %d hosts", a.Nodes, a.GPUs, why.Hosts)
+	f.Extra = map[string]any{"explain": why.Exclusions, "hosts": why.Hosts, "relaxations": why.Relaxations}
+	return f
+}
+
+// Planning runs attempt, which plans with p and claims the plan in a transaction of its own; Planner.Place may be
+// called inside it. When the attempt fails because the plan was stale, or because nothing fitted in memory, the view is
+// read again and the attempt repeated: up to three more times, and NoCapacity is never the answer before a read of the
+// database that began after this call. When attempt returns nil, the last plan counts as claimed.
+func (m *Market) Planning(ctx context.Context, attempt func(ctx context.Context, p *Planner) error) error {
+	asked := m.cfg.Now()
+	if err := m.view.fresh(ctx, asked.Add(-m.cfg.MaxAge), false); err != nil {
+		return err
+	}
+	confirmed := false
+	for try := 0; ; {
+		p := &Planner{m: m, confirmed: confirmed}
+		err := p.run(ctx, attempt)
+		var unsure *errUnconfirmed
+		switch {
+		case errors.As(err, &unsure) && !confirmed:
+			if err := m.view.fresh(ctx, asked, true); err != nil {
+				return err
+			}
+			confirmed = true
+		case errors.Is(err, ErrStale) && try < maxReplans:
+			try++
+			if err := m.view.fresh(ctx, m.cfg.Now(), false); err != nil {
+				return err
+			}
+		case err != nil:
+			return fmt.Errorf("market: rent: %w", err)
+		default:
+			return nil
+		}
+	}
+}
+
+// run makes one attempt. Whatever becomes of it, even a panic, its marks on the view end.
+func (p *Planner) run(ctx context.Context, attempt func(context.Context, *Planner) error) (err error) {
+	claimed := false
+	defer func() {
+		if !claimed {
+			p.plan = Placement{}
+		}
+		p.m.view.settle(p, p.plan.Nodes)
+	}()
+	err = attempt(ctx, p)
+	claimed = err == nil
+	return err
+}

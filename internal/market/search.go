@@ -1,0 +1,249 @@
+package market
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// OfferSearch is one page of a search.
+type OfferSearch struct {
+	Query string // see ParseQuery
+	Sort  string // a field, "-" before it for descending; "" = price_per_gpu_hour
+	Limit int    // 1 to 200; 0 = 50
+	After string // Next of the page before
+}
+
+// OfferPage is the answer to a search. Only offers with at least one free GPU are listed.
+type OfferPage struct {
+	Items []Offer `json:"items"`
+	Next  *string `json:"next"`
+	// Of all matches, not only this page.
+	Total    int `json:"total"`
+	GPUsFree int `json:"gpus_free"`
+	Hosts    int `json:"hosts"`
+	Fabrics  int `json:"fabrics"`
+	// Explain says how many hosts each term of the query excluded, of those with a free GPU.
+	Explain []Exclusion `json:"explain"`
+}
+
+// MaxPage is the greatest number of offers on a page.
+const MaxPage = 200
+
+// SearchOffers lists what can be rented now. Faults: Invalid, naming the position, for a bad query, sort or cursor.
+func (m *Market) SearchOffers(ctx context.Context, s OfferSearch) (OfferPage, error) {
+	q, err := ParseQuery(s.Query)
+	if err != nil {
+		return OfferPage{}, fault.InvalidField("query.q", "%s", err)
+	}
+	o, err := parseOrder(s.Sort)
+	if err != nil {
+		return OfferPage{}, err
+	}
+	if s.Limit == 0 {
+		s.Limit = 50
+	}
+	if s.Limit < 1 || s.Limit > MaxPage {
+		return OfferPage{}, fault.InvalidField("query.limit", "want 1 to %d", MaxPage)
+	}
+	var after *cursor
+	if s.After != "" {
+		if after, err = parseCursor(s.After, o); err != nil {
+			return OfferPage{}, err
+		}
+	}
+	if err := m.view.fresh(ctx, m.cfg.Now().Add(-m.cfg.MaxAge), false); err != nil {
+		return OfferPage{}, err
+	}
+	m.view.mu.RLock()
+	defer m.view.mu.RUnlock()
+	return m.view.snap.search(q, o, s.Limit, after), nil
+}
+
+func (s *Snapshot) search(q Query, o order, limit int, after *cursor) OfferPage {
+	page := OfferPage{Items: []Offer{}, Explain: []Exclusion{}}
+	matches, fell := s.match(q)
+	fabrics := map[id.Fabric]bool{}
+	hosts := map[id.Host]bool{}
+	for _, l := range matches {
+		page.Total++
+		page.GPUsFree += l.class.free
+		hosts[l.who.host] = true
+		if !l.class.fabric.IsZero() {
+			fabrics[l.class.fabric] = true
+		}
+	}
+	page.Hosts, page.Fabrics = len(hosts), len(fabrics)
+	left := 0
+	for _, n := range fell {
+		left += n
+	}
+	for i, t := range q.terms {
+		left -= fell[i]
+		page.Explain = append(page.Explain, Exclusion{t.String(), fell[i], left})
+	}
+	rows := o.sort(matches)
+	from := 0
+	if after != nil {
+		from = sort.Search(len(rows), func(i int) bool { return o.compare(&rows[i].at, after) > 0 })
+	}
+	to := min(from+limit, len(rows))
+	for _, r := range rows[from:to] {
+		page.Items = append(page.Items, r.lot.offerView())
+	}
+	if to < len(rows) {
+		next := rows[to-1].at.String()
+		page.Next = &next
+	}
+	return page
+}
+
+// row is a match with its place in the order.
+type row struct {
+	lot *lot
+	at  cursor
+}
+
+func (o order) sort(matches []*lot) []row {
+	rows := make([]row, len(matches))
+	for i, l := range matches {
+		rows[i] = row{l, o.cursor(l)}
+	}
+	slices.SortFunc(rows, func(a, b row) int { return o.compare(&a.at, &b.at) })
+	return rows
+}
+
+// match returns the lots with a free GPU that satisfy the query, and how many hosts fell at each term; the last count is
+// of the hosts left.
+func (s *Snapshot) match(q Query) (matches []*lot, fell []int) {
+	fell = make([]int, len(q.terms)+1)
+	furthest := map[id.Host]int{}
+	for _, c := range s.classes {
+		if c.free == 0 {
+			continue
+		}
+		n := q.firstMiss(&c.facts, nil)
+		for _, l := range c.lots {
+			at := min(n, q.firstMiss(nil, &l.who))
+			if at == len(q.terms) {
+				matches = append(matches, l)
+			}
+			if far, seen := furthest[l.who.host]; !seen || at > far {
+				furthest[l.who.host] = at
+			}
+		}
+	}
+	for _, at := range furthest {
+		fell[at]++
+	}
+	return matches, fell
+}
+
+// firstMiss is the first term that facts or, when those are nil, identity do not satisfy; the number of terms when
+// there is none. Terms of the other sort are passed over.
+func (q Query) firstMiss(f *facts, who *identity) int {
+	for i := range q.terms {
+		t := &q.terms[i]
+		if (t.field.kind == kindIdentity) == (f == nil) && !t.matches(f, who) {
+			return i
+		}
+	}
+	return len(q.terms)
+}
+
+// order is by one field, then by offer id. What is not known comes last, whichever way.
+type order struct {
+	field *field
+	down  bool
+}
+
+func parseOrder(s string) (order, error) {
+	if s == "" {
+		s = "price_per_gpu_hour"
+	}
+	name, down := strings.CutPrefix(s, "-")
+	f := fieldNamed(name)
+	if f == nil {
+		return order{}, fault.InvalidField("query.sort", "there is no field %q; %s", clip(name), suggest(name))
+	}
+	return order{f, down}, nil
+}
+
+// cursor is where a page ends: the order's value and the offer there.
+type cursor struct {
+	Field string   `json:"f"`
+	Down  bool     `json:"d,omitempty"`
+	Num   *float64 `json:"n,omitempty"`
+	Text  *string  `json:"t,omitempty"`
+	ID    id.Offer `json:"i"`
+}
+
+func (o order) cursor(l *lot) cursor {
+	c := cursor{Field: o.field.name, Down: o.down, ID: l.who.offer}
+	switch {
+	case o.field.num != nil:
+		if n, known := o.field.num(&l.class.facts); known {
+			n = min(n, 1e300) // JSON has no infinity: an unlimited duration
+			c.Num = &n
+		}
+	case o.field.text != nil:
+		if t := o.field.text(&l.class.facts); t != "" {
+			c.Text = &t
+		}
+	default:
+		t := o.field.who(&l.who)
+		c.Text = &t
+	}
+	return c
+}
+
+// compare is total: offers that are equal in the field are ordered by id.
+func (o order) compare(a, b *cursor) int {
+	if unknown := b2i(a.Num == nil && a.Text == nil) - b2i(b.Num == nil && b.Text == nil); unknown != 0 {
+		return unknown
+	}
+	n := 0
+	switch {
+	case a.Num != nil && b.Num != nil:
+		n = cmp.Compare(*a.Num, *b.Num)
+	case a.Text != nil && b.Text != nil && o.field.kind == kindVersion:
+		n = compareVersions(*a.Text, *b.Text)
+	case a.Text != nil && b.Text != nil:
+		n = cmp.Compare(strings.ToLower(*a.Text), strings.ToLower(*b.Text))
+	}
+	if o.down {
+		n = -n
+	}
+	return cmp.Or(n, a.ID.Compare(b.ID))
+}
+
+func (c *cursor) String() string {
+	b, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // numbers and texts
+	}
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func parseCursor(s string, o order) (*cursor, error) {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	var c cursor
+	if err != nil || json.Unmarshal(b, &c) != nil || c.Field != o.field.name || c.Down != o.down || c.ID.IsZero() {
+		return nil, fault.InvalidField("query.after", "is not the next of a page in this order")
+	}
+	return &c, nil
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

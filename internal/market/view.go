@@ -1,0 +1,219 @@
+package market
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/id"
+)
+
+const (
+	// reachEvery is how often a view asks which hosts are reachable: silence is no change, so nothing notes it.
+	reachEvery = 5 * time.Second
+	// wholeEvery is how often it reads everything: shorter than changes are kept (see Prune), so a replica that slept
+	// misses none.
+	wholeEvery = 5 * time.Minute
+	keptFor    = 15 * time.Minute
+)
+
+// view is this replica's picture of the fleet. It is read again when somebody needs it fresher than it is; nothing runs
+// in between.
+type view struct {
+	db       *db.DB
+	simulate bool
+	now      func() time.Time
+
+	reading sync.Mutex // one read at a time; guards the fields below
+	begun   time.Time  // when the last read began, this replica's clock
+	reachAt time.Time
+	wholeAt time.Time
+	mark    string
+	reach   map[id.Host]bool
+
+	mu    sync.RWMutex // guards the fields below
+	snap  *Snapshot
+	base  map[id.Host]*Host // as read, before marks
+	marks map[*Planner][]Placed
+}
+
+func newView(d *db.DB, simulate bool, now func() time.Time, turn int) *view {
+	return &view{
+		db: d, simulate: simulate, now: now, snap: NewSnapshot(turn), base: map[id.Host]*Host{}, marks: map[*Planner][]Placed{},
+	}
+}
+
+// fresh makes sure that the view is of a read that began at notBefore or later. Callers that wait for the same read
+// share it.
+func (v *view) fresh(ctx context.Context, notBefore time.Time, reach bool) error {
+	v.reading.Lock()
+	defer v.reading.Unlock()
+	if v.begun.After(notBefore) && (!reach || v.reachAt.After(notBefore)) {
+		return nil
+	}
+	begun := v.now()
+	whole := v.mark == "" || begun.Sub(v.wholeAt) > wholeEvery
+	reach = reach || whole || begun.Sub(v.reachAt) > reachEvery
+	r, err := v.read(ctx, whole, reach)
+	if err != nil {
+		return err
+	}
+	v.begun, v.mark = begun, r.mark
+	if whole {
+		v.wholeAt = begun
+	}
+	if reach {
+		v.reachAt, v.reach = begun, r.reach
+	}
+	v.apply(r, whole)
+	return nil
+}
+
+// read asks for what changed since the last read, in one snapshot.
+func (v *view) read(ctx context.Context, whole, reach bool) (fleetRead, error) {
+	tx, err := v.db.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return fleetRead{}, fmt.Errorf("market: read the fleet: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only read
+	q := dbq.New(tx)
+	m, err := q.FleetMark(ctx)
+	if err != nil {
+		return fleetRead{}, fmt.Errorf("market: read the fleet: %w", err)
+	}
+	r := fleetRead{mark: m.Xmin, at: m.At}
+	again := map[id.Host]bool{}
+	if !whole {
+		changed, err := q.ChangedHosts(ctx, v.mark)
+		if err != nil {
+			return fleetRead{}, fmt.Errorf("market: changed hosts: %w", err)
+		}
+		for _, h := range changed {
+			again[h] = true
+		}
+		v.addExpired(again, m.At)
+	}
+	if reach {
+		ids, err := q.ReachableHosts(ctx, host.ReachableFor.Milliseconds())
+		if err != nil {
+			return fleetRead{}, fmt.Errorf("market: reachable hosts: %w", err)
+		}
+		r.reach = make(map[id.Host]bool, len(ids))
+		for _, h := range ids {
+			r.reach[h] = true
+			again[h] = again[h] || whole || !v.reach[h]
+		}
+		for h := range v.reach {
+			again[h] = again[h] || !r.reach[h]
+		}
+	}
+	for h, do := range again {
+		if do {
+			r.ids = append(r.ids, h)
+		}
+	}
+	r.hosts, err = loadHosts(ctx, q, r.ids, v.simulate)
+	return r, err
+}
+
+// addExpired adds the hosts on which a quote's claim has run out: time is no change either.
+func (v *view) addExpired(again map[id.Host]bool, at time.Time) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for hid, h := range v.base {
+		if !h.NextExpiry.IsZero() && !h.NextExpiry.After(at) {
+			again[hid] = true
+		}
+	}
+}
+
+func (v *view) apply(r fleetRead, whole bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if whole {
+		for hid := range v.base {
+			if r.hosts[hid] == nil {
+				v.put(hid, nil)
+			}
+		}
+	}
+	for _, hid := range r.ids {
+		v.put(hid, r.hosts[hid])
+	}
+}
+
+// put replaces what is known of a host, nil for "does not sell", and marks on it what plans under way are about to
+// claim. v.mu is held.
+func (v *view) put(hid id.Host, h *Host) {
+	if h == nil {
+		delete(v.base, hid)
+		v.snap.Remove(hid)
+		return
+	}
+	v.base[hid] = h
+	for _, nodes := range v.marks {
+		for _, n := range nodes {
+			if n.Host == hid {
+				h = h.without(n)
+			}
+		}
+	}
+	v.snap.Put(h)
+}
+
+// plan places the ask and marks the result as p's.
+func (v *view) plan(p *Planner, a Ask) (Placement, Explain) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.unmark(p)
+	out, why := Place(v.snap, a)
+	if len(out.Nodes) > 0 {
+		v.marks[p] = out.Nodes
+		v.snap.Take(out)
+	}
+	return out, why
+}
+
+// settle ends p's marks. Once claimed, their GPUs stay taken until a read shows what became of them.
+func (v *view) settle(p *Planner, claimed []Placed) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.unmark(p)
+	for _, n := range claimed {
+		if h := v.base[n.Host]; h != nil && h.allFree(n.GPUs) {
+			v.put(n.Host, h.without(n))
+		}
+	}
+}
+
+func (v *view) unmark(p *Planner) {
+	nodes := v.marks[p]
+	delete(v.marks, p)
+	for _, n := range nodes {
+		if h := v.base[n.Host]; h != nil {
+			v.put(n.Host, h)
+		}
+	}
+}
+
+// allFree reports whether every one of the GPUs is there and free.
+func (h *Host) allFree(gpus []GPU) bool {
+	free := 0
+	for i := range h.GPUs {
+		if !h.GPUs[i].Free {
+			continue
+		}
+		for _, g := range gpus {
+			if g.ID == h.GPUs[i].ID {
+				free++
+			}
+		}
+	}
+	return free == len(gpus)
+}
