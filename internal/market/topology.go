@@ -22,32 +22,28 @@ func ParseTopology(b []byte) *Topology {
 		return nil
 	}
 	t := &Topology{close: make([][]int, len(m)), uniform: true}
-	first := closeness(m[0][min(1, len(m[0])-1):])
 	for i, row := range m {
 		if len(row) != len(m) {
 			return nil
 		}
 		t.close[i] = make([]int, len(row))
-		for j := range row {
+		for j, name := range row {
 			if i != j {
-				t.close[i][j] = closeness(row[j:])
-				t.uniform = t.uniform && t.close[i][j] == first
+				t.close[i][j] = closeness(name)
+				t.uniform = t.uniform && t.close[i][j] == t.close[0][1]
 			}
 		}
 	}
 	return t
 }
 
-// closeness weighs the first of nvidia-smi's names: NVLink, by the number of its links, before anything over PCIe.
-func closeness(names []string) int {
-	if len(names) == 0 {
-		return 0
-	}
-	if links, ok := strings.CutPrefix(names[0], "NV"); ok {
-		n, _ := strconv.Atoi(links)
+// closeness weighs one of nvidia-smi's names: NVLink, by the number of its links, before anything over PCIe.
+func closeness(name string) int {
+	if links, ok := strings.CutPrefix(name, "NV"); ok {
+		n, _ := strconv.Atoi(links) // unreadable counts as one
 		return 1000 + 10*min(max(n, 1), 100)
 	}
-	return map[string]int{"PIX": 50, "PXB": 40, "PHB": 30, "NODE": 20, "SYS": 10}[names[0]]
+	return map[string]int{"PIX": 50, "PXB": 40, "PHB": 30, "NODE": 20, "SYS": 10}[name]
 }
 
 // between is how close two GPUs are; 0 when it is not known.
