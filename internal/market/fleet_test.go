@@ -133,7 +133,7 @@ func (w *world) rent(m *market.Market, s market.Spec) (market.Placement, error) 
 	var held market.Placement
 	err := m.Planning(w.t.Context(), func(ctx context.Context, p *market.Planner) error {
 		return w.tx(func(ctx context.Context, tx *db.Tx) error {
-			plan, err := p.Place(s)
+			plan, err := p.Place(ctx, s)
 			if err != nil {
 				return err
 			}
@@ -149,7 +149,7 @@ func (w *world) quote(m *market.Market, org id.Org, s market.Spec) (market.Quote
 	var q market.Quote
 	err := m.Planning(w.t.Context(), func(ctx context.Context, p *market.Planner) error {
 		return w.tx(func(ctx context.Context, tx *db.Tx) error {
-			plan, err := p.Place(s)
+			plan, err := p.Place(ctx, s)
 			if err != nil {
 				return err
 			}

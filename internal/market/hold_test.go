@@ -124,8 +124,8 @@ func TestHoldRefusesAPlanThatNoLongerHolds(t *testing.T) {
 			h := w.host("a", 4, "1.00")
 			var plan market.Placement
 			stop := errors.New("stop")
-			err := w.m.Planning(t.Context(), func(_ context.Context, p *market.Planner) (err error) {
-				if plan, err = p.Place(spec(1, 2, "")); err == nil {
+			err := w.m.Planning(t.Context(), func(ctx context.Context, p *market.Planner) (err error) {
+				if plan, err = p.Place(ctx, spec(1, 2, "")); err == nil {
 					err = stop
 				}
 				return err
@@ -155,8 +155,8 @@ func TestAnAttemptThatFailsLeavesNoMark(t *testing.T) {
 	w.host("a", 4, "1.00")
 	poor := errors.New("no money")
 	for range 3 {
-		err := w.m.Planning(t.Context(), func(_ context.Context, p *market.Planner) error {
-			if _, err := p.Place(spec(1, 4, "")); err != nil {
+		err := w.m.Planning(t.Context(), func(ctx context.Context, p *market.Planner) error {
+			if _, err := p.Place(ctx, spec(1, 4, "")); err != nil {
 				return err
 			}
 			if n := w.free(w.m); n != 0 {

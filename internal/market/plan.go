@@ -35,16 +35,19 @@ func (e *errUnconfirmed) Error() string {
 // Place plans the cheapest feasible gang for spec, from memory; it asks the database nothing. GPUs that other attempts
 // on this replica are about to claim are left alone. Called again in the same attempt it forgets the plan before.
 // Fault: NoCapacity with explain and relaxations.
-func (p *Planner) Place(spec Spec) (Placement, error) {
+func (p *Planner) Place(ctx context.Context, spec Spec) (Placement, error) {
 	a, err := spec.Ask()
 	if err != nil {
 		return Placement{}, fault.InvalidField("gpu", "%s", err)
 	}
-	return p.PlaceAsk(a)
+	return p.PlaceAsk(ctx, a)
 }
 
 // PlaceAsk is Place for an ask of one's own: the replacement of a node.
-func (p *Planner) PlaceAsk(a Ask) (Placement, error) {
+func (p *Planner) PlaceAsk(ctx context.Context, a Ask) (Placement, error) {
+	if err := ctx.Err(); err != nil {
+		return Placement{}, err
+	}
 	plan, why := p.m.view.plan(p, a)
 	p.plan = plan
 	if len(plan.Nodes) > 0 {
