@@ -2,20 +2,27 @@ package web
 
 import (
 	"context"
+	"time"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/web/view"
 )
 
 // purse is the visitor's wallet for the top bar. When it cannot be read the page is shown all the same, with dashes.
 func (s *Web) purse(ctx context.Context, who account.Principal) view.Purse {
-	p := view.Purse{Available: "–", Burn: "–", Runway: "–", Currency: s.Currency}
-	b, err := ledger.OrgBalances(ctx, s.DB.Q, who.Org, s.Currency)
+	b, err := report.OrgBalance(ctx, s.DB.Q, who.Org, s.Currency)
 	if err != nil {
 		s.Log.ErrorContext(ctx, "read the wallet", "org", who.Org, "err", err)
-		return p
+		return view.Purse{Available: "–", Burn: "–", Runway: "–", Currency: s.Currency}
 	}
-	p.Available = view.Cents(b.Available)
-	return p
+	return view.Purse{Available: view.Cents(b.Available), Burn: view.PerHour(b.BurnPerHour), Runway: runway(b), Currency: s.Currency}
+}
+
+// runway is how long the money lasts at the present burn.
+func runway(b report.Balance) string {
+	if b.RunwaySeconds == nil {
+		return "no burn"
+	}
+	return view.Dur(time.Duration(*b.RunwaySeconds) * time.Second)
 }

@@ -44,6 +44,15 @@ func (s *Web) Routes(r chi.Router) {
 		get("/clusters/{id}/logs.txt", signedIn, s.downloadLogs)
 		post("/clusters/{id}/actions", signedIn, s.actOnCluster)
 
+		get("/billing", signedIn, s.billing)
+		post("/billing/topups", signedIn, s.topUp)
+
+		get("/hosts", signedIn, s.hosts)
+		post("/hosts/enrollments", signedIn, s.enrollHost)
+		get("/hosts/{id}", signedIn, s.hostPage)
+		post("/hosts/{id}/terms", signedIn, s.setTerms)
+		post("/hosts/{id}/actions", signedIn, s.actOnHost)
+
 		get("/account", signedIn, s.accountPage)
 		post("/account/tokens", signedIn, s.createToken)
 		post("/account/tokens/{id}/revoke", signedIn, s.revokeToken)

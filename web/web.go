@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/dialback"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/static"
 	"github.com/musterhq/muster/web/view"
 )
@@ -25,8 +26,12 @@ type Config struct {
 	Accounts *account.Accounts
 	Market   *market.Market
 	Clusters *cluster.Clusters
+	Payments *payment.Payments
 	Dialer   *dialback.Dialer // reads logs from hosts
 	Bus      *bus.Bus         // nil: pages change only every second
+
+	// EnrollCommand is what an operator runs on a new host, with a token that works once.
+	EnrollCommand func(token string) string
 
 	Currency  string
 	Sandbox   bool   // no real money: said on every page

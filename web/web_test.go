@@ -172,3 +172,32 @@ func TestTokenIsShownOnce(t *testing.T) {
 		t.Error("the token is shown again, or not listed")
 	}
 }
+
+func TestEmptyPagesSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	for path, want := range map[string]string{
+		"/clusters": "No clusters yet", "/hosts": "No hosts yet", "/billing": "Nothing billed", "/account": "API tokens",
+	} {
+		res, doc := b.get(path)
+		if text := doc.Find("main").Text(); res.StatusCode != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", path, res.StatusCode, text)
+		}
+	}
+	for _, path := range []string{"/clusters/cl_00000000000000000000000000", "/clusters/nonsense", "/hosts/host_7zzzzzzzzzzzzzzzzzzzzzzzzz"} {
+		if res, _ := b.get(path); res.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %d", path, res.StatusCode)
+		}
+	}
+}
+
+func TestTermsOfAHostAreTheOwnersOnly(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	res, _ := b.post("/hosts/host_7zzzzzzzzzzzzzzzzzzzzzzzzz/terms", url.Values{"price_per_gpu_hour": {"1.00"}, "min_gpus": {"1"}, "max_duration": {"0"}})
+	if res.StatusCode != http.StatusNotFound {
+		t.Errorf("another's host: %d", res.StatusCode)
+	}
+}

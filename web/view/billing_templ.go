@@ -207,7 +207,7 @@ func BillingPage(p Page, b Billing) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "</dd></div><div><dt>This month</dt><dd class=\"readout-2\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "</dd></div><div><dt>On this statement</dt><dd class=\"readout-2\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -215,7 +215,7 @@ func BillingPage(p Page, b Billing) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 11, "</dd><dd class=\"hint\">posted usage</dd></div><div><dt>Below zero, at most</dt><dd class=\"readout-2\">0.00</dd><dd class=\"hint\">time is authorised ahead against held money</dd></div></dl><div class=\"grid-main wideaside billgrid\"><div class=\"stack\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 11, "</dd><dd class=\"hint\">your last clusters</dd></div><div><dt>Below zero, at most</dt><dd class=\"readout-2\">0.00</dd><dd class=\"hint\">time is authorised ahead against held money</dd></div></dl><div class=\"grid-main wideaside billgrid\"><div class=\"stack\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -1,0 +1,206 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/report"
+	"github.com/musterhq/muster/web/view"
+)
+
+const (
+	statementClusters   = 20 // clusters on the page's statement
+	transactionsPerPage = 50
+)
+
+func (s *Web) billing(v *visit) error {
+	form := view.TopUpForm{Amount: "100.00"}
+	if v.r.FormValue("added") != "" {
+		form.Done = "Credit added."
+	}
+	return s.showBilling(v, form)
+}
+
+func (s *Web) showBilling(v *visit, form view.TopUpForm) error {
+	ctx := v.r.Context()
+	b, err := report.OrgBalance(ctx, s.DB.Q, v.who.Org, s.Currency)
+	if err != nil {
+		return err
+	}
+	out := view.Billing{
+		Org: v.who.OrgName, Available: b.Available, Held: b.Held, Accrued: b.Accrued, Burn: b.BurnPerHour,
+		Runway: runway(b), RunwayNote: "then an orderly stop", Currency: b.Currency, TopUp: form,
+	}
+	if b.RunwaySeconds == nil {
+		out.RunwayNote = "nothing is being billed"
+	}
+	if out.Statement, err = s.statement(ctx, v.who); err != nil {
+		return err
+	}
+	out.Month = out.Statement.Total
+	if err := s.wallet(v, &out); err != nil {
+		return err
+	}
+	return s.render(v, view.BillingPage(v.page("Billing", "billing"), out))
+}
+
+// wallet fills in the movements of the books, newest first.
+func (s *Web) wallet(v *visit, out *view.Billing) error {
+	var before id.LedgerTx
+	if a := v.r.FormValue("after"); a != "" {
+		var err error
+		if before, err = id.Parse[id.LedgerTx](a); err != nil {
+			return fault.New(fault.NotFound, "no such page")
+		}
+	}
+	list, err := report.Transactions(v.r.Context(), s.DB.Q, v.who.Org, before, transactionsPerPage)
+	if err != nil {
+		return err
+	}
+	for _, t := range list {
+		out.Transactions = append(out.Transactions, view.Transaction{
+			Time: view.Clock(t.At, s.Now()), Kind: transactionName(t.Kind), Memo: t.Memo, Ref: t.Ref, Amount: t.Available,
+		})
+	}
+	if len(list) == transactionsPerPage {
+		out.Next = "/billing?" + url.Values{"after": {list[len(list)-1].ID.String()}}.Encode() + "#transactions"
+	}
+	return nil
+}
+
+func transactionName(kind string) string {
+	switch kind {
+	case "topup":
+		return "Credit added"
+	case "authorise":
+		return "Held for a cluster"
+	case "hold_release":
+		return "Returned from a hold"
+	case "usage":
+		return "Usage"
+	case "earning":
+		return "Earned by a host"
+	}
+	return strings.ToUpper(kind[:min(1, len(kind))]) + strings.ReplaceAll(kind[min(1, len(kind)):], "_", " ")
+}
+
+// statement is one line per rank of the org's last clusters, each the sum of its signed segments.
+func (s *Web) statement(ctx context.Context, who account.Principal) (view.Statement, error) {
+	st := view.Statement{Period: fmt.Sprintf("your last %d clusters", statementClusters)}
+	list, err := s.Clusters.List(ctx, who.Org, cluster.ListRequest{Limit: statementClusters})
+	if err != nil {
+		return st, err
+	}
+	var billed money.Nano
+	hosts := map[id.Host]bool{}
+	for _, c := range list {
+		u, err := report.ClusterUsage(ctx, s.DB.Q, c.ID)
+		if err != nil {
+			return st, err
+		}
+		if len(u.Segments) == 0 {
+			continue
+		}
+		g := view.StatementGroup{Name: c.Name, Summary: summary(c), Href: "/clusters/" + c.ID.String(), Amount: u.Cost}
+		g.Lines = statementLines(c, u)
+		for _, l := range g.Lines {
+			st.Total += l.Amount
+		}
+		for _, n := range c.Nodes {
+			hosts[n.HostID] = true
+		}
+		st.Lines += len(g.Lines)
+		st.Segments += len(u.Segments)
+		billed += u.Cost
+		st.Groups = append(st.Groups, g)
+	}
+	st.Hosts = len(hosts)
+	st.Difference = st.Total - billed
+	return st, nil
+}
+
+// statementLines sums a cluster's segments by rank and lease.
+func statementLines(c cluster.Cluster, u report.Usage) []view.StatementLine {
+	type key struct {
+		rank  int
+		lease id.Lease
+		rate  money.Micro
+	}
+	byKey := map[key]*view.StatementLine{}
+	from, to := map[key]time.Time{}, map[key]time.Time{}
+	var order []key
+	for _, seg := range u.Segments {
+		k := key{seg.Rank, seg.Lease, seg.PricePerHour}
+		l := byKey[k]
+		if l == nil {
+			l = &view.StatementLine{Rank: seg.Rank, GPUs: seg.GPUs, Rate: seg.PricePerHour}
+			for _, n := range c.Nodes {
+				if n.Rank == seg.Rank {
+					l.Host = n.HostID.Short()
+				}
+			}
+			byKey[k], from[k], to[k] = l, seg.From, seg.To
+			order = append(order, k)
+		}
+		l.Billed += time.Duration(seg.Seconds) * time.Millisecond
+		l.Amount += seg.Cost
+		if seg.From.Before(from[k]) {
+			from[k] = seg.From
+		}
+		if seg.To.After(to[k]) {
+			to[k] = seg.To
+		}
+	}
+	slices.SortStableFunc(order, func(a, b key) int { return cmp.Compare(a.rank, b.rank) })
+	lines := make([]view.StatementLine, 0, len(order))
+	for _, k := range order {
+		l := byKey[k]
+		l.Window = from[k].UTC().Format("15:04:05.0") + " – " + to[k].UTC().Format("15:04:05.0")
+		lines = append(lines, *l)
+	}
+	return lines
+}
+
+// topUp adds credit: at once with the saved card, else through Stripe's page.
+func (s *Web) topUp(v *visit) error {
+	form := view.TopUpForm{Amount: strings.TrimSpace(v.r.FormValue("amount"))}
+	if p := v.r.FormValue("preset"); p != "" {
+		form.Amount = p
+	}
+	amount, err := money.ParseNano(form.Amount)
+	if err != nil {
+		form.Error = err.Error()
+		v.w.WriteHeader(fault.Invalid.HTTPStatus())
+		return s.showBilling(v, form)
+	}
+	t, err := s.Payments.TopUp(v.r.Context(), v.who, amount, idem.Request{})
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			form.Error = first(errs, "amount", "")
+			return s.showBilling(v, form)
+		})
+	}
+	switch {
+	case t.State == payment.Failed:
+		form.Error = t.Failure
+		return s.showBilling(v, form)
+	case t.CheckoutURL != "":
+		return back(v, t.CheckoutURL)
+	case t.State == payment.Pending:
+		form.Done = "The payment is on its way; the credit appears by itself."
+		return s.showBilling(v, form)
+	}
+	return back(v, "/billing?added=1")
+}

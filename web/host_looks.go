@@ -1,0 +1,165 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/web/view"
+)
+
+// hostState is how a host looks to its operator.
+func hostState(h host.Host, now time.Time) view.State {
+	switch {
+	case h.State == "retired":
+		return view.State{Word: "Retired", Icon: "stopped", Tone: "idle"}
+	case !h.Reachable(now):
+		return view.State{Word: "Offline", Icon: "offline", Tone: "bad"}
+	case h.State == "draining":
+		return view.State{Word: "Draining", Icon: "draining", Tone: "warn"}
+	case h.Unsellable(now) != "":
+		return view.State{Word: "Online, not listed", Icon: "host", Tone: "warn"}
+	}
+	return view.State{Word: "Online", Icon: "host", Tone: "ok"}
+}
+
+func lastReport(h host.Host, now time.Time) string {
+	if h.Status.LastSyncAt == nil {
+		return "no report yet"
+	}
+	return view.Dur(now.Sub(*h.Status.LastSyncAt)) + " ago"
+}
+
+// gpuSquares are a host's GPUs as squares: filled = free, hollow = taken, red = not healthy.
+func gpuSquares(gpus []host.GPU) []string {
+	var row []string
+	for _, g := range gpus {
+		switch {
+		case !g.Present || g.Health == host.Quarantined:
+			row = append(row, "bad")
+		case g.Claim != "":
+			row = append(row, "busy")
+		default:
+			row = append(row, "ready")
+		}
+	}
+	return row
+}
+
+func gpuSummary(gpus []host.GPU) string {
+	if len(gpus) == 0 {
+		return "no GPUs"
+	}
+	return fmt.Sprintf("%d × %s", len(gpus), view.ModelName(gpus[0].Model))
+}
+
+// hostProblems are what the agent found, and what keeps the host from selling: cause, evidence, fix.
+func hostProblems(d host.Detail) []view.ProblemView {
+	var out []view.ProblemView
+	for _, p := range d.Inventory.Problems {
+		state := view.State{Word: "To mend", Icon: "warn", Tone: "warn"}
+		if p.Severity == "bad" {
+			state = view.State{Word: "Not rentable", Icon: "error", Tone: "bad"}
+		}
+		out = append(out, view.ProblemView{State: state, Cause: p.Cause, Evidence: p.Evidence, Fix: p.Fix})
+	}
+	for _, g := range d.GPUs {
+		if g.Health == host.Healthy {
+			continue
+		}
+		state := view.State{Word: "Suspect", Icon: "suspect", Tone: "warn"}
+		if g.Health == host.Quarantined {
+			state = view.State{Word: "Quarantined", Icon: "quarantine", Tone: "bad"}
+		}
+		out = append(out, view.ProblemView{
+			State: state, Cause: fmt.Sprintf("GPU %d: %s", g.Index, g.HealthReason), Evidence: g.UUID,
+			Fix: "Drain the host, reset the GPU, and let the agent check it; a restart alone does not requalify it.",
+		})
+	}
+	return out
+}
+
+func hostFacts(d host.Detail) [][2]string {
+	i := d.Inventory
+	facts := [][2]string{
+		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)},
+		{"Memory", view.Bytes(i.RAMMB << 20)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
+		{"Driver", i.Driver}, {"CUDA, at most", i.CUDAMax}, {"Docker", i.DockerVersion}, {"NVIDIA Container Toolkit", i.ToolkitVersion},
+		{"GPUs attached by", i.AttachMode}, {"Reachable by other hosts", yesNo(i.MultiNode)}, {"Kernel WireGuard", yesNo(i.KernelWireGuard)},
+	}
+	out := facts[:0]
+	for _, f := range facts {
+		if f[1] != "" {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// hostTelemetry is the newest kept sample of each GPU, if there is one of the last minutes.
+func (s *Web) hostTelemetry(ctx context.Context, d host.Detail) (map[id.GPU]host.Sample, error) {
+	var gpus []id.GPU
+	for _, g := range d.GPUs {
+		gpus = append(gpus, g.ID)
+	}
+	now := s.Now()
+	series, err := host.Telemetry(ctx, s.DB.Q, gpus, now.Add(-5*time.Minute), now, host.TelemetryStep)
+	if err != nil {
+		return nil, err
+	}
+	last := map[id.GPU]host.Sample{}
+	for _, x := range series {
+		if n := len(x.Samples); n > 0 {
+			last[x.GPU] = x.Samples[n-1]
+		}
+	}
+	return last, nil
+}
+
+func gpuRow(g host.GPU, s host.Sample) view.GPURow {
+	row := view.GPURow{
+		Index: g.Index, UUID: g.UUID, Model: g.Model, HealthReason: g.HealthReason, PowerShare: -1,
+		Use: "free", Health: view.State{Word: "Healthy", Icon: "healthy", Tone: "ok"}, Trouble: g.Health != host.Healthy,
+	}
+	switch {
+	case !g.Present:
+		row.Health, row.Trouble = view.State{Word: "Not there", Icon: "offline", Tone: "bad"}, true
+	case g.Health == host.Suspect:
+		row.Health = view.State{Word: "Suspect", Icon: "suspect", Tone: "warn"}
+	case g.Health == host.Quarantined:
+		row.Health = view.State{Word: "Quarantined", Icon: "quarantine", Tone: "bad"}
+	}
+	switch g.Claim {
+	case host.ForLease:
+		row.Use = "leased"
+	case host.ForQuote:
+		row.Use = "held by a quote"
+	case host.ForOwnUse:
+		row.Use = "own use"
+	case host.ForMaintenance:
+		row.Use = "maintenance"
+	}
+	if s.At.IsZero() {
+		return row
+	}
+	known := func(n int) string {
+		if n < 0 {
+			return ""
+		}
+		return fmt.Sprint(n)
+	}
+	row.Temp, row.Power, row.Util = known(s.TempC), known(s.PowerW), known(s.Util)
+	if limit := g.Facts.PowerLimitMW.Or(0); limit > 0 && s.PowerW >= 0 {
+		row.PowerShare = 100 * 1000 * float64(s.PowerW) / float64(limit)
+	}
+	return row
+}

@@ -1,0 +1,255 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/report"
+	"github.com/musterhq/muster/web/view"
+)
+
+const hostsPerPage = 200
+
+func (s *Web) hosts(v *visit) error { return s.showHosts(v, view.Hosts{}) }
+
+func (s *Web) showHosts(v *visit, h view.Hosts) error {
+	ctx := v.r.Context()
+	h.Currency = s.Currency
+	list, err := host.List(ctx, s.DB.Q, v.who.Org, id.Host{}, hostsPerPage, false)
+	if err != nil {
+		return err
+	}
+	for _, d := range list {
+		row := view.HostRow{
+			ID: d.ID.String(), Name: d.Name, Region: d.Region, State: hostState(d.Host, s.Now()),
+			Formation: gpuSquares(d.GPUs), Summary: gpuSummary(d.GPUs), LastReport: lastReport(d.Host, s.Now()),
+		}
+		offers, err := s.Market.HostOffers(ctx, d.ID)
+		if err != nil {
+			return err
+		}
+		for _, o := range offers {
+			if o.Price != nil {
+				row.Price = view.PerHour(*o.Price)
+			}
+		}
+		earned, err := report.HostEarnings(ctx, s.DB.Q, v.who.Org, d.ID)
+		if err != nil {
+			return err
+		}
+		row.Earned = earned.Total
+		h.Rows = append(h.Rows, row)
+	}
+	return s.render(v, view.HostsPage(v.page("Hosts", "hosts"), h))
+}
+
+func (s *Web) enrollHost(v *visit) error {
+	f := view.EnrollForm{Name: v.r.FormValue("name"), Region: v.r.FormValue("region"), Fabric: v.r.FormValue("fabric")}
+	var e host.Enrollment
+	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
+		e, err = host.CreateEnrollment(ctx, tx, host.NewEnrollment{
+			Org: v.who.Org, User: v.who.User, Name: strings.TrimSpace(f.Name), Region: strings.TrimSpace(f.Region), Fabric: strings.TrimSpace(f.Fabric),
+		})
+		return err
+	})
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			f.Errors = errs
+			return s.showHosts(v, view.Hosts{Form: f})
+		})
+	}
+	// Shown on this answer only: the token is a secret and stands in no URL.
+	return s.showHosts(v, view.Hosts{Enrollment: &view.Enrollment{
+		Token:   e.Token,
+		Command: s.EnrollCommand(e.Token),
+		Expires: "until " + view.Clock(e.ExpiresAt, s.Now()) + " UTC",
+	}})
+}
+
+func (s *Web) hostPage(v *visit) error {
+	h, err := s.hostOf(v)
+	if err != nil {
+		return err
+	}
+	return s.showHost(v, h, view.Host{})
+}
+
+func (s *Web) hostOf(v *visit) (id.Host, error) {
+	h, err := id.Parse[id.Host](chi.URLParam(v.r, "id"))
+	if err != nil {
+		return h, fault.New(fault.NotFound, "no such host")
+	}
+	return h, nil
+}
+
+// showHost completes what a form left (an error) with everything about the host.
+func (s *Web) showHost(v *visit, hid id.Host, out view.Host) error {
+	ctx, now := v.r.Context(), s.Now()
+	d, err := host.Get(ctx, s.DB.Q, v.who.Org, hid)
+	if err != nil {
+		return err
+	}
+	earned, err := report.HostEarnings(ctx, s.DB.Q, v.who.Org, hid)
+	if err != nil {
+		return err
+	}
+	offers, err := s.Market.HostOffers(ctx, hid)
+	if err != nil {
+		return err
+	}
+	out.ID, out.Name, out.Currency = d.ID.String(), d.Name, s.Currency
+	out.Summary, out.Formation = gpuSummary(d.GPUs), gpuSquares(d.GPUs)
+	out.State, out.LastReport = hostState(d.Host, now), lastReport(d.Host, now)
+	out.Where = strings.TrimPrefix(d.FabricName+", "+d.Region, ", ")
+	out.Agent = "agent " + d.Status.AgentVersion
+	out.Problems, out.Facts = hostProblems(d), hostFacts(d)
+	out.Earned = earned.Total
+	if len(earned.Days) > 0 && earned.Days[0].Day == now.UTC().Format(time.DateOnly) {
+		out.EarnedToday = earned.Days[0].Earned
+	}
+	for _, l := range earned.Leases {
+		row := view.LeaseRow{ID: l.Lease.String(), GPUs: l.GPUs, Window: view.Clock(l.StartedAt, now), End: "running", Billed: time.Duration(l.Seconds) * time.Millisecond, Earned: l.Earned}
+		if l.EndedAt != nil {
+			row.End = view.Clock(*l.EndedAt, now)
+		}
+		out.Leases = append(out.Leases, row)
+	}
+	live, err := s.hostTelemetry(ctx, d)
+	if err != nil {
+		return err
+	}
+	for _, g := range d.GPUs {
+		out.GPUs = append(out.GPUs, gpuRow(g, live[g.ID]))
+	}
+	potential(&out, d, offers)
+	for _, o := range offers {
+		out.Offers = append(out.Offers, offerForm(o))
+	}
+	for _, a := range d.Actions() {
+		out.Actions = append(out.Actions, hostAction(a))
+	}
+	return s.render(v, view.HostPage(v.page(d.Name, "hosts"), out))
+}
+
+// potential is what the leased and the free GPUs bring per hour, the host's share of it.
+func potential(out *view.Host, d host.Detail, offers []market.OwnOffer) {
+	free, leased := 0, 0
+	for _, g := range d.GPUs {
+		for _, o := range offers {
+			if o.GPUModel != g.Model || o.Price == nil {
+				continue
+			}
+			part := money.Micro(money.Share(money.Nano(*o.Price), int64(o.HostSharePPM)))
+			switch {
+			case g.Claim == host.ForLease:
+				leased++
+				out.EarningNow += part
+				out.CouldEarn += part
+			case g.Claim == "" && g.Present && g.Health == host.Healthy:
+				free++
+				out.CouldEarn += part
+			}
+		}
+	}
+	out.FreeNote = fmt.Sprintf("%d leased, %d free of %d", leased, free, len(d.GPUs))
+}
+
+func offerForm(o market.OwnOffer) view.OfferForm {
+	f := view.OfferForm{Model: o.GPUModel, MinGPUs: strconv.Itoa(o.MinGPUs), MaxDuration: "0"}
+	if o.Price != nil {
+		f.Price = o.Price.String()
+	}
+	if o.MaxDuration != nil {
+		f.MaxDuration = strconv.FormatInt(*o.MaxDuration, 10)
+	}
+	return f
+}
+
+func hostAction(a string) view.Action {
+	switch a {
+	case "drain":
+		return view.Action{Name: a, Label: "Drain", Consequence: "No new leases; what runs goes on"}
+	case "resume":
+		return view.Action{Name: a, Label: "Resume", Consequence: "Listed again"}
+	case "retire":
+		return view.Action{Name: a, Label: "Retire", Class: "danger", Consequence: "Out for ever; keys are revoked"}
+	}
+	return view.Action{Name: a, Label: a}
+}
+
+func (s *Web) actOnHost(v *visit) error {
+	h, err := s.hostOf(v)
+	if err != nil {
+		return err
+	}
+	err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
+		switch v.r.FormValue("action") {
+		case "drain":
+			return host.Drain(ctx, tx, s.Bus, v.who.Org, h)
+		case "resume":
+			return host.Resume(ctx, tx, s.Bus, v.who.Org, h)
+		case "retire":
+			return host.Retire(ctx, tx, s.Bus, v.who.Org, h)
+		}
+		return fault.New(fault.Invalid, "there is no such action")
+	})
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			return s.showHost(v, h, view.Host{Error: fault.From(err).Message})
+		})
+	}
+	return back(v, "/hosts/"+h.String())
+}
+
+func (s *Web) setTerms(v *visit) error {
+	h, err := s.hostOf(v)
+	if err != nil {
+		return err
+	}
+	t, err := termsOf(v)
+	if err == nil {
+		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
+			_, err := s.Market.SetTerms(ctx, tx, v.who.Org, v.who.User, h, v.r.FormValue("gpu_model"), t)
+			return err
+		})
+	}
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			return s.showHost(v, h, view.Host{Error: fault.From(err).Message})
+		})
+	}
+	return back(v, "/hosts/"+h.String())
+}
+
+func termsOf(v *visit) (t market.Terms, err error) {
+	var bad fault.Fields
+	if p := strings.TrimSpace(v.r.FormValue("price_per_gpu_hour")); p == "" {
+		t.Unlist = true
+	} else if price, err := money.ParseMicro(p); err != nil {
+		bad.Add("price_per_gpu_hour", "%s", err)
+	} else {
+		t.Price = &price
+	}
+	if n, err := strconv.Atoi(strings.TrimSpace(v.r.FormValue("min_gpus"))); err != nil {
+		bad.Add("min_gpus", "is not a whole number")
+	} else {
+		t.MinGPUs = &n
+	}
+	if n, err := strconv.ParseInt(strings.TrimSpace(v.r.FormValue("max_duration")), 10, 64); err != nil {
+		bad.Add("max_duration", "is not a whole number of seconds")
+	} else {
+		t.MaxDuration = &n
+	}
+	return t, bad.Err()
+}
