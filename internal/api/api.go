@@ -19,13 +19,14 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/dialback"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/seal"
@@ -54,7 +55,9 @@ type Deps struct {
 	DB       *db.DB
 	Accounts *account.Accounts
 	Market   *market.Market
-	Bus      *bus.Bus
+	Clusters *cluster.Clusters
+	Dialer   *dialback.Dialer // reads logs from hosts
+	Bus      *bus.Bus         // may be nil: waits then look every second
 	Box      *seal.Box
 	Assets   *static.Assets
 	Log      *slog.Logger
@@ -66,6 +69,8 @@ type API struct {
 	db       *db.DB
 	accounts *account.Accounts
 	market   *market.Market
+	clusters *cluster.Clusters
+	dialer   dialer
 	bus      *bus.Bus
 	box      *seal.Box
 	assets   *static.Assets
@@ -90,8 +95,11 @@ func New(cfg Config, d Deps) *API {
 		d.Assets = static.New()
 	}
 	a := &API{
-		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, bus: d.Bus, box: d.Box, assets: d.Assets, log: d.Log,
-		router: chi.NewRouter(),
+		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, bus: d.Bus,
+		box: d.Box, assets: d.Assets, log: d.Log, router: chi.NewRouter(),
+	}
+	if d.Dialer != nil {
+		a.dialer = d.Dialer
 	}
 	a.build()
 	return a
@@ -126,47 +134,6 @@ func (a *API) build() {
 		a.inside(t)
 	})
 	polish(t.huma.OpenAPI())
-}
-
-func humaConfig(cfg Config) huma.Config {
-	c := huma.Config{
-		OpenAPI: &huma.OpenAPI{
-			OpenAPI: "3.1.0",
-			Info: &huma.Info{
-				Title: "Muster", Version: "v1",
-				Description: "GPU clusters, by the second. Money is a decimal string in " + cfg.Currency + ", times are RFC 3339 in UTC, durations are whole seconds. " +
-					"Lists are cut into pages: pass `next` as `after`. Every POST takes an `Idempotency-Key`. Failures are problem documents with a stable `code`.",
-			},
-			Components: &huma.Components{
-				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
-				SecuritySchemes: map[string]*huma.SecurityScheme{"token": {
-					Type: "http", Scheme: "bearer", BearerFormat: account.TokenPrefix + "…", Description: "An API token; make one in the dashboard or with `muster token create`.",
-				}},
-			},
-		},
-		Formats:       map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
-		DefaultFormat: "application/json",
-		Transformers:  []huma.Transformer{ownErrors},
-	}
-	if cfg.PublicURL != "" {
-		c.Servers = []*huma.Server{{URL: cfg.PublicURL}}
-	}
-	return c
-}
-
-// polish takes out of the document what huma adds for itself: its own error model, and lists that may be null (ours
-// never are).
-func polish(d *huma.OpenAPI) {
-	schemas := d.Components.Schemas.Map()
-	delete(schemas, "ErrorModel")
-	delete(schemas, "ErrorDetail")
-	for _, s := range schemas {
-		for _, p := range s.Properties {
-			if p.Type == huma.TypeArray {
-				p.Nullable = false
-			}
-		}
-	}
 }
 
 // envelope is around every request: its name for the log, the headers every answer has, and a panic's end.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/api"
+	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/market"
@@ -46,7 +47,7 @@ func open(t *testing.T, change ...func(*api.Config, *account.Config)) *world {
 	}
 	w := &world{t: t, db: d, acc: account.New(d, acc), log: &bytes.Buffer{}}
 	log := slog.New(slog.NewTextHandler(w.log, nil))
-	w.api = api.New(cfg, api.Deps{DB: d, Accounts: w.acc, Market: m, Box: box, Log: log})
+	w.api = api.New(cfg, api.Deps{DB: d, Accounts: w.acc, Market: m, Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}), Box: box, Log: log})
 	return w
 }
 

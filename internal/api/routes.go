@@ -18,6 +18,7 @@ func (a *API) outside(t *table) {
 	t.plain("GET", "/healthz", public, a.healthz)
 	t.plain("GET", "/readyz", public, a.readyz)
 	t.plain("GET", "/api/docs", public, a.docs)
+	t.plain("GET", "/api/docs.css", public, a.docsStyle)
 	t.plain("GET", Base+"/openapi.json", public, a.openAPI)
 }
 
@@ -38,4 +39,22 @@ func (a *API) inside(t *table) {
 	postBy(t, "/quotes", writeClusters, 201, "createQuote: Hold GPUs at an all-in price for a short time", a.quote, withSpec)
 	get(t, "/quotes/{id}", readClusters, "getQuote: Look at a quote", a.getQuote)
 	remove(t, "/quotes/{id}", writeClusters, "returnQuote: Give a quote back", a.returnQuote)
+
+	// Clusters.
+	postBy(t, "/clusters", writeClusters, 202, "rentCluster: Rent a cluster", a.rent, withSpec)
+	get(t, "/clusters", readClusters, "listClusters: Your organisation's clusters, newest first", a.listClusters)
+	get(t, "/clusters/{id}", readClusters, "getCluster: Look at a cluster, now or when it is in a state", a.getCluster)
+	postBy(t, "/clusters/{id}/actions", writeClusters, 200, "actOnCluster: Do one of the cluster's actions", a.actOnCluster)
+	remove(t, "/clusters/{id}", writeClusters, "releaseCluster: End a cluster; again is no error", a.releaseCluster)
+	get(t, "/clusters/{id}/events", readClusters, "listClusterEvents: What happened, when, why", a.clusterEvents)
+	t.stream("GET", "/clusters/{id}/logs", readClusters, "streamClusterLogs: What the ranks print, as text", a.clusterLogs, logParams()...)
+	get(t, "/clusters/{id}/metrics", readClusters, "getClusterMetrics: Utilisation, memory, power and temperature of each GPU", a.clusterMetrics)
+	get(t, "/clusters/{id}/usage", readClusters, "getClusterUsage: What it used and costs, segment by segment", a.clusterUsage)
+
+	// Hosts.
+	post(t, "/host-enrollments", writeHosts, 201, "createEnrollment: A token with which one host enrols", a.enroll, withSecret)
+	get(t, "/hosts", readHosts, "listHosts: Your organisation's hosts", a.listHosts)
+	get(t, "/hosts/{id}", readHosts, "getHost: Look at a host", a.getHost)
+	patch(t, "/hosts/{id}", writeHosts, "changeHost: Set name, price and terms", a.changeHost)
+	postBy(t, "/hosts/{id}/actions", writeHosts, 200, "actOnHost: Drain, resume or retire a host", a.actOnHost)
 }

@@ -28,10 +28,11 @@ const (
 
 // table registers routes. The functions below it are the only way in, and each takes an access rule.
 type table struct {
-	api  *API
-	huma huma.API
-	chi  chi.Router
-	rule map[string]access // "GET /api/v1/me" → who
+	api   *API
+	huma  huma.API
+	chi   chi.Router
+	rule  map[string]access // "GET /api/v1/me" → who
+	order []string          // the same keys as they were registered: the order of the reference
 }
 
 func (t *table) note(method, path string, rule access) {
@@ -39,6 +40,7 @@ func (t *table) note(method, path string, rule access) {
 		panic("api: no access rule for " + method + " " + path)
 	}
 	t.rule[method+" "+path] = rule
+	t.order = append(t.order, method+" "+path)
 }
 
 // doc is an operation's entry in the reference: "listTokens: Your organisation's API tokens".

@@ -82,6 +82,9 @@ func (c *Clusters) rent(ctx context.Context, tx *db.Tx, p account.Principal, r R
 	if err != nil {
 		return cl, err
 	}
+	if _, err := account.SSHKeysByID(ctx, tx.Q, p.Org, spec.SSHKeyIDs); err != nil {
+		return cl, err
+	}
 	now, err := tx.Now(ctx)
 	if err != nil {
 		return cl, err

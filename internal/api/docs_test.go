@@ -1,0 +1,104 @@
+package api_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/PuerkitoBio/goquery"
+)
+
+func TestOpenAPI(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	r := w.want(w.call("", "GET", "/api/v1/openapi.json", nil), 200, "")
+	if r.text("openapi") != "3.1.0" {
+		t.Errorf("version %q", r.text("openapi"))
+	}
+	paths, _ := r.json["paths"].(map[string]any)
+	for _, want := range strings.Fields(`/signup /me /tokens /tokens/{id} /ssh-keys /ssh-keys/{id} /offers /quotes /quotes/{id} /clusters /clusters/{id}
+		/clusters/{id}/actions /clusters/{id}/events /clusters/{id}/logs /clusters/{id}/metrics /clusters/{id}/usage /host-enrollments /hosts /hosts/{id} /hosts/{id}/actions`) {
+		if paths["/api/v1"+want] == nil {
+			t.Errorf("%s is not in the document", want)
+		}
+	}
+	for _, never := range []string{"ErrorModel", "octet-stream", "$schema"} {
+		if strings.Contains(r.raw, never) {
+			t.Errorf("the document mentions %s", never)
+		}
+	}
+	// Every reference resolves.
+	schemas := r.json["components"].(map[string]any)["schemas"].(map[string]any)
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if ref, ok := v["$ref"].(string); ok && schemas[strings.TrimPrefix(ref, "#/components/schemas/")] == nil {
+				t.Errorf("%s leads nowhere", ref)
+			}
+			for _, x := range v {
+				walk(x)
+			}
+		case []any:
+			for _, x := range v {
+				walk(x)
+			}
+		}
+	}
+	walk(r.json)
+	if usage, _ := json.Marshal(schemas["Usage"]); !strings.Contains(string(usage), `"billable_seconds":{"format":"double","type":"number"}`) {
+		t.Errorf("usage: %s", usage)
+	}
+}
+
+func TestReferencePage(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	r := w.want(w.call("", "GET", "/api/docs", nil), 200, "")
+	csp := r.Header.Get("Content-Security-Policy")
+	if !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") || strings.Contains(csp, "http") {
+		t.Errorf("policy %q", csp)
+	}
+	page, err := goquery.NewDocumentFromReader(strings.NewReader(r.raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := page.Find("script, [style], [onclick], style").Length(); n != 0 {
+		t.Errorf("%d things the policy forbids", n)
+	}
+	page.Find("link[href], img[src]").Each(func(_ int, s *goquery.Selection) {
+		if href, _ := s.Attr("href"); !strings.HasPrefix(href, "/") {
+			t.Errorf("loads %q from elsewhere", href)
+		}
+	})
+	if page.Find("#rentCluster h3 code").Text() != "/api/v1/clusters" || page.Find("#rentCluster table").Length() == 0 {
+		t.Error("no entry for renting")
+	}
+	page.Find(`a[href^="#"]`).Each(func(_ int, s *goquery.Selection) {
+		href, _ := s.Attr("href")
+		if page.Find(`[id="`+href[1:]+`"]`).Length() != 1 {
+			t.Errorf("%s leads nowhere", href)
+		}
+	})
+	w.want(w.call("", "GET", "/api/docs.css", nil), 200, "")
+}
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.want(w.call("", "GET", "/healthz", nil), 200, "")
+	if r := w.want(w.call("", "GET", "/readyz", nil), 200, ""); r.text("checks.schema") != "ok" {
+		t.Errorf("%s", r.raw)
+	}
+	if _, err := w.db.Pool.Exec(t.Context(), "DELETE FROM goose_db_version WHERE version_id > 3"); err != nil {
+		t.Fatal(err)
+	}
+	w.want(w.call("", "GET", "/healthz", nil), 200, "")
+	if r := w.call("", "GET", "/readyz", nil); r.StatusCode != 503 || !strings.Contains(r.text("checks.schema"), "version 3") {
+		t.Errorf("%d %s", r.StatusCode, r.raw)
+	}
+	w.db.Close()
+	if r := w.call("", "GET", "/readyz", nil); r.StatusCode != 503 || r.text("checks.postgres") == "ok" {
+		t.Errorf("%d %s", r.StatusCode, r.raw)
+	}
+}

@@ -1,0 +1,236 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/money"
+)
+
+type enrollInput struct {
+	Keyed
+	Body struct {
+		Name   string `json:"name,omitempty" doc:"left out: the machine's own name" maxLength:"63"`
+		Region string `json:"region" doc:"where it stands, such as eu-west"`
+		Fabric string `json:"fabric,omitempty" doc:"the fast network it shares with your other hosts"`
+	}
+}
+
+type enrollmentView struct {
+	ID        id.Enrollment `json:"id"`
+	Token     string        `json:"token" doc:"enrols one host, once; shown once"`
+	ExpiresAt time.Time     `json:"expires_at"`
+	Command   string        `json:"command" doc:"to be run on the host; reads the token from standard input"`
+}
+
+func (a *API) enroll(ctx context.Context, tx *db.Tx, p account.Principal, in *enrollInput) (enrollmentView, error) {
+	e, err := host.CreateEnrollment(ctx, tx, host.NewEnrollment{
+		Org: p.Org, User: p.User, Name: in.Body.Name, Region: in.Body.Region, Fabric: in.Body.Fabric,
+	})
+	if err != nil {
+		return enrollmentView{}, err
+	}
+	return enrollmentView{e.ID, e.Token, e.ExpiresAt.UTC(), a.enrollCommand(e.Token)}, nil
+}
+
+// enrollCommand keeps the token out of the process list: a here-string is no argument of any process.
+func (a *API) enrollCommand(token string) string {
+	ca := ""
+	if a.cfg.AgentCA != "" {
+		ca = " --ca " + a.cfg.AgentCA
+	}
+	return fmt.Sprintf("muster-agent enroll --server %s%s --token-stdin <<<'%s'", a.cfg.AgentURL, ca, token)
+}
+
+type hostGPUView struct {
+	ID           id.GPU `json:"id"`
+	UUID         string `json:"uuid"`
+	Index        int    `json:"index"`
+	Model        string `json:"model"`
+	VRAMMB       int64  `json:"vram_mb"`
+	Health       string `json:"health" enum:"healthy,suspect,quarantined"`
+	HealthReason string `json:"health_reason"`
+	Present      bool   `json:"present" doc:"in the last inventory"`
+	TakenFor     string `json:"taken_for" doc:"quote, lease, own_use, maintenance; empty: free"`
+}
+
+type hostView struct {
+	ID           id.Host            `json:"id"`
+	Name         string             `json:"name"`
+	Region       string             `json:"region"`
+	Fabric       *string            `json:"fabric"`
+	State        host.State         `json:"state" enum:"enrolled,active,draining,retired"`
+	Reachable    bool               `json:"reachable"`
+	Selling      bool               `json:"selling" doc:"can be rented now"`
+	NotSelling   string             `json:"not_selling" doc:"why it cannot"`
+	Simulated    bool               `json:"simulated"`
+	MultiNode    bool               `json:"multi_node"`
+	Actions      []string           `json:"actions"`
+	CPUCores     int                `json:"cpu_cores"`
+	RAMMB        int64              `json:"ram_mb"`
+	DiskGB       int64              `json:"disk_gb"`
+	Driver       string             `json:"driver"`
+	CUDAMax      string             `json:"cuda_max"`
+	AgentVersion string             `json:"agent_version"`
+	LastSeenAt   *time.Time         `json:"last_seen_at"`
+	CreatedAt    time.Time          `json:"created_at"`
+	GPUs         []hostGPUView      `json:"gpus"`
+	Problems     []agentapi.Problem `json:"problems" doc:"what keeps the host from being rentable, or from being good"`
+	Offers       []market.OwnOffer  `json:"offers" doc:"one per GPU model, listed or not"`
+}
+
+func viewHost(d host.Detail, offers []market.OwnOffer) hostView {
+	now := time.Now() // for display: renting decides by PostgreSQL's clock
+	v := hostView{
+		ID: d.ID, Name: d.Name, Region: d.Region, State: d.State, Reachable: d.Reachable(now), NotSelling: d.Unsellable(now),
+		Simulated: d.Simulated, MultiNode: d.MultiNode, Actions: d.Actions(), CPUCores: d.CPUCores, RAMMB: d.RAMMB, DiskGB: d.DiskGB,
+		Driver: d.Driver, CUDAMax: d.CUDAMax, AgentVersion: d.Status.AgentVersion, LastSeenAt: utc(d.Status.LastSyncAt),
+		CreatedAt: d.CreatedAt.UTC(), GPUs: []hostGPUView{}, Problems: append([]agentapi.Problem{}, d.Inventory.Problems...),
+		Offers: append([]market.OwnOffer{}, offers...),
+	}
+	if v.NotSelling == "" && !priced(offers) {
+		v.NotSelling = "no price is set"
+	}
+	v.Selling = v.NotSelling == ""
+	if d.FabricName != "" {
+		v.Fabric = &d.FabricName
+	}
+	for _, g := range d.GPUs {
+		v.GPUs = append(v.GPUs, hostGPUView{g.ID, g.UUID, g.Index, g.Model, g.VRAMMB, g.Health, g.HealthReason, g.Present, string(g.Claim)})
+	}
+	return v
+}
+
+func priced(offers []market.OwnOffer) bool {
+	for _, o := range offers {
+		if o.Price != nil {
+			return true
+		}
+	}
+	return false
+}
+
+type hostsInput struct {
+	Page
+	Retired bool `query:"retired" doc:"list retired hosts too"`
+}
+
+func (a *API) listHosts(ctx context.Context, p account.Principal, in *hostsInput) (list[hostView], error) {
+	after, err := cursor[id.Host](in.Page)
+	if err != nil {
+		return list[hostView]{}, err
+	}
+	rows, err := host.List(ctx, a.db.Q, p.Org, after, in.Limit+1, in.Retired)
+	if err != nil {
+		return list[hostView]{}, err
+	}
+	views := make([]hostView, len(rows))
+	for i, d := range rows {
+		offers, err := a.market.HostOffers(ctx, d.ID)
+		if err != nil {
+			return list[hostView]{}, err
+		}
+		views[i] = viewHost(d, offers)
+	}
+	return cut(views, in.Limit, same[hostView], func(v hostView) string { return v.ID.String() }), nil
+}
+
+func (a *API) getHost(ctx context.Context, p account.Principal, in *idInput) (hostView, error) {
+	h, err := pathID[id.Host](in.ID, "host")
+	if err != nil {
+		return hostView{}, err
+	}
+	return a.host(ctx, p, h)
+}
+
+func (a *API) host(ctx context.Context, p account.Principal, h id.Host) (hostView, error) {
+	d, err := host.Get(ctx, a.db.Q, p.Org, h)
+	if err != nil {
+		return hostView{}, err
+	}
+	offers, err := a.market.HostOffers(ctx, h)
+	return viewHost(d, offers), err
+}
+
+type changeHostInput struct {
+	ID   string `path:"id"`
+	Body struct {
+		Name        *string      `json:"name,omitempty"`
+		GPUModel    string       `json:"gpu_model,omitempty" doc:"price and terms are for this model only; left out: for all on the host"`
+		Price       *money.Micro `json:"price_per_gpu_hour,omitempty" doc:"a decimal in quotes; running leases keep theirs"`
+		Unlist      bool         `json:"unlist,omitempty" doc:"take the price off: nothing new is rented"`
+		MinGPUs     *int         `json:"min_gpus,omitempty"`
+		MaxDuration *int64       `json:"max_duration,omitempty" doc:"seconds; 0: no limit"`
+	}
+}
+
+func (a *API) changeHost(ctx context.Context, p account.Principal, in *changeHostInput) (hostView, error) {
+	h, err := pathID[id.Host](in.ID, "host")
+	if err != nil {
+		return hostView{}, err
+	}
+	b := in.Body
+	if b.Price != nil && b.Unlist {
+		return hostView{}, fault.InvalidField("unlist", "cannot be given together with a price")
+	}
+	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if b.Name != nil {
+			if err := host.Rename(ctx, tx, p.Org, h, *b.Name); err != nil {
+				return err
+			}
+		}
+		if b.Price == nil && !b.Unlist && b.MinGPUs == nil && b.MaxDuration == nil {
+			return nil
+		}
+		_, err := a.market.SetTerms(ctx, tx, p.Org, p.User, h, b.GPUModel, market.Terms{
+			Price: b.Price, Unlist: b.Unlist, MinGPUs: b.MinGPUs, MaxDuration: b.MaxDuration,
+		})
+		return err
+	})
+	if err != nil {
+		return hostView{}, err
+	}
+	return a.host(ctx, p, h)
+}
+
+// actOnHost reads the offers, which no action changes, before its transaction.
+func (a *API) actOnHost(ctx context.Context, p account.Principal, in *actionInput, once idem.Request) (answer idem.Answer, v hostView, err error) {
+	h, err := pathID[id.Host](in.ID, "host")
+	if err != nil {
+		return answer, v, err
+	}
+	offers, err := a.market.HostOffers(ctx, h)
+	if err != nil {
+		return answer, v, err
+	}
+	answer, err = a.once(ctx, once, http.StatusOK, func(ctx context.Context, tx *db.Tx) (any, error) {
+		if err := a.hostAction(ctx, tx, p.Org, h, in.Body.Action); err != nil {
+			return nil, err
+		}
+		d, err := host.Get(ctx, tx.Q, p.Org, h)
+		return viewHost(d, offers), err
+	})
+	return answer, v, err
+}
+
+func (a *API) hostAction(ctx context.Context, tx *db.Tx, org id.Org, h id.Host, action string) error {
+	switch action {
+	case "drain":
+		return host.Drain(ctx, tx, a.bus, org, h)
+	case "resume":
+		return host.Resume(ctx, tx, a.bus, org, h)
+	case "retire":
+		return host.Retire(ctx, tx, a.bus, org, h)
+	}
+	return fault.InvalidField("action", "want one of drain, resume, retire")
+}

@@ -1,0 +1,94 @@
+package api
+
+import (
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/market"
+)
+
+const about = `GPU clusters, by the second.
+
+Money is a decimal string, times are RFC 3339 in UTC, durations are whole seconds. Lists are cut into pages: pass "next"
+as "after". Every POST takes an Idempotency-Key. Failures are problem documents with a stable "code".`
+
+func humaConfig(cfg Config) huma.Config {
+	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
+	schemas.RegisterTypeAlias(reflect.TypeFor[cluster.Seconds](), reflect.TypeFor[float64]())
+	c := huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info:    &huma.Info{Title: "Muster", Version: "v1", Description: about},
+			Components: &huma.Components{
+				Schemas: schemas,
+				SecuritySchemes: map[string]*huma.SecurityScheme{"token": {
+					Type: "http", Scheme: "bearer", BearerFormat: account.TokenPrefix + "…",
+					Description: "An API token: made in the dashboard or with `muster token create`.",
+				}},
+			},
+		},
+		Formats:       map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		DefaultFormat: "application/json",
+		Transformers:  []huma.Transformer{ownErrors},
+	}
+	if cfg.PublicURL != "" {
+		c.Servers = []*huma.Server{{URL: cfg.PublicURL}}
+	}
+	return c
+}
+
+// schemaNames are the names of those types whose own would not say enough beside the others.
+var schemaNames = map[reflect.Type]string{
+	reflect.TypeFor[market.Spec]():      "ClusterSpec",
+	reflect.TypeFor[market.Network]():   "SpecNetwork",
+	reflect.TypeFor[market.Line]():      "PriceLine",
+	reflect.TypeFor[cluster.GPU]():      "NodeGPU",
+	reflect.TypeFor[cluster.Network]():  "ClusterNetwork",
+	reflect.TypeFor[cluster.Event]():    "ClusterEvent",
+	reflect.TypeFor[fault.Field]():      "FieldProblem",
+	reflect.TypeFor[agentapi.Problem](): "HostProblem",
+}
+
+func schemaName(t reflect.Type, hint string) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if name, ok := schemaNames[t]; ok {
+		return name
+	}
+	return strings.ReplaceAll(huma.DefaultSchemaNamer(t, hint), "View", "")
+}
+
+// polish takes out of the document what huma adds for itself: its own error model, and lists that may be null (ours
+// never are).
+func polish(d *huma.OpenAPI) {
+	schemas := d.Components.Schemas.Map()
+	delete(schemas, "ErrorModel")
+	delete(schemas, "ErrorDetail")
+	for _, s := range schemas {
+		for _, p := range s.Properties {
+			if p.Type == huma.TypeArray {
+				p.Nullable = false
+			}
+		}
+	}
+}
+
+// openAPI serves the document. It is rendered per call: it is asked for rarely, and never changes.
+func (a *API) openAPI(w http.ResponseWriter, r *http.Request) {
+	raw, err := a.table.huma.OpenAPI().MarshalJSON()
+	if err != nil {
+		writeProblem(w, a.problem(r.Context(), err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/openapi+json")
+	w.Header().Set("Cache-Control", "public, max-age=300")
+	_, _ = w.Write(raw)
+}
