@@ -4,28 +4,71 @@ package registry
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
 	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
 
-	"github.com/musterhq/muster/internal/fault"
+	"github.com/google/go-containerregistry/pkg/registry"
 )
 
 // Config says where.
 type Config struct {
 	Dir    string // kept between starts; made if missing
-	Listen string // "127.0.0.1:0" for any port
+	Listen string // loopback: "127.0.0.1:0" for any port
 	Log    *slog.Logger
 }
 
 // Registry is a running registry.
-type Registry struct{}
+type Registry struct {
+	listener net.Listener
+	server   *http.Server
+	served   chan error
+}
 
-// Start serves until Close.
+// Start serves until Close. Without Close, ctx's end ends nothing: it bounds the start.
 func Start(ctx context.Context, cfg Config) (*Registry, error) {
-	return nil, fault.New(fault.Unavailable, "not built yet")
+	blobs := filepath.Join(cfg.Dir, "blobs")
+	kept := keeper{dir: filepath.Join(cfg.Dir, "manifests")}
+	for _, d := range []string{blobs, kept.dir} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, fmt.Errorf("make the registry's folder: %w", err)
+		}
+	}
+	kept.next = registry.New(registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs)), registry.Logger(log.New(io.Discard, "", 0)))
+	if err := kept.restore(); err != nil {
+		return nil, err
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for images: %w", err)
+	}
+	if ip := l.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
+		l.Close()
+		return nil, fmt.Errorf("the development registry has no passwords: %s is not loopback", ip)
+	}
+	r := &Registry{listener: l, served: make(chan error, 1), server: &http.Server{
+		Handler: kept, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn),
+	}}
+	go func() { r.served <- r.server.Serve(l) }()
+	return r, nil
 }
 
 // Addr is host:port.
-func (r *Registry) Addr() string { return "" }
+func (r *Registry) Addr() string { return r.listener.Addr().String() }
 
 // Close stops serving.
-func (r *Registry) Close() error { return nil }
+func (r *Registry) Close() error {
+	err := r.server.Close()
+	if served := <-r.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
