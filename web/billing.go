@@ -182,7 +182,7 @@ func (s *Web) topUp(v *visit) error {
 	amount, err := money.ParseNano(form.Amount)
 	if err != nil {
 		form.Error = err.Error()
-		v.w.WriteHeader(fault.Invalid.HTTPStatus())
+		v.status = fault.Invalid.HTTPStatus()
 		return s.showBilling(v, form)
 	}
 	t, err := s.Payments.TopUp(v.r.Context(), v.who, amount, idem.Request{})

@@ -1,17 +1,25 @@
 package web
 
 import (
-	"net/http"
+	"bytes"
 
 	"github.com/a-h/templ"
 
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// render writes one component as the answer.
+// render writes one component as the answer, whole or not at all: what cannot be rendered becomes an error page.
 func (s *Web) render(v *visit, c templ.Component) error {
+	var b bytes.Buffer
+	if err := c.Render(v.r.Context(), &b); err != nil {
+		return err
+	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	return c.Render(v.r.Context(), v.w)
+	if v.status != 0 {
+		v.w.WriteHeader(v.status)
+	}
+	_, _ = b.WriteTo(v.w)
+	return nil
 }
 
 // again shows a form once more with what is wrong beside each field. Faults the visitor cannot mend in the form are
@@ -21,8 +29,7 @@ func (s *Web) again(v *visit, err error, show func(errors map[string]string) err
 	if errs == nil {
 		return err
 	}
-	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	v.w.WriteHeader(formStatus(err))
+	v.status = fault.KindOf(err).HTTPStatus()
 	return show(errs)
 }
 
@@ -40,11 +47,4 @@ func formErrors(err error) map[string]string {
 		errs[""] = f.Message
 	}
 	return errs
-}
-
-func formStatus(err error) int {
-	if k := fault.KindOf(err); k != "" {
-		return k.HTTPStatus()
-	}
-	return http.StatusOK
 }

@@ -138,7 +138,7 @@ func (s *Web) makeQuote(v *visit) error {
 		return back(v, "/offers?"+url.Values{"quote": {quote.ID.String()}, "q": {m.Query}}.Encode())
 	case fault.NoCapacity:
 		m.Explain = explain(err, m)
-		v.w.WriteHeader(kind.HTTPStatus())
+		v.status = kind.HTTPStatus()
 		return s.showMarket(v, m)
 	default:
 		return s.again(v, err, func(errs map[string]string) error {

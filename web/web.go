@@ -58,6 +58,8 @@ type visit struct {
 	r   *http.Request
 	who account.Principal // zero when nobody is signed in
 	web *Web
+
+	status int // of the answer; 0 = 200
 }
 
 func (v *visit) signedIn() bool { return !v.who.User.IsZero() }
@@ -116,7 +118,6 @@ func (s *Web) fail(v *visit, err error) {
 	default:
 		detail = f.Message
 	}
-	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	v.w.WriteHeader(kind.HTTPStatus())
+	v.status = kind.HTTPStatus()
 	_ = s.render(v, view.ErrorPage(v.page(title, ""), title, detail))
 }
