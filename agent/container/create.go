@@ -11,6 +11,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/agent/guest"
 	"github.com/musterhq/muster/agent/guestenv"
@@ -67,10 +68,19 @@ func (e *Engine) EnsureGuest(ctx context.Context, spec agentapi.LeaseSpec, files
 			RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
 			IpcMode:        container.IPCModePrivate,
 			LogConfig:      logConfig("1m", "2"),
-			OomScoreAdj:    -500, // the node ends with it
+			OomScoreAdj:    guestOOMScore(),
 			Resources:      container.Resources{Memory: guestMemory, MemorySwap: guestMemory, PidsLimit: &pids},
 		},
 	})
+}
+
+// guestOOMScore keeps the kernel from taking the guest first when memory is short: the node would end with it. Where
+// this machine's root may not lower the score (it is a container itself), the start would fail.
+func guestOOMScore() int {
+	if may, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_RESOURCE, 0, 0, 0); err != nil || may == 0 {
+		return 0
+	}
+	return -500
 }
 
 // WorkloadSpec is a workload to create.

@@ -1,0 +1,186 @@
+package agent_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// control is a control plane: it wants what the test says, commits what it is told, and checks every word of it.
+type control struct {
+	t    *testing.T
+	host string
+	key  ed25519.PublicKey
+	boot string
+
+	mu      sync.Mutex
+	down    bool
+	desired agentapi.Desired
+	until   map[agentapi.LeaseRef]int64
+	stored  []agentapi.LeaseRef
+	last    agentapi.Sync
+	states  map[agentapi.LeaseRef][]agentapi.NodeState
+	segs    map[agentapi.LeaseRef][]agentapi.Segment
+	changed chan struct{} // closed at every report
+	agent   interface{ Wake(agentapi.Wake) }
+}
+
+func newControl(t *testing.T, host string, key ed25519.PublicKey) *control {
+	boot, err := hostinfo.BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &control{t: t, host: host, key: key, boot: boot, desired: agentapi.Desired{ControlEpoch: 1, Revision: 1}, changed: make(chan struct{}),
+		states: map[agentapi.LeaseRef][]agentapi.NodeState{}, segs: map[agentapi.LeaseRef][]agentapi.Segment{}, until: map[agentapi.LeaseRef]int64{}}
+}
+
+func (c *control) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncReply, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.down {
+		return agentapi.SyncReply{}, fmt.Errorf("no server")
+	}
+	c.last = s
+	for _, l := range s.Leases {
+		if seen := c.states[l.LeaseRef]; len(seen) == 0 || seen[len(seen)-1] != l.State {
+			c.states[l.LeaseRef] = append(seen, l.State)
+		}
+	}
+	reply := agentapi.SyncReply{ControlEpoch: c.desired.ControlEpoch, Revision: c.desired.Revision, StatusAck: s.Seq, LogsStored: c.stored,
+		Anchor: &agentapi.Anchor{BootID: c.boot, Number: 1, BootMS: 0, ServerMS: 1_000_000_000}}
+	for _, seg := range s.Segments {
+		c.take(seg)
+		reply.UsageAcks = append(reply.UsageAcks, agentapi.UsageAck{LeaseRef: agentapi.LeaseRef{Lease: seg.Lease, Epoch: seg.Epoch}, BootID: seg.BootID, Through: seg.Seq})
+	}
+	for ref, until := range c.until {
+		reply.Extensions = append(reply.Extensions, agentapi.LeaseExtension{LeaseRef: ref, RunUntilMS: until})
+	}
+	if s.Revision < c.desired.Revision {
+		d := c.desired
+		reply.Desired = &d
+	}
+	close(c.changed)
+	c.changed = make(chan struct{})
+	return reply, nil
+}
+
+// take checks that segments are signed and follow each other.
+func (c *control) take(seg agentapi.Segment) {
+	if err := seg.Verify(c.host, c.key); err != nil {
+		c.t.Errorf("segment %+v: %v", seg, err)
+	}
+	ref := agentapi.LeaseRef{Lease: seg.Lease, Epoch: seg.Epoch}
+	all := c.segs[ref]
+	switch {
+	case seg.Seq <= int64(len(all)):
+		return
+	case seg.Seq != int64(len(all))+1 || (len(all) > 0 && all[len(all)-1].EndMS != seg.StartMS):
+		c.t.Errorf("segment %+v does not follow %+v", seg, all)
+	}
+	c.segs[ref] = append(all, seg)
+}
+
+func (c *control) Inventory(context.Context, agentapi.Inventory) error { return nil }
+func (c *control) Telemetry(agentapi.Telemetry) error                  { return nil }
+
+// want changes the desired state and wakes the agent.
+func (c *control) want(specs ...agentapi.LeaseSpec) {
+	c.mu.Lock()
+	c.desired.Revision++
+	c.desired.Leases = specs
+	w, a := agentapi.Wake{Revision: c.desired.Revision}, c.agent
+	c.mu.Unlock()
+	if a != nil {
+		a.Wake(w)
+	}
+}
+
+// await waits until a report says what is asked of a run.
+func (c *control) await(ref agentapi.LeaseRef, what string, ok func(agentapi.LeaseStatus) bool) agentapi.LeaseStatus {
+	c.t.Helper()
+	deadline := time.NewTimer(90 * time.Second)
+	defer deadline.Stop()
+	for {
+		c.mu.Lock()
+		i := slices.IndexFunc(c.last.Leases, func(l agentapi.LeaseStatus) bool { return l.LeaseRef == ref })
+		var st agentapi.LeaseStatus
+		if i >= 0 {
+			st = c.last.Leases[i]
+		}
+		changed := c.changed
+		c.mu.Unlock()
+		if i >= 0 && ok(st) {
+			return st
+		}
+		if i >= 0 && st.Gone {
+			c.t.Fatalf("%s is gone and never was %s: %s", ref, what, said(st))
+		}
+		select {
+		case <-changed:
+		case <-deadline.C:
+			c.t.Fatalf("%s never was %s; last said: %s", ref, what, said(st))
+		}
+	}
+}
+
+// awaitReport waits until a whole report is as asked.
+func (c *control) awaitReport(what string, ok func(agentapi.Sync) bool) {
+	c.t.Helper()
+	deadline := time.NewTimer(60 * time.Second)
+	defer deadline.Stop()
+	for {
+		c.mu.Lock()
+		last, changed := c.last, c.changed
+		c.mu.Unlock()
+		if ok(last) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline.C:
+			said, _ := json.Marshal(last)
+			c.t.Fatalf("no report with %s; last: %s", what, said)
+		}
+	}
+}
+
+func (c *control) set(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+func ready(st agentapi.LeaseStatus) bool   { return st.State == agentapi.NodeReady && st.AtBarrier }
+func running(st agentapi.LeaseStatus) bool { return st.Started && st.Good }
+func gone(st agentapi.LeaseStatus) bool    { return st.Gone }
+
+// gpus are none.
+type gpus struct{ changed chan struct{} }
+
+func (gpus) Sample(context.Context, ...string) (gpu.Batch, error) { return gpu.Batch{}, nil }
+func (gpus) EnergyMJ(context.Context, ...string) (map[string]int64, error) {
+	return map[string]int64{}, nil
+}
+func (gpus) WaitClean(context.Context, ...string) error { return nil }
+func (gpus) Health() map[string]gpu.Health              { return nil }
+func (gpus) Pending() []agentapi.HealthEvent            { return nil }
+func (gpus) Ack(uint64) error                           { return nil }
+func (g gpus) Changed() <-chan struct{}                 { return g.changed }
+
+// said is a status in full: its own String names the lease only.
+func said(st agentapi.LeaseStatus) string {
+	b, err := json.Marshal(st)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}

@@ -1,0 +1,43 @@
+// Command job is the workload of the agent's tests.
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+func main() {
+	switch os.Args[1] {
+	case "exit": // exit CODE
+		code, _ := strconv.Atoi(os.Args[2])
+		fmt.Println("hello from rank", os.Getenv("RANK"), os.Getenv("WORLD_SIZE"), os.Getenv("SECRET"))
+		fmt.Fprintln(os.Stderr, "leaving with", code)
+		os.Exit(code)
+	case "run": // until TERM, then 0
+		term := make(chan os.Signal, 1)
+		signal.Notify(term, syscall.SIGTERM)
+		fmt.Println("running")
+		<-term
+		fmt.Println("told to end")
+	case "see": // what a workload can see and do
+		_, err := net.DialTimeout("tcp", os.Args[2], 2*time.Second)
+		fmt.Println("dial", err != nil)
+		_, err = os.Create("/etc/hosts")
+		fmt.Println("hosts read-only", err != nil)
+		_, err = syscall.Socket(syscall.AF_INET, syscall.SOCK_RAW, syscall.IPPROTO_ICMP)
+		fmt.Println("no raw socket", err != nil)
+		_, err = syscall.Socket(40, syscall.SOCK_STREAM, 0)
+		fmt.Println("no vsock", err != nil)
+		fmt.Println("no mount", syscall.Mount("none", "/tmp", "tmpfs", 0, "") != nil)
+		name, _ := os.Hostname()
+		fmt.Println("hostname", name)
+		_, err = net.LookupHost("node-0")
+		fmt.Println("knows node-0", err == nil)
+		fmt.Println("devices", os.Getenv("NVIDIA_VISIBLE_DEVICES"))
+	}
+}
