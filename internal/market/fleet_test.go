@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/dbtest"
@@ -37,13 +38,16 @@ func newWorld(t testing.TB) *world {
 }
 
 // replica is one more server on the same database.
-func (w *world) replica() *market.Market {
+func (w *world) replica() *market.Market { return w.replicaOf(0) }
+
+// replicaOf is a replica whose view may be so old.
+func (w *world) replicaOf(age time.Duration) *market.Market {
 	w.t.Helper()
 	box, err := seal.NewBox(make([]byte, 32))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	m, err := market.New(w.d, box, market.Config{Currency: currency, AllowSimulated: true})
+	m, err := market.New(w.d, box, market.Config{Currency: currency, AllowSimulated: true, MaxAge: age})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package market
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/musterhq/muster/internal/fault"
@@ -91,10 +90,8 @@ func (m *Market) Planning(ctx context.Context, attempt func(ctx context.Context,
 			if err := m.view.fresh(ctx, m.cfg.Now(), false); err != nil {
 				return err
 			}
-		case err != nil:
-			return fmt.Errorf("market: rent: %w", err)
 		default:
-			return nil
+			return err
 		}
 	}
 }
