@@ -1,0 +1,309 @@
+package cluster_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/money"
+)
+
+func (w *world) wallet() money.Nano {
+	w.t.Helper()
+	b, err := ledger.Balance(w.ctx, w.d.Q, ledger.Wallet(w.renter.Org, usd))
+	w.must(err)
+	return b
+}
+
+func TestARentalFromRentToTheLastSecond(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 4, replicas: 2})
+	before := w.wallet()
+	c := w.rent(spec(2, 4))
+	if c.State != cluster.Provisioning || len(c.Nodes) != 2 || c.Nodes[0].HostID == c.Nodes[1].HostID || len(c.Nodes[0].GPUs) != 4 {
+		t.Fatalf("rented %+v", c)
+	}
+	if c.Spec.Env["TOKEN"] != market.Mask {
+		t.Errorf("the environment is shown: %v", c.Spec.Env)
+	}
+	if c.Nodes[1].Address != "10.77.0.2" || c.Network.CIDR != "10.77.0.0/20" {
+		t.Errorf("network %+v, rank 1 at %s", c.Network, c.Nodes[1].Address)
+	}
+
+	seen := map[cluster.NodeState]bool{}
+	c = w.rounds(c, "running", func(c cluster.Cluster) bool {
+		for _, n := range c.Nodes {
+			seen[n.State] = true
+		}
+		if c.State != cluster.Running && (c.CostSoFar != 0 || c.Billing) {
+			t.Errorf("billed while %s: %s", c.State, c.CostSoFar)
+		}
+		return c.State == cluster.Running
+	})
+	for _, s := range []cluster.NodeState{cluster.NodePulling, cluster.NodeStarting, cluster.NodeJoining, cluster.NodeReady} {
+		if !seen[s] {
+			t.Errorf("no node was ever seen %s", s)
+		}
+	}
+	if !c.Billing || c.RunningAt == nil || c.Network.BusbwGbps != 10 || !slices.Contains(c.Actions, cluster.ActionRelease) {
+		t.Errorf("running, but %+v", c)
+	}
+	h := w.hostOf(c, 0)
+	d := h.desired.Leases[0]
+	if d.Env["TOKEN"] != "secret-of-the-renter" || !d.Go || d.RunUntilMS == 0 || len(d.Network.Peers) != 1 || d.Network.Peers[0].Key == "" {
+		t.Errorf("the host is told %+v", d)
+	}
+
+	for range 3 {
+		w.rounds(c, "billed", func(c cluster.Cluster) bool { return true })
+	}
+	w.tick(c)
+	rel, err := w.clusters[1].Release(w.ctx, w.renter, c.ID)
+	w.must(err)
+	if rel.State != cluster.Releasing || rel.Reason != cluster.ReasonReleasedByUser || rel.Billing {
+		t.Fatalf("released: %s %s", rel.State, rel.Reason)
+	}
+	w.rounds(c, "released", in(cluster.Released))
+	got := w.clean(c)
+	again, err := w.clusters[0].Release(w.ctx, w.renter, c.ID)
+	w.must(err)
+	if again.State != cluster.Released || again.Reason != cluster.ReasonReleasedByUser {
+		t.Errorf("released again: %s %s", again.State, again.Reason)
+	}
+	if got.CostSoFar <= 0 || before-w.wallet() != got.CostSoFar {
+		t.Errorf("cost %s, but the wallet fell by %s", got.CostSoFar, before-w.wallet())
+	}
+	var kinds []string
+	events, err := w.clusters[0].Events(w.ctx, w.renter.Org, c.ID, 0, 100)
+	w.must(err)
+	for _, e := range events {
+		if e.Rank == nil {
+			kinds = append(kinds, e.Kind)
+		}
+	}
+	want := []string{"rented", "all_at_barrier", "all_started", "release", "all_gone"}
+	if !slices.Equal(kinds, want) {
+		t.Errorf("timeline %v, want %v", kinds, want)
+	}
+}
+
+func TestAStartThatFailsIsFree(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []string{
+		agentapi.ReasonImageNotFound, agentapi.ReasonImageUnauthorized, agentapi.ReasonImageRefused, agentapi.ReasonNoDisk,
+		agentapi.ReasonCommandNotFound, agentapi.ReasonPreflightFailed, agentapi.ReasonHostInterrupted, agentapi.ReasonGPUFailed,
+		agentapi.ReasonRuntimeFailed, agentapi.ReasonOverlayFailed, agentapi.ReasonGuestDied,
+	} {
+		for _, phase := range []agentapi.NodeState{agentapi.NodePulling, agentapi.NodeJoining} {
+			t.Run(reason+" while "+string(phase), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, worldConfig{hosts: 2, gpus: 2})
+				before := w.wallet()
+				w.behave(1, func(h *fakeHost, r *run) {
+					if r.State == phase {
+						h.fail(r, reason)
+						r.Detail = "what the registry said\x00"
+					}
+				})
+				c := w.rounds(w.rent(spec(2, 2)), "failed", in(cluster.Failed))
+				if string(c.Reason) != reason || c.Detail == "" || c.RunningAt != nil || c.EndedAt == nil {
+					t.Errorf("failed with %s: %s", c.Reason, c.Detail)
+				}
+				if w.clean(c); w.wallet() != before {
+					t.Errorf("a failed start cost %s", before-w.wallet())
+				}
+			})
+		}
+	}
+}
+
+func TestABadPreflightKeepsTheBarrierShut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
+	w.behave(0, func(h *fakeHost, r *run) {
+		if r.AtBarrier {
+			r.Preflight = &agentapi.Preflight{Detail: "rank 1 answers at 0.1 Gbit/s"}
+		}
+	})
+	c := w.rounds(w.rent(spec(2, 1)), "failed", in(cluster.Failed))
+	if c.Reason != cluster.ReasonPreflightFailed {
+		t.Errorf("failed with %s", c.Reason)
+	}
+	w.clean(c)
+}
+
+func TestExitCodesEndACluster(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		codes  [2]int
+		state  cluster.State
+		reason cluster.Reason
+	}{
+		{"all 0", [2]int{0, 0}, cluster.Released, cluster.ReasonCompleted},
+		{"one fails", [2]int{0, 7}, cluster.Failed, cluster.ReasonWorkloadFailed},
+		{"both fail", [2]int{1, 2}, cluster.Failed, cluster.ReasonWorkloadFailed},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
+			before := w.wallet()
+			c := w.runUp(spec(2, 1))
+			for rank, code := range tc.codes {
+				w.behave(rank, func(h *fakeHost, r *run) {
+					if r.Started && r.ExitCode == nil {
+						h.exit(r, code)
+					}
+				})
+			}
+			c = w.rounds(c, string(tc.state), in(tc.state))
+			if c.Reason != tc.reason {
+				t.Errorf("%s with %s: %s", c.State, c.Reason, c.Detail)
+			}
+			for rank, code := range tc.codes {
+				if x := c.Nodes[rank].ExitCode; x == nil || *x != code {
+					t.Errorf("rank %d exit code %v, want %d", rank, x, code)
+				}
+			}
+			c = w.clean(c)
+			if before-w.wallet() != c.CostSoFar {
+				t.Errorf("cost %s, the wallet fell by %s", c.CostSoFar, before-w.wallet())
+			}
+		})
+	}
+}
+
+func TestACommandThatEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
+	w.behave(0, func(h *fakeHost, r *run) {
+		if r.Started && r.ExitCode == nil {
+			h.exit(r, 0)
+		}
+	})
+	c := w.rounds(w.rent(spec(1, 1)), "released", in(cluster.Released))
+	if c.Reason != cluster.ReasonCompleted {
+		t.Errorf("ended with %s", c.Reason)
+	}
+	w.clean(c)
+}
+
+func TestRestartOnFailureStartsANewEpoch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
+	s := spec(2, 1)
+	s.Restart = "on_failure"
+	c := w.runUp(s)
+	w.behave(1, func(h *fakeHost, r *run) {
+		if r.Epoch == 1 && r.Started && r.ExitCode == nil {
+			h.exit(r, 1)
+		}
+	})
+	c = w.rounds(c, "started again", func(c cluster.Cluster) bool { return c.Epoch == 2 && c.State == cluster.Running })
+	if !c.Billing || c.Nodes[1].ExitCode != nil {
+		t.Errorf("after the restart: %+v", c)
+	}
+	var windows int
+	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM cluster_window WHERE cluster_id = $1", c.ID).Scan(&windows))
+	if windows != 2 {
+		t.Errorf("%d windows: want one per start", windows)
+	}
+	_, err := w.clusters[0].Release(w.ctx, w.renter, c.ID)
+	w.must(err)
+	w.rounds(c, "released", in(cluster.Released))
+	w.clean(c)
+}
+
+func TestACommandThatCannotWorkIsNotStartedForEver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
+	s := spec(1, 1)
+	s.Restart = "on_failure"
+	w.behave(0, func(h *fakeHost, r *run) {
+		if r.Started && r.ExitCode == nil {
+			h.exit(r, 1)
+		}
+	})
+	c := w.rent(s)
+	for range 4 {
+		c = w.rounds(c, "at a later epoch or failed", func(now cluster.Cluster) bool { return now.Epoch > c.Epoch || now.State.Final() })
+	}
+	c = w.rounds(c, "failed", in(cluster.Failed))
+	if c.Reason != cluster.ReasonWorkloadFailed || c.Epoch != 6 {
+		t.Errorf("%s at epoch %d", c.Reason, c.Epoch)
+	}
+	w.clean(c)
+}
+
+func TestTheRenterRestarts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
+	c := w.runUp(spec(1, 1))
+	re, err := w.clusters[0].Restart(w.ctx, w.renter, c.ID)
+	w.must(err)
+	if re.State != cluster.Provisioning || re.Epoch != 2 || re.Billing {
+		t.Fatalf("restarted: %s, epoch %d, billing %v", re.State, re.Epoch, re.Billing)
+	}
+	if _, err := w.clusters[0].Restart(w.ctx, w.renter, c.ID); err == nil {
+		t.Error("restarted while it was starting")
+	}
+	c = w.rounds(c, "running", in(cluster.Running))
+	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	w.rounds(c, "released", in(cluster.Released))
+	w.clean(c)
+}
+
+func errOf(_ cluster.Cluster, err error) error { return err }
+
+func TestReleaseDuringTheStartIsFree(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
+	before := w.wallet()
+	for _, state := range []cluster.NodeState{cluster.NodePending, cluster.NodePulling, cluster.NodeJoining, cluster.NodeReady} {
+		c := w.rent(spec(2, 1))
+		if state != cluster.NodePending {
+			w.rounds(c, string(state), func(c cluster.Cluster) bool { return c.Nodes[0].State == state })
+		}
+		w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+		c = w.rounds(c, "released", func(c cluster.Cluster) bool { return c.State == cluster.Released })
+		w.clean(c)
+		if w.wallet() != before {
+			t.Errorf("released while %s: cost %s", state, before-w.wallet())
+		}
+	}
+}
+
+func TestANewHostMayBeSlowButNotForEver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
+	c := w.rent(spec(2, 1))
+	w.behave(1, func(_ *fakeHost, r *run) { r.State = agentapi.NodePulling })
+	w.rounds(c, "pulling", func(c cluster.Cluster) bool { return c.Nodes[0].State == cluster.NodeJoining })
+	w.exec("UPDATE cluster SET start_deadline = clock_timestamp() WHERE id = $1", c.ID)
+	w.tick(c)
+	c = w.get(c)
+	if c.State != cluster.Failed || c.Reason != cluster.ReasonTimeout {
+		t.Fatalf("%s %s", c.State, c.Reason)
+	}
+	w.clean(c)
+}
+
+func TestWaitAnswersWhenTheStateIsReached(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
+	c := w.runUp(spec(1, 1))
+	got, err := w.clusters[0].Wait(w.ctx, w.renter.Org, c.ID, cluster.Running, time.Minute)
+	w.must(err)
+	if got.State != cluster.Running {
+		t.Errorf("waited for running, got %s", got.State)
+	}
+	got, err = w.clusters[0].Wait(w.ctx, w.renter.Org, c.ID, cluster.Degraded, 0)
+	w.must(err)
+	if got.State != cluster.Running {
+		t.Errorf("timed out with %s", got.State)
+	}
+}
