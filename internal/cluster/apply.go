@@ -151,9 +151,6 @@ func (x *change) end(r Reason, detail string) {
 		}
 	}
 	x.book(func(ctx context.Context) error { return metering.EndLeases(ctx, x.tx, x.row.ID, at) })
-	if x.row.RunningAt == nil {
-		x.books = append(x.books, x.settle) // nothing was ever billable: the money goes back at once
-	}
 }
 
 // closeWindow ends the window of an ended run: at the end, when every required rank is proven up to it; at the last

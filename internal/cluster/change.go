@@ -127,11 +127,10 @@ func (x *change) facts() Facts {
 
 // maxUntil is the end that max_duration sets, once the cluster has run.
 func (x *change) maxUntil() *time.Time {
-	if x.row.MaxDurationS == nil || x.row.RunningAt == nil {
+	if x.row.RunningAt == nil {
 		return nil
 	}
-	t := x.row.RunningAt.Add(time.Duration(*x.row.MaxDurationS) * time.Second)
-	return &t
+	return notAfter(x.now, x.row.RunningAt, x.row.MaxDurationS)
 }
 
 // step moves a node by its table; an event that means nothing in its state changes nothing.
@@ -162,7 +161,7 @@ func (x *change) say(kind, title, detail string) {
 // commit writes everything in the order of locks. The transaction itself is its caller's.
 func (x *change) commit(ctx context.Context) error {
 	x.closeWindow()
-	if State(x.row.State).Ended() && !x.window && x.allGone() {
+	if State(x.row.State).Ended() && x.heardOut() {
 		x.books = append(x.books, x.settle)
 	}
 	hosts := maps.Clone(x.raise)

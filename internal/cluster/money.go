@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/internal/db"
@@ -16,7 +17,8 @@ import (
 // authorise extends the paid time as far as money, budget and duration allow.
 func (x *change) authorise(ctx context.Context) error {
 	a, err := metering.Authorise(ctx, x.tx, metering.AuthoriseRequest{
-		Cluster: x.row.ID, Org: x.row.OrgID, Currency: x.row.Currency, Budget: x.row.Budget, NotAfter: x.maxUntil(),
+		Cluster: x.row.ID, Org: x.row.OrgID, Currency: x.row.Currency, Budget: x.row.Budget,
+		NotAfter: notAfter(x.now, x.row.RunningAt, x.row.MaxDurationS),
 	})
 	if err != nil {
 		return err
@@ -26,10 +28,29 @@ func (x *change) authorise(ctx context.Context) error {
 	return nil
 }
 
+// notAfter is the end that max_duration sets; before the cluster runs, as if it ran from now.
+func notAfter(now time.Time, running *time.Time, seconds *int64) *time.Time {
+	if seconds == nil {
+		return nil
+	}
+	if running != nil {
+		now = *running
+	}
+	t := now.Add(time.Duration(*seconds) * time.Second)
+	return &t
+}
+
 // limitReasons is what a cluster ends with when a limit keeps it from being extended.
 var limitReasons = map[metering.Limit]Reason{
 	metering.LimitNone: ReasonNone, metering.LimitFunds: ReasonFundsExhausted, metering.LimitBudget: ReasonBudgetExhausted,
 	metering.LimitDuration: ReasonMaxDuration,
+}
+
+// heardOut reports whether the hosts of an ended cluster have nothing more to say that could be billed: settling
+// before would refuse their last segments.
+func (x *change) heardOut() bool {
+	started := slices.ContainsFunc(x.nodes, func(n *node) bool { return n.StartedAt != nil })
+	return !x.window && (x.allGone() || (x.row.RunningAt == nil && !started))
 }
 
 // settle posts what can be posted and gives back what can no longer be needed.
@@ -53,7 +74,7 @@ func (c *Clusters) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
 	}
 	switch s := State(x.row.State); {
 	case s.Ended():
-		if x.window || x.row.SettledAt != nil {
+		if x.row.SettledAt != nil || !x.heardOut() {
 			return nil
 		}
 		if err := x.settle(ctx); err != nil {

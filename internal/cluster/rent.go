@@ -118,7 +118,9 @@ func (c *Clusters) rent(ctx context.Context, tx *db.Tx, p account.Principal, r R
 			return cl, fmt.Errorf("insert node status: %w", err)
 		}
 	}
-	auth, err := metering.Authorise(ctx, tx, metering.AuthoriseRequest{Cluster: cl, Org: p.Org, Currency: row.Currency, Budget: spec.Budget})
+	auth, err := metering.Authorise(ctx, tx, metering.AuthoriseRequest{
+		Cluster: cl, Org: p.Org, Currency: row.Currency, Budget: spec.Budget, NotAfter: notAfter(now, nil, spec.MaxDuration),
+	})
 	if err != nil {
 		return cl, err
 	}
@@ -139,7 +141,7 @@ func (c *Clusters) rent(ctx context.Context, tx *db.Tx, p account.Principal, r R
 func (c *Clusters) take(ctx context.Context, tx *db.Tx, p account.Principal, r RentRequest, plan *market.Planner, cl id.Cluster,
 	leaseOf market.LeaseOf) (market.Spec, market.Placement, error) {
 	if r.Quote.IsZero() {
-		want, err := plan.Place(ctx, r.Spec)
+		want, err := plan.Place(r.Spec)
 		if err != nil {
 			return market.Spec{}, market.Placement{}, err
 		}

@@ -313,3 +313,31 @@ func (w *world) books() {
 		w.t.Errorf("the books do not balance: %+v", tb)
 	}
 }
+
+// abandon lets a host be out of reach for so long that its claims end.
+func (w *world) abandon(h *fakeHost) {
+	w.t.Helper()
+	w.exec(`UPDATE host_status SET connected = false, connected_at = connected_at - interval '1 hour', disconnected_at = clock_timestamp() - interval '1 hour',
+		last_sync_at = last_sync_at - interval '1 hour' WHERE host_id = $1`, h.id)
+	n, err := host.AbandonClaims(w.ctx, w.d)
+	w.must(err)
+	if n == 0 {
+		w.t.Fatal("no claim was given up")
+	}
+}
+
+func (w *world) quote(s market.Spec) market.Quote {
+	w.t.Helper()
+	var q market.Quote
+	w.must(w.market.Planning(w.ctx, func(ctx context.Context, p *market.Planner) error {
+		return w.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			plan, err := p.Place(s)
+			if err != nil {
+				return err
+			}
+			q, err = w.market.HoldQuote(ctx, tx, w.renter.Org, w.renter.User, s, plan)
+			return err
+		})
+	}))
+	return q
+}
