@@ -46,6 +46,11 @@ var limitReasons = map[metering.Limit]Reason{
 	metering.LimitDuration: ReasonMaxDuration,
 }
 
+// lapsed reports whether the paid time has passed: hosts have stopped there by themselves, more money comes too late.
+func (x *change) lapsed() bool {
+	return x.row.GoAt != nil && x.row.RunUntil != nil && !x.now.Before(*x.row.RunUntil)
+}
+
 // heardOut reports whether the hosts of an ended cluster have nothing more to say that could be billed: settling
 // before would refuse their last segments.
 func (x *change) heardOut() bool {
@@ -89,8 +94,10 @@ func (c *Clusters) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
 				return fmt.Errorf("post cluster %s: %w", cl, err)
 			}
 		}
-		if err := x.authorise(ctx); err != nil {
-			return fmt.Errorf("extend cluster %s: %w", cl, err)
+		if !x.lapsed() {
+			if err := x.authorise(ctx); err != nil {
+				return fmt.Errorf("extend cluster %s: %w", cl, err)
+			}
 		}
 		if s == Running || s == Degraded {
 			if err := x.warn(ctx); err != nil {

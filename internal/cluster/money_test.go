@@ -86,6 +86,7 @@ func (w *world) age(c cluster.Cluster, by time.Duration) {
 	ms := by.Milliseconds()
 	w.exec(`UPDATE lease SET created_at = created_at - $2::bigint * interval '1 ms', run_until = run_until - $2::bigint * interval '1 ms',
 		covered_from_ms = covered_from_ms - $2 WHERE cluster_id = $1`, c.ID, ms)
+	w.exec("UPDATE lease_meter SET settled_through_ms = settled_through_ms - $2 WHERE lease_id IN (SELECT id FROM lease WHERE cluster_id = $1)", c.ID, ms)
 	w.exec("UPDATE cluster_window SET opened_ms = opened_ms - $2, confirmed_until_ms = confirmed_until_ms - $2 WHERE cluster_id = $1", c.ID, ms)
 	w.exec(`UPDATE cluster SET running_at = running_at - $2::bigint * interval '1 ms', run_until = run_until - $2::bigint * interval '1 ms'
 		WHERE id = $1`, c.ID, ms)
@@ -189,4 +190,3 @@ func TestNothingFitsIsSaidWithReasons(t *testing.T) {
 		t.Fatalf("no capacity: %v", err)
 	}
 }
-

@@ -180,7 +180,7 @@ func moneyOut(f Facts) (Trigger, Decision) {
 	}
 	r := f.MoneyReason
 	if r == ReasonNone {
-		r = ReasonFundsExhausted
+		r = ReasonPlatformOutage // nothing was short but we were not there to extend it
 	}
 	return OnMoneyOut, Decision{Reason: r}
 }

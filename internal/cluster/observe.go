@@ -21,10 +21,11 @@ import (
 // come late or twice change nothing. Most reports only move when the node was last well, which takes no lock; what
 // changes a cluster is applied in one transaction per cluster. When an error is returned the report must come again.
 func (c *Clusters) Observe(ctx context.Context, hostID id.Host, s agentapi.Sync) error {
-	at, err := c.reportMoment(ctx, hostID, s)
+	clock, err := c.db.Q.ReportClock(ctx, hostID, s.BootID)
 	if err != nil {
-		return err
+		return fmt.Errorf("clock for %s: %w", hostID, err)
 	}
+	at := reportMoment(clock, s)
 	rows, err := c.db.Q.HostLeases(ctx, hostID, uuids(named(s)...))
 	if err != nil {
 		return fmt.Errorf("leases of %s: %w", hostID, err)
@@ -46,6 +47,11 @@ func (c *Clusters) Observe(ctx context.Context, hostID id.Host, s agentapi.Sync)
 	if err := c.saveStatuses(ctx, s, at, all); err != nil {
 		return err
 	}
+	if clock.LogsWait && s.Full {
+		if err := c.db.Q.ForgetLogs(ctx, hostID, uuids(named(s)...)); err != nil {
+			return fmt.Errorf("kept logs of %s: %w", hostID, err)
+		}
+	}
 	for _, cl := range order(byCluster) {
 		err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			return c.alter(ctx, tx, cl, func(ctx context.Context, x *change) error {
@@ -64,19 +70,15 @@ func (c *Clusters) Observe(ctx context.Context, hostID id.Host, s agentapi.Sync)
 
 // reportMoment is when the report was made, on PostgreSQL's clock: through the newest time anchor of the host's boot,
 // so that a report that was long under way proves nothing later than it could know. Without an anchor it is now.
-func (c *Clusters) reportMoment(ctx context.Context, hostID id.Host, s agentapi.Sync) (time.Time, error) {
-	r, err := c.db.Q.ReportClock(ctx, hostID, s.BootID)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("clock for %s: %w", hostID, err)
-	}
+func reportMoment(r dbq.ReportClockRow, s agentapi.Sync) time.Time {
 	if r.ServerMs == 0 {
-		return r.Now, nil
+		return r.Now
 	}
 	a := agentapi.Anchor{BootMS: r.BootMs, ServerMS: r.ServerMs}
 	if at := time.UnixMilli(a.At(s.BootMS)).UTC(); at.Before(r.Now) {
-		return at, nil
+		return at
 	}
-	return r.Now, nil
+	return r.Now
 }
 
 // named are the leases a report speaks of.

@@ -20,6 +20,7 @@ const (
 	ReasonWorkloadFailed  Reason = "workload_failed"
 	ReasonHostLost        Reason = "host_lost"
 	ReasonTimeout         Reason = "timeout"
+	ReasonPlatformOutage  Reason = "platform_outage"
 
 	ReasonImageNotFound     Reason = agentapi.ReasonImageNotFound
 	ReasonImageUnauthorized Reason = agentapi.ReasonImageUnauthorized
@@ -56,6 +57,7 @@ var sentences = map[Reason]Sentence{
 	ReasonWorkloadFailed:    {Happened: "The command ended with an error on at least one rank.", Do: "Read the log of the rank that failed first; restart: on_failure starts the command again by itself."},
 	ReasonHostLost:          {Happened: "A host of the cluster could no longer be reached.", Do: "Rent again; on_node_failure: ignore goes on with the remaining ranks."},
 	ReasonTimeout:           {Happened: "The cluster was not ready in time.", Do: "The timeline shows which step of which rank took so long; rent again, on other hosts if it repeats."},
+	ReasonPlatformOutage:    {Happened: "Muster's servers were away for longer than the cluster was authorised to run, so its hosts stopped it in order.", Do: "Rent again."},
 	ReasonImageNotFound:     {Happened: "The registry does not know the image.", Do: "Check its name and tag."},
 	ReasonImageUnauthorized: {Happened: "The registry refused access to the image.", Do: "Check the registry credentials, or that the image is public."},
 	ReasonImageRefused:      {Happened: "The image cannot run here: too big for disk_gb, another processor architecture, or malformed.", Do: "See the detail; raise disk_gb or use another image."},

@@ -134,7 +134,7 @@ func TestNext(t *testing.T) {
 		{"fails as it starts", Provisioning, with(factsOf(bad, NodeFacts{State: NodeReady, Heard: now}), func(f *Facts) { f.Go = true }), OnWorkloadFailed, Failed, ReasonWorkloadFailed},
 		{"fails as it starts, again", Provisioning, with(factsOf(bad, NodeFacts{State: NodeReady, Heard: now}), func(f *Facts) { f.Go, f.RestartOnFail = true, true }), OnRestart, Provisioning, ReasonWorkloadFailed},
 		{"short job: runs before it completes", Provisioning, with(factsOf(ok, ok), func(f *Facts) { f.Go = true }), OnAllStarted, Running, ""},
-		{"paid time ends before all started", Provisioning, with(factsOf(started, ready), func(f *Facts) { f.Go, f.RunUntil = true, now }), OnMoneyOut, Releasing, ReasonFundsExhausted},
+		{"paid time ends before all started", Provisioning, with(factsOf(started, ready), func(f *Facts) { f.Go, f.RunUntil = true, now }), OnMoneyOut, Releasing, ReasonPlatformOutage},
 
 		{"all is well", Running, with(factsOf(started, started), func(f *Facts) { f.WindowOpen = true }), "", "", ""},
 		{"one rank done", Running, with(factsOf(ok, started), func(f *Facts) { f.WindowOpen = true }), "", "", ""},

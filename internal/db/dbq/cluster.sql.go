@@ -123,6 +123,18 @@ func (q *Queries) CountLiveClusters(ctx context.Context, orgID id.Org) (int64, e
 	return count, err
 }
 
+const forgetLogs = `-- name: ForgetLogs :exec
+UPDATE node_status s SET logs_kept = '{}'
+FROM node n
+WHERE n.id = s.node_id AND n.host_id = $1 AND s.logs_kept <> '{}' AND NOT n.lease_id = ANY ($2::uuid[])
+`
+
+// Logs that a full report no longer shows are gone from the host.
+func (q *Queries) ForgetLogs(ctx context.Context, hostID id.Host, named []pgtype.UUID) error {
+	_, err := q.db.Exec(ctx, forgetLogs, hostID, named)
+	return err
+}
+
 const gPUNames = `-- name: GPUNames :many
 SELECT id, uuid, model FROM gpu WHERE id = ANY ($1::uuid[])
 `
@@ -932,12 +944,13 @@ func (q *Queries) Peers(ctx context.Context, clusters []pgtype.UUID) ([]PeersRow
 }
 
 const reportClock = `-- name: ReportClock :one
-SELECT clock_timestamp()::timestamptz AS now, coalesce(a.boot_ms, 0)::bigint AS boot_ms, coalesce(a.server_ms, 0)::bigint AS server_ms
+SELECT clock_timestamp()::timestamptz AS now, coalesce(a.boot_ms, 0)::bigint AS boot_ms, coalesce(a.server_ms, 0)::bigint AS server_ms,
+       EXISTS (SELECT FROM node_status s JOIN node n ON n.id = s.node_id WHERE s.logs_kept <> '{}' AND n.host_id = $1) AS logs_wait
 FROM (SELECT 1) one
 LEFT JOIN LATERAL (
-    SELECT boot_ms, server_ms FROM time_anchor
-    WHERE host_id = $1 AND boot_id = $2
-    ORDER BY number DESC LIMIT 1
+    SELECT t.boot_ms, t.server_ms FROM time_anchor t
+    WHERE t.host_id = $1 AND t.boot_id = $2
+    ORDER BY t.number DESC LIMIT 1
 ) a ON true
 `
 
@@ -945,13 +958,19 @@ type ReportClockRow struct {
 	Now      time.Time
 	BootMs   int64
 	ServerMs int64
+	LogsWait bool
 }
 
-// PostgreSQL's clock, and the newest anchor of a host's boot (0 when it has none).
+// PostgreSQL's clock, the newest anchor of a host's boot (0 when it has none), and whether the host keeps logs for us.
 func (q *Queries) ReportClock(ctx context.Context, hostID id.Host, bootID string) (ReportClockRow, error) {
 	row := q.db.QueryRow(ctx, reportClock, hostID, bootID)
 	var i ReportClockRow
-	err := row.Scan(&i.Now, &i.BootMs, &i.ServerMs)
+	err := row.Scan(
+		&i.Now,
+		&i.BootMs,
+		&i.ServerMs,
+		&i.LogsWait,
+	)
 	return i, err
 }
 

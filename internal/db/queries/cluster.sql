@@ -93,6 +93,12 @@ WHERE s.node_id = r.node_id AND s.epoch <= r.epoch
 -- name: SaveLogsKept :exec
 UPDATE node_status SET logs_kept = @logs_kept WHERE node_id = @node_id;
 
+-- name: ForgetLogs :exec
+-- Logs that a full report no longer shows are gone from the host.
+UPDATE node_status s SET logs_kept = '{}'
+FROM node n
+WHERE n.id = s.node_id AND n.host_id = @host_id AND s.logs_kept <> '{}' AND NOT n.lease_id = ANY (@named::uuid[]);
+
 -- name: LeaseFacts :many
 -- Everything the desired state of one host is made of.
 SELECT sqlc.embed(n), sqlc.embed(c), l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
@@ -160,13 +166,14 @@ WHERE n.cluster_id = @cluster_id AND n.rank = @rank;
 SELECT coalesce(sum(rate), 0)::bigint FROM cluster WHERE org_id = @org_id AND state IN ('running', 'degraded');
 
 -- name: ReportClock :one
--- PostgreSQL's clock, and the newest anchor of a host's boot (0 when it has none).
-SELECT clock_timestamp()::timestamptz AS now, coalesce(a.boot_ms, 0)::bigint AS boot_ms, coalesce(a.server_ms, 0)::bigint AS server_ms
+-- PostgreSQL's clock, the newest anchor of a host's boot (0 when it has none), and whether the host keeps logs for us.
+SELECT clock_timestamp()::timestamptz AS now, coalesce(a.boot_ms, 0)::bigint AS boot_ms, coalesce(a.server_ms, 0)::bigint AS server_ms,
+       EXISTS (SELECT FROM node_status s JOIN node n ON n.id = s.node_id WHERE s.logs_kept <> '{}' AND n.host_id = @host_id) AS logs_wait
 FROM (SELECT 1) one
 LEFT JOIN LATERAL (
-    SELECT boot_ms, server_ms FROM time_anchor
-    WHERE host_id = @host_id AND boot_id = @boot_id
-    ORDER BY number DESC LIMIT 1
+    SELECT t.boot_ms, t.server_ms FROM time_anchor t
+    WHERE t.host_id = @host_id AND t.boot_id = @boot_id
+    ORDER BY t.number DESC LIMIT 1
 ) a ON true;
 
 -- name: HostRevision :one
