@@ -29,6 +29,7 @@ import (
 	"github.com/musterhq/muster/internal/dialback"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/static"
 )
@@ -56,6 +57,7 @@ type Deps struct {
 	Accounts *account.Accounts
 	Market   *market.Market
 	Clusters *cluster.Clusters
+	Payments *payment.Payments
 	Dialer   *dialback.Dialer // reads logs from hosts
 	Bus      *bus.Bus         // may be nil: waits then look every second
 	Box      *seal.Box
@@ -70,6 +72,7 @@ type API struct {
 	accounts *account.Accounts
 	market   *market.Market
 	clusters *cluster.Clusters
+	payments *payment.Payments
 	dialer   dialer
 	bus      *bus.Bus
 	box      *seal.Box
@@ -95,7 +98,7 @@ func New(cfg Config, d Deps) *API {
 		d.Assets = static.New()
 	}
 	a := &API{
-		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, bus: d.Bus,
+		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, payments: d.Payments, bus: d.Bus,
 		box: d.Box, assets: d.Assets, log: d.Log, router: chi.NewRouter(),
 	}
 	if d.Dialer != nil {

@@ -17,8 +17,6 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/market"
-	"github.com/musterhq/muster/internal/metering"
-	"github.com/musterhq/muster/internal/money"
 )
 
 // rentBody is a spec, or a quote and fields that change neither its placement nor its price.
@@ -167,51 +165,3 @@ func (a *API) clusterEvents(ctx context.Context, p account.Principal, in *events
 	rows, err := a.clusters.Events(ctx, p.Org, cl, after, in.Limit+1)
 	return cut(rows, in.Limit, same[cluster.Event], func(e cluster.Event) string { return strconv.FormatInt(e.N, 10) }), err
 }
-
-type segmentView struct {
-	Lease        id.Lease    `json:"lease_id"`
-	Rank         int         `json:"rank"`
-	Epoch        int         `json:"epoch"`
-	Seq          int64       `json:"seq"`
-	From         time.Time   `json:"from"`
-	To           time.Time   `json:"to"`
-	MS           int64       `json:"ms"`
-	GPUs         int         `json:"gpus"`
-	PricePerHour money.Micro `json:"price_per_hour" doc:"of the whole node"`
-	Cost         money.Nano  `json:"cost"`
-}
-
-type usageView struct {
-	BillableSeconds cluster.Seconds `json:"billable_seconds"`
-	GPUSeconds      cluster.Seconds `json:"gpu_seconds"`
-	Cost            money.Nano      `json:"cost" doc:"the sum of the segments' costs, to the last digit"`
-	Posted          money.Nano      `json:"posted" doc:"of it, booked already"`
-	EnergyWh        float64         `json:"energy_wh"`
-	Currency        string          `json:"currency"`
-	Segments        []segmentView   `json:"segments" doc:"the part of each signed segment that falls into a billing window and a price"`
-}
-
-func (a *API) clusterUsage(ctx context.Context, p account.Principal, in *idInput) (usageView, error) {
-	cl, err := pathID[id.Cluster](in.ID, "cluster")
-	if err != nil {
-		return usageView{}, err
-	}
-	c, err := a.clusters.Get(ctx, p.Org, cl)
-	if err != nil {
-		return usageView{}, err
-	}
-	u, err := metering.ClusterUsage(ctx, a.db.Q, cl)
-	if err != nil {
-		return usageView{}, err
-	}
-	v := usageView{
-		BillableSeconds: millis(u.BillableMS), GPUSeconds: millis(u.GPUMS), Cost: u.Cost, Posted: u.Posted,
-		EnergyWh: float64(u.EnergyMJ) / 3.6e6, Currency: c.Currency, Segments: []segmentView{},
-	}
-	for _, l := range u.Lines {
-		v.Segments = append(v.Segments, segmentView{l.Lease, l.Rank, l.Epoch, l.Seq, l.From.UTC(), l.To.UTC(), l.MS, l.GPUs, l.Rate, l.Cost})
-	}
-	return v, nil
-}
-
-func millis(ms int64) cluster.Seconds { return cluster.Seconds(time.Duration(ms) * time.Millisecond) }

@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/report"
 )
 
 const about = `GPU clusters, by the second.
@@ -22,6 +23,7 @@ as "after". Every POST takes an Idempotency-Key. Failures are problem documents 
 func humaConfig(cfg Config) huma.Config {
 	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
 	schemas.RegisterTypeAlias(reflect.TypeFor[cluster.Seconds](), reflect.TypeFor[float64]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[report.Seconds](), reflect.TypeFor[float64]())
 	c := huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",

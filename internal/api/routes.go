@@ -20,6 +20,7 @@ func (a *API) outside(t *table) {
 	t.plain("GET", "/api/docs", public, a.docs)
 	t.plain("GET", "/api/docs.css", public, a.docsStyle)
 	t.plain("GET", Base+"/openapi.json", public, a.openAPI)
+	t.plain("POST", "/stripe/webhook", public, a.stripeWebhook)
 }
 
 // inside are the routes of the API, below Base.
@@ -57,4 +58,12 @@ func (a *API) inside(t *table) {
 	get(t, "/hosts/{id}", readHosts, "getHost: Look at a host", a.getHost)
 	patch(t, "/hosts/{id}", writeHosts, "changeHost: Set name, price and terms", a.changeHost)
 	postBy(t, "/hosts/{id}/actions", writeHosts, 200, "actOnHost: Drain, resume or retire a host", a.actOnHost)
+	get(t, "/hosts/{id}/earnings", readHosts, "getHostEarnings: What a host earned, per lease and per day", a.hostEarnings)
+
+	// Money.
+	get(t, "/billing/balance", readBilling, "getBalance: What there is, what is held, and how long it lasts", a.balance)
+	get(t, "/billing/transactions", readBilling, "listTransactions: Your organisation's books, newest first", a.transactions)
+	postBy(t, "/billing/topups", writeBilling, 201, "createTopUp: Add credit", a.topUp)
+	get(t, "/billing/topups", readBilling, "listTopUps: Payments into the wallet, newest first", a.listTopUps)
+	get(t, "/billing/topups/{id}", readBilling, "getTopUp: Look at a payment", a.getTopUp)
 }

@@ -1,0 +1,109 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/report"
+)
+
+func (a *API) balance(ctx context.Context, p account.Principal, _ *struct{}) (report.Balance, error) {
+	return report.OrgBalance(ctx, a.db.Q, p.Org, a.cfg.Currency)
+}
+
+func (a *API) transactions(ctx context.Context, p account.Principal, in *struct{ Page }) (list[report.Transaction], error) {
+	before, err := cursor[id.LedgerTx](in.Page)
+	if err != nil {
+		return list[report.Transaction]{}, err
+	}
+	rows, err := report.Transactions(ctx, a.db.Q, p.Org, before, in.Limit+1)
+	return cut(rows, in.Limit, same[report.Transaction], func(t report.Transaction) string { return t.ID.String() }), err
+}
+
+type topUpInput struct {
+	Keyed
+	Body struct {
+		Amount string `json:"amount" doc:"a decimal, in whole cents" example:"25.00"`
+	}
+}
+
+func (a *API) topUp(ctx context.Context, p account.Principal, in *topUpInput, once idem.Request) (idem.Answer, payment.TopUp, error) {
+	amount, err := money.ParseNano(in.Body.Amount)
+	if err != nil {
+		return idem.Answer{}, payment.TopUp{}, fault.InvalidField("amount", "%s", err)
+	}
+	t, err := a.payments.TopUp(ctx, p, amount, once)
+	if err != nil {
+		return idem.Answer{}, t, err
+	}
+	raw, err := json.Marshal(t)
+	return idem.Answer{Status: http.StatusCreated, Body: raw}, t, err
+}
+
+func (a *API) listTopUps(ctx context.Context, p account.Principal, in *struct{ Page }) (list[payment.TopUp], error) {
+	before, err := cursor[id.TopUp](in.Page)
+	if err != nil {
+		return list[payment.TopUp]{}, err
+	}
+	rows, err := a.payments.List(ctx, p.Org, before, in.Limit+1)
+	return cut(rows, in.Limit, same[payment.TopUp], func(t payment.TopUp) string { return t.ID.String() }), err
+}
+
+func (a *API) getTopUp(ctx context.Context, p account.Principal, in *idInput) (payment.TopUp, error) {
+	t, err := pathID[id.TopUp](in.ID, "top-up")
+	if err != nil {
+		return payment.TopUp{}, err
+	}
+	return a.payments.Get(ctx, p.Org, t)
+}
+
+func (a *API) clusterUsage(ctx context.Context, p account.Principal, in *idInput) (report.Usage, error) {
+	cl, err := pathID[id.Cluster](in.ID, "cluster")
+	if err != nil {
+		return report.Usage{}, err
+	}
+	if _, err := a.clusters.Get(ctx, p.Org, cl); err != nil {
+		return report.Usage{}, err
+	}
+	return report.ClusterUsage(ctx, a.db.Q, cl)
+}
+
+func (a *API) hostEarnings(ctx context.Context, p account.Principal, in *idInput) (report.Earnings, error) {
+	h, err := pathID[id.Host](in.ID, "host")
+	if err != nil {
+		return report.Earnings{}, err
+	}
+	return report.HostEarnings(ctx, a.db.Q, p.Org, h)
+}
+
+// maxEvent is the largest webhook taken in, in bytes; Stripe's are far smaller.
+const maxEvent = 512 << 10
+
+// stripeWebhook stores what Stripe tells. It is open to everybody because the signature is what proves the sender.
+func (a *API) stripeWebhook(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxEvent))
+	if err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			err = fault.New(fault.TooLarge, "the event is too large")
+		} else {
+			err = fault.Wrap(err, fault.Invalid, "the event could not be read")
+		}
+	} else {
+		err = a.payments.ReceiveWebhook(r.Context(), body, r.Header.Get("Stripe-Signature"))
+	}
+	if err != nil {
+		writeProblem(w, a.problem(r.Context(), err))
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]bool{"received": true})
+}
