@@ -87,7 +87,7 @@ func (m *Market) Planning(ctx context.Context, attempt func(ctx context.Context,
 			confirmed = true
 		case errors.Is(err, ErrStale) && try < maxReplans:
 			try++
-			if err := m.view.fresh(ctx, m.cfg.Now(), false); err != nil {
+			if err := m.view.fresh(ctx, m.cfg.Now(), true); err != nil {
 				return err
 			}
 		default:
