@@ -7,6 +7,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"log/slog"
@@ -360,7 +361,10 @@ func TestWithoutAServerALeaseRunsToItsEnd(t *testing.T) {
 	until := 1_000_000_000 + hostinfo.BootMS() + 3000
 	h.set(func() { h.until[spec.LeaseRef] = until })
 	h.agent.Wake(agentapi.Wake{Revision: 1 << 40})
-	h.await(spec.LeaseRef, "extended", running)
+	poll(t, "the extension on the disk", func() bool {
+		b, err := os.ReadFile(filepath.Join(h.dir, "leases", spec.Lease+"-e1", "lease.json"))
+		return err == nil && bytes.Contains(b, []byte(fmt.Sprintf(`"run_until_ms":%d`, until)))
+	})
 	h.set(func() { h.down = true })
 	h.stop()
 	h.start() // without a server, from what the disk knows

@@ -18,10 +18,16 @@ const (
 
 // syncLoop reports and asks: at once when something changed, else now and then.
 func (a *Agent) syncLoop(ctx context.Context) {
+	down := false
 	for ctx.Err() == nil {
 		next, err := a.syncOnce(ctx)
-		if err != nil && ctx.Err() == nil {
-			a.log.Warn("sync failed", "err", err)
+		switch {
+		case err != nil && !down && ctx.Err() == nil:
+			a.log.Warn("the control plane cannot be reached: what runs goes on", "err", err)
+		case err == nil && down:
+			a.log.Info("the control plane answers again")
+		}
+		if down = err != nil; down {
 			next = syncRetry/2 + rand.N(syncRetry)
 		}
 		if !pause(ctx, next, a.syncNow) || !pause(ctx, syncGap, nil) {

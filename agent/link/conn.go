@@ -25,26 +25,50 @@ type Handlers struct {
 // Conn is the connection. It is down at times; what is asked meanwhile fails at once and is asked again later.
 type Conn struct {
 	id   *Identity
-	nc   *nats.Conn
+	nc   *nats.Conn // nil before Start
 	log  *slog.Logger
 	host string
 }
 
-// Connect starts connecting and returns at once: a host may well come up before its control plane.
-func Connect(i *Identity, h Handlers, log *slog.Logger) (*Conn, error) {
-	roots, err := pool(i.NATSCA)
+// New makes a connection that is not started: everything asked of it fails as if it were down.
+func New(i *Identity, log *slog.Logger) *Conn {
+	return &Conn{id: i, log: log, host: i.Host.String()}
+}
+
+// Start starts connecting and returns at once: a host may well come up before its control plane. It fails only when
+// the identity is not usable.
+func (c *Conn) Start(h Handlers) error {
+	opts, err := c.options(h)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	public, err := i.link.PublicKey()
+	nc, err := opts.Connect()
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "read the link key")
+		return fault.Wrap(err, fault.Invalid, "the control plane's addresses are not usable")
 	}
-	c := &Conn{id: i, log: log, host: i.Host.String()}
+	err = errors.Join(subscribe(c, nc, agentapi.SubjectWake(c.host), h.Wake), subscribe(c, nc, agentapi.SubjectDial(c.host), h.Dial))
+	if err != nil {
+		nc.Close()
+		return fault.Wrap(err, fault.Internal, "subscribe")
+	}
+	c.nc = nc
+	return nil
+}
+
+func (c *Conn) options(h Handlers) (nats.Options, error) {
 	opts := nats.GetDefaultOptions()
-	opts.Servers = i.NATS
-	opts.Name = "muster-agent " + i.Name
-	opts.Nkey, opts.SignatureCB = public, i.link.Sign
+	roots, err := pool(c.id.NATSCA)
+	if err != nil {
+		return opts, err
+	}
+	public, err := c.id.link.PublicKey()
+	if err != nil {
+		return opts, fault.Wrap(err, fault.Internal, "read the link key")
+	}
+	log := c.log
+	opts.Servers = c.id.NATS
+	opts.Name = "muster-agent " + c.id.Name
+	opts.Nkey, opts.SignatureCB = public, c.id.link.Sign
 	opts.TLSConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	opts.Secure = true
 	opts.InboxPrefix = agentapi.InboxPrefix(c.host)
@@ -59,17 +83,9 @@ func Connect(i *Identity, h Handlers, log *slog.Logger) (*Conn, error) {
 	opts.ConnectedCB = func(*nats.Conn) { log.Info("connected"); h.Up() }
 	opts.ReconnectedCB = func(*nats.Conn) { log.Info("connected again"); h.Up() }
 	opts.DisconnectedErrCB = func(_ *nats.Conn, err error) { log.Warn("connection lost", "err", err) }
-	opts.ReconnectErrCB = func(_ *nats.Conn, err error) { log.Warn("cannot connect", "err", err) }
+	opts.ReconnectErrCB = func(_ *nats.Conn, err error) { log.Debug("cannot connect", "err", err) }
 	opts.AsyncErrorCB = func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("the server objects", "err", err) }
-	if c.nc, err = opts.Connect(); err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "the control plane's addresses are not usable")
-	}
-	err = errors.Join(subscribe(c, agentapi.SubjectWake(c.host), h.Wake), subscribe(c, agentapi.SubjectDial(c.host), h.Dial))
-	if err != nil {
-		c.nc.Close()
-		return nil, fault.Wrap(err, fault.Internal, "subscribe")
-	}
-	return c, nil
+	return opts, nil
 }
 
 // delay is the wait before the attempts-th round of connecting: it doubles from 250 ms to 30 s, and is spread so that
@@ -79,8 +95,8 @@ func delay(attempts int) time.Duration {
 	return d/2 + rand.N(d)
 }
 
-func subscribe[T any](c *Conn, subject string, f func(T)) error {
-	_, err := c.nc.Subscribe(subject, func(m *nats.Msg) {
+func subscribe[T any](c *Conn, nc *nats.Conn, subject string, f func(T)) error {
+	_, err := nc.Subscribe(subject, func(m *nats.Msg) {
 		var v T
 		if err := json.Unmarshal(m.Data, &v); err != nil {
 			c.log.Warn("message not understood", "subject", subject, "err", err)
@@ -91,6 +107,9 @@ func subscribe[T any](c *Conn, subject string, f func(T)) error {
 	return err
 }
 
+// Up reports whether there is a connection now.
+func (c *Conn) Up() bool { return c.nc != nil && c.nc.IsConnected() }
+
 // requestTimeout is how long an answer may take. The server commits before it answers.
 const requestTimeout = 15 * time.Second
 
@@ -99,7 +118,7 @@ func ask[T any](ctx context.Context, c *Conn, subject string, req any) (reply T,
 	if err != nil {
 		return reply, fault.Wrap(err, fault.Internal, "write a request")
 	}
-	if !c.nc.IsConnected() {
+	if !c.Up() {
 		return reply, fault.New(fault.Unavailable, "no connection to the control plane")
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -130,6 +149,9 @@ func (c *Conn) Inventory(ctx context.Context, inv agentapi.Inventory) error {
 
 // Telemetry sends samples; those sent while the connection is down are lost.
 func (c *Conn) Telemetry(t agentapi.Telemetry) error {
+	if !c.Up() {
+		return fault.New(fault.Unavailable, "no connection to the control plane")
+	}
 	b, err := json.Marshal(t)
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "write telemetry")
@@ -142,6 +164,9 @@ func (c *Conn) Telemetry(t agentapi.Telemetry) error {
 
 // Close ends the connection after what was sent is out.
 func (c *Conn) Close() {
+	if c.nc == nil {
+		return
+	}
 	if c.nc.IsConnected() {
 		if err := c.nc.FlushTimeout(time.Second); err != nil {
 			c.log.Debug("flush", "err", err)

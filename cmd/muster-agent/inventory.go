@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/agent/gpu"
-	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
 func inventoryCommand() *cobra.Command {
+	var host hostFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "inventory",
@@ -28,7 +28,10 @@ func inventoryCommand() *cobra.Command {
   muster-agent inventory --json | jq '.gpus[].model'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			inv, err := readInventory(cmd.Context())
+			if err := host.check(); err != nil {
+				return err
+			}
+			inv, err := readInventory(cmd.Context(), host)
 			if err != nil {
 				return err
 			}
@@ -40,27 +43,21 @@ func inventoryCommand() *cobra.Command {
 			return printInventory(cmd.OutOrStdout(), inv)
 		},
 	}
+	host.add(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the inventory as JSON, as it is sent to the server")
 	return cmd
 }
 
 // readInventory takes one look at the host.
-func readInventory(ctx context.Context) (agentapi.Inventory, error) {
-	inv := agentapi.Inventory{Protocol: agentapi.Protocol, AgentVersion: version, AttachMode: "none"}
-	hostinfo.Fill(&inv)
+func readInventory(ctx context.Context, host hostFlags) (agentapi.Inventory, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	monitor, err := gpu.Start(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv)})
 	if err != nil {
-		return inv, err
+		return agentapi.Inventory{}, err
 	}
 	defer monitor.Close()
-	gpus, err := monitor.Inventory(ctx)
-	if err != nil {
-		return inv, err
-	}
-	gpus.Fill(&inv)
-	return inv, nil
+	return host.inventory(ctx, monitor)
 }
 
 func printInventory(out io.Writer, inv agentapi.Inventory) error {

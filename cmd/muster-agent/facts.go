@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// hostFlags say how a host is used; enroll, inventory and run share them.
+type hostFlags struct {
+	docker    string
+	attach    string
+	advertise []string
+}
+
+// inventory is all that is known of the host now: the machine, its GPUs, its Docker.
+func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentapi.Inventory, error) {
+	inv := agentapi.Inventory{Protocol: agentapi.Protocol, AgentVersion: version}
+	hostinfo.Fill(&inv)
+	gpus, err := monitor.Inventory(ctx)
+	if err != nil {
+		return inv, err
+	}
+	gpus.Fill(&inv)
+	facts, err := f.dockerFacts(ctx)
+	if err != nil {
+		return inv, err
+	}
+	facts.Fill(&inv)
+	if facts.RootDir != "" {
+		if gb, err := hostinfo.DiskFreeGB(facts.RootDir); err == nil {
+			inv.DiskGB = gb
+		}
+	}
+	mode, problem := f.attachMode(facts, inv.Simulated)
+	inv.AttachMode = string(mode)
+	if problem != nil && len(inv.GPUs) > 0 {
+		inv.Problems = append(inv.Problems, *problem)
+	}
+	inv.KernelWireGuard = overlay.KernelWireGuard()
+	inv.MultiNode = len(f.advertise) > 0 || hasPublicAddress()
+	return inv, nil
+}
+
+func (f hostFlags) dockerFacts(ctx context.Context) (container.Facts, error) {
+	engine, err := container.New(container.Config{Docker: f.docker})
+	if err != nil {
+		return container.Facts{}, err
+	}
+	defer engine.Close()
+	return engine.Facts(ctx), nil
+}
+
+// attachMode is how GPUs get into workloads: as told, else the best way there is. None is for simulated GPUs only: a
+// real one that is not attached would be sold and not be there.
+func (f hostFlags) attachMode(facts container.Facts, simulated bool) (container.Attach, *agentapi.Problem) {
+	if f.attach == "" && simulated {
+		return container.AttachNone, nil
+	}
+	if f.attach != "" {
+		mode := container.Attach(f.attach)
+		if mode == container.AttachNone && !simulated {
+			return mode, &agentapi.Problem{Code: "attach_none", Severity: "bad", Cause: "The GPUs would not be attached to workloads.",
+				Evidence: "--attach none with real GPUs", Fix: "Leave --attach away, or set it to cdi or nvidia."}
+		}
+		return mode, nil
+	}
+	mode, ok := facts.Attach()
+	if !ok {
+		return mode, &agentapi.Problem{Code: "no_gpu_runtime", Severity: "bad", Cause: "Docker cannot attach the GPUs to containers.",
+			Evidence: "neither a CDI specification nor the nvidia runtime", Fix: "Install nvidia-container-toolkit and run: nvidia-ctk cdi generate, nvidia-ctk runtime configure."}
+	}
+	return mode, nil
+}
+
+func (f hostFlags) check() error {
+	switch container.Attach(f.attach) {
+	case "", container.AttachCDI, container.AttachNVIDIA, container.AttachNone:
+	default:
+		return fmt.Errorf("--attach %s: want cdi, nvidia or none", f.attach)
+	}
+	for _, a := range f.advertise {
+		if _, err := netip.ParseAddr(a); err != nil {
+			return fmt.Errorf("--advertise: %w", err)
+		}
+	}
+	return nil
+}
+
+// hasPublicAddress reports whether peers elsewhere can reach this machine without somebody's translation.
+func hasPublicAddress() bool {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			if ip := p.Addr().Unmap(); ip.IsGlobalUnicast() && !ip.IsPrivate() && !netip.MustParsePrefix("100.64.0.0/10").Contains(ip) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/agent"
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/image"
+	"github.com/musterhq/muster/agent/link"
+	"github.com/musterhq/muster/agent/stream"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+type runFlags struct {
+	hostFlags
+	state, guest, logLevel string
+	registries             []string
+	resolvers              []string
+	userspace              bool
+}
+
+func runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the agent of an enrolled host",
+		Long: `Run the agent of an enrolled host until it is told to end (TERM or INT).
+
+What runs on the host goes on without the agent, until the time that was paid for; the next start adopts it.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			return f.run(cmd.Context())
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.state, "state", defaultState, "the agent's state directory")
+	fl.StringVar(&f.guest, "guest", "", "the muster-guest binary (default: beside this one)")
+	fl.StringSliceVar(&f.registries, "allow-registry", nil, "host:port of a registry that may be at a private address, without TLS")
+	fl.StringSliceVar(&f.resolvers, "resolver", []string{"1.1.1.1", "9.9.9.9"}, "public name servers for workloads")
+	fl.BoolVar(&f.userspace, "userspace-wireguard", false, "never use the kernel's WireGuard")
+	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.add(cmd)
+	return cmd
+}
+
+func (f *runFlags) run(ctx context.Context) error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return fmt.Errorf("--log-level: %w", err)
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	unlock, err := lockState(f.state)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	identity, err := link.Load(f.state)
+	if err != nil {
+		return err
+	}
+	log = log.With("host", identity.Host)
+	facts, err := f.awaitDocker(ctx, log)
+	if err != nil {
+		return err
+	}
+	monitor, err := gpu.Start(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv), StateDir: filepath.Join(f.state, "gpu"), Logger: log})
+	if err != nil {
+		return err
+	}
+	defer monitor.Close()
+	h := &hostDaemon{flags: f, identity: identity, facts: facts, monitor: monitor, log: log}
+	return h.run(ctx)
+}
+
+// awaitDocker waits for the daemon: without it nothing can be seen, and how GPUs are attached is not known.
+func (f *runFlags) awaitDocker(ctx context.Context, log *slog.Logger) (container.Facts, error) {
+	for said := false; ; {
+		facts, err := f.dockerFacts(ctx)
+		if err != nil || facts.Version != "" {
+			return facts, err
+		}
+		if !said {
+			log.Warn("waiting for Docker", "evidence", facts.Problems[0].Evidence)
+			said = true
+		}
+		select {
+		case <-time.After(2 * time.Second):
+		case <-ctx.Done():
+			return facts, nil
+		}
+	}
+}
+
+// lockState keeps a second agent from using the same state.
+func lockState(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "agent.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fault.Wrap(err, fault.Conflict, "another agent runs on the state directory %s", dir)
+	}
+	return func() { f.Close() }, nil
+}
+
+// hostDaemon wires an enrolled host's parts.
+type hostDaemon struct {
+	flags    *runFlags
+	identity *link.Identity
+	facts    container.Facts
+	monitor  *gpu.Monitor
+	log      *slog.Logger
+}
+
+func (h *hostDaemon) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	inv, err := h.flags.inventory(ctx, h.monitor)
+	if err != nil {
+		return err
+	}
+	attach := container.Attach(inv.AttachMode)
+	engine, err := h.engine(attach)
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	images, err := image.New(image.Config{Daemon: engine, Dir: filepath.Join(h.flags.state, "images"), Prefix: "muster-" + container.Host8(h.identity.Host),
+		Allow: h.flags.registries, Free: h.diskFree, Now: time.Now, Log: h.log})
+	if err != nil {
+		return err
+	}
+	conn := link.New(h.identity, h.log)
+	defer conn.Close()
+	a, err := h.agent(engine, images, conn, attach, inv.BootID)
+	if err != nil {
+		return err
+	}
+	streams, err := stream.New(stream.Config{Host: h.identity.Host.String(), Domain: h.identity.StreamDomain, CA: h.identity.StreamCA,
+		Sign: h.identity.Sign, Source: a, Log: h.log})
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	dial := func(d agentapi.Dial) {
+		wg.Go(func() {
+			if err := streams.Serve(ctx, d); err != nil && ctx.Err() == nil {
+				h.log.Warn("stream ended", "lease", d.LeaseRef, "purpose", d.Purpose, "err", err)
+			}
+		})
+	}
+	if err := conn.Start(link.Handlers{Wake: a.Wake, Dial: dial, Up: a.Connected}); err != nil {
+		return err
+	}
+	h.log.Info("agent runs", "version", version, "gpus", len(inv.GPUs), "attach", attach, "docker", h.facts.Version)
+	var served error
+	wg.Go(func() { served = images.Serve(ctx); cancel() })
+	err = a.Run(ctx)
+	cancel()
+	wg.Wait()
+	h.log.Info("agent ends; what runs on the host goes on")
+	return errors.Join(err, served)
+}
+
+func (h *hostDaemon) engine(attach container.Attach) (*container.Engine, error) {
+	guest := h.flags.guest
+	if guest == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		guest = filepath.Join(filepath.Dir(self), "muster-guest")
+	}
+	guest, err := filepath.Abs(guest)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(guest); err != nil || info.IsDir() {
+		return nil, fault.New(fault.Invalid, "there is no muster-guest at %s: set --guest", guest)
+	}
+	return container.New(container.Config{Docker: h.flags.docker, Host: h.identity.Host, GuestBinary: guest, Attach: attach,
+		DiskLimited: h.facts.DiskLimited, Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: h.log})
+}
+
+func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn *link.Conn, attach container.Attach, boot string) (*agent.Agent, error) {
+	resolvers := make([]netip.Addr, len(h.flags.resolvers))
+	for i, r := range h.flags.resolvers {
+		var err error
+		if resolvers[i], err = netip.ParseAddr(r); err != nil {
+			return nil, fmt.Errorf("--resolver: %w", err)
+		}
+	}
+	state, err := filepath.Abs(h.flags.state) // Docker mounts out of it
+	if err != nil {
+		return nil, err
+	}
+	return agent.New(agent.Config{Host: h.identity.Host, Key: h.identity.AttestKey(), Version: version, StateDir: state, BootID: boot,
+		BootMS: hostinfo.BootMS, Now: time.Now, Engine: engine, Images: images, GPUs: h.monitor, Link: conn, Inventory: h.inventory,
+		Attach: attach, Resolvers: resolvers, Log: h.log, Advertise: h.flags.advertise, Userspace: h.flags.userspace})
+}
+
+// inventory is what is reported; what cannot be read this time is a problem in it.
+func (h *hostDaemon) inventory(ctx context.Context) agentapi.Inventory {
+	inv, err := h.flags.inventory(ctx, h.monitor)
+	if err != nil {
+		inv.Problems = append(inv.Problems, agentapi.Problem{Code: "inventory_incomplete", Severity: "bad",
+			Cause: "The host could not be read in full.", Evidence: err.Error()})
+	}
+	return inv
+}
+
+func (h *hostDaemon) diskFree() (int64, error) {
+	gb, err := hostinfo.DiskFreeGB(h.facts.RootDir)
+	return gb * 1e9, err
+}
