@@ -177,7 +177,7 @@ func (l *Link) connect(role string) (*nats.Conn, error) {
 		}),
 	}
 	if l.ns != nil {
-		return nats.Connect(l.ns.ClientURL(), append(opts, nats.InProcessServer(l.ns))...)
+		return nats.Connect("nats://embedded", append(opts, nats.InProcessServer(l.ns))...)
 	}
 	if l.cfg.NATSCA != "" {
 		opts = append(opts, nats.RootCAs(l.cfg.NATSCA))
