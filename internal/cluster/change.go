@@ -109,7 +109,7 @@ func (x *change) settleDown(ctx context.Context) error {
 func (x *change) facts() Facts {
 	f := Facts{
 		Now: x.now, Go: x.row.GoAt != nil, WindowOpen: x.window, MoneyReason: Reason(x.row.MoneyReason),
-		Ignore: x.spec.OnNodeFailure == "ignore", LossGrace: x.c.cfg.LossGrace,
+		Ignore: x.spec.OnNodeFailure == "ignore", Replace: x.spec.OnNodeFailure == "replace", LossGrace: x.c.cfg.LossGrace,
 		StartDeadline: deref(x.row.StartDeadline), RunUntil: deref(x.row.RunUntil), MaxUntil: deref(x.maxUntil()),
 	}
 	whole := true

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/market"
@@ -16,10 +17,10 @@ const (
 	mtu          = 1280
 )
 
-// Desired is everything a host should run, at the revision the host row has in the same snapshot: call it in a
-// transaction of REPEATABLE READ, or with the host locked. The renters' secrets are opened here and nowhere else.
-func (c *Clusters) Desired(ctx context.Context, q *dbq.Queries, hostID id.Host) (agentapi.Desired, error) {
+// Desired is everything a host should run. The renters' secrets are opened here and nowhere else.
+func (c *Clusters) Desired(ctx context.Context, tx *db.Tx, hostID id.Host) (agentapi.Desired, error) {
 	d := agentapi.Desired{ControlEpoch: c.cfg.ControlEpoch, Leases: []agentapi.LeaseSpec{}}
+	q := tx.Q
 	// The revision is read first: should a change commit in between, the host gets newer leases under an older
 	// number, and the wake of that change brings the number after it.
 	var err error
@@ -56,23 +57,6 @@ func (c *Clusters) Desired(ctx context.Context, q *dbq.Queries, hostID id.Host) 
 		d.Leases = append(d.Leases, s)
 	}
 	return d, nil
-}
-
-// Extensions is until when each live lease of the host may run. Before the barrier is released it is not limited: the
-// deadlines of the start hold, and a slow image must not eat the time that was paid for.
-func (c *Clusters) Extensions(ctx context.Context, q *dbq.Queries, hostID id.Host) ([]agentapi.LeaseExtension, error) {
-	rows, err := q.LeaseLimits(ctx, hostID)
-	if err != nil {
-		return nil, fmt.Errorf("extensions of %s: %w", hostID, err)
-	}
-	out := make([]agentapi.LeaseExtension, len(rows))
-	for i, r := range rows {
-		out[i].LeaseRef = agentapi.LeaseRef{Lease: r.ID.String(), Epoch: int(r.Epoch)}
-		if r.GoAt != nil && r.RunUntil != nil {
-			out[i].RunUntilMS = r.RunUntil.UnixMilli()
-		}
-	}
-	return out, nil
 }
 
 func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersRow, device map[id.GPU]string) (agentapi.LeaseSpec, error) {

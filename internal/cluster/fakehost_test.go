@@ -88,21 +88,23 @@ func (h *fakeHost) send(ctx context.Context, c int, s agentapi.Sync) error {
 		}
 		h.journal = nil
 	}
-	if err := clusters.Observe(ctx, h.id, s); err != nil {
+	if err := clusters.Observe(ctx, h.id, s, rep.Gone); err != nil {
 		return fmt.Errorf("observe: %w", err)
 	}
-	d, err := clusters.Desired(ctx, w.d.Q, h.id)
-	if err != nil {
+	var d agentapi.Desired
+	if err := w.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
+		d, err = clusters.Desired(ctx, tx, h.id)
+		return err
+	}); err != nil {
 		return fmt.Errorf("desired: %w", err)
 	}
 	if d.Revision > h.desired.Revision {
 		h.desired = d
 	}
-	ext, err := clusters.Extensions(ctx, w.d.Q, h.id)
+	ext, err := metering.Extensions(ctx, w.d.Q, h.id)
 	for _, e := range ext {
 		h.until[e.LeaseRef] = e.RunUntilMS
 	}
-	_ = rep
 	return err
 }
 

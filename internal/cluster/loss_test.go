@@ -211,7 +211,7 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 	slices.Reverse(old)
 	for range 2 {
 		for _, s := range old {
-			w.must(w.clusters[0].Observe(w.ctx, h.id, s))
+			w.must(w.clusters[0].Observe(w.ctx, h.id, s, nil))
 		}
 	}
 	// A report of the other host's lease, and of an epoch that never was.
@@ -219,16 +219,16 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 	other := w.hostOf(c, 1)
 	foreign.BootMS++
 	foreign.Leases = []agentapi.LeaseStatus{{LeaseRef: other.desired.Leases[0].LeaseRef, State: agentapi.NodeFailed, Reason: agentapi.ReasonGPUFailed}}
-	w.must(w.clusters[0].Observe(w.ctx, h.id, foreign))
+	w.must(w.clusters[0].Observe(w.ctx, h.id, foreign, nil))
 	ahead := h.last
 	ahead.BootMS += 2
 	ahead.Leases = slices.Clone(h.last.Leases)
 	ahead.Leases[0].Epoch, ahead.Leases[0].State, ahead.Leases[0].Reason = 2, agentapi.NodeFailed, agentapi.ReasonGPUFailed
-	w.must(w.clusters[0].Observe(w.ctx, h.id, ahead))
+	w.must(w.clusters[0].Observe(w.ctx, h.id, ahead, nil))
 	garbage := h.last
 	garbage.BootMS += 3
 	garbage.Leases = []agentapi.LeaseStatus{{LeaseRef: agentapi.LeaseRef{Lease: "ls_\x00nonsense"}}, {}}
-	w.must(w.clusters[0].Observe(w.ctx, h.id, garbage))
+	w.must(w.clusters[0].Observe(w.ctx, h.id, garbage, nil))
 	if got := w.get(c); got.State != cluster.Running || !got.Billing || events() != before {
 		t.Fatalf("changed to %s; %d events, were %d", got.State, events(), before)
 	}
@@ -238,7 +238,7 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 	late.BootMS = h.bootMS()
 	late.Leases = slices.Clone(h.last.Leases)
 	late.Leases[0].State, late.Leases[0].Reason, late.Leases[0].Good = agentapi.NodeFailed, agentapi.ReasonGPUFailed, false
-	w.must(w.clusters[0].Observe(w.ctx, h.id, late))
+	w.must(w.clusters[0].Observe(w.ctx, h.id, late, nil))
 	c = w.rounds(c, "running again", in(cluster.Running))
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
 	w.rounds(c, "released", in(cluster.Released))
@@ -248,7 +248,7 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c2.ID)))
 	stale := h2.last
 	stale.BootMS, stale.Full, stale.Leases = h2.bootMS(), true, nil
-	w.must(w.clusters[0].Observe(w.ctx, h2.id, stale))
+	w.must(w.clusters[0].Observe(w.ctx, h2.id, stale, nil))
 	var claimed int
 	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL").Scan(&claimed))
 	if claimed != 2 {

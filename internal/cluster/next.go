@@ -168,7 +168,11 @@ func lossFinal(f Facts) (Trigger, Decision) {
 	}
 	for _, n := range f.required() {
 		if n.down(f) && n.finally(f) {
-			return OnLossFinal, about(n)
+			d := about(n)
+			if f.Replace {
+				d.Detail += "; a lost node is not replaced yet, so on_node_failure: replace ends the cluster like fail"
+			}
+			return OnLossFinal, d
 		}
 	}
 	return "", Decision{}

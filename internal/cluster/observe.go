@@ -19,14 +19,16 @@ import (
 
 // Observe takes in what a host reports of its leases. Leases of other hosts and old epochs are refused, reports that
 // come late or twice change nothing. Most reports only move when the node was last well, which takes no lock; what
-// changes a cluster is applied in one transaction per cluster. When an error is returned the report must come again.
-func (c *Clusters) Observe(ctx context.Context, hostID id.Host, s agentapi.Sync) error {
+// changes a cluster is applied in one transaction per cluster. gone are ended leases whose claims ended with this
+// report (host.Report.Gone). Take in the report's segments first: a cluster of which nothing is left is settled. When
+// an error is returned the report must come again.
+func (c *Clusters) Observe(ctx context.Context, hostID id.Host, s agentapi.Sync, gone []id.Lease) error {
 	clock, err := c.db.Q.ReportClock(ctx, hostID, s.BootID)
 	if err != nil {
 		return fmt.Errorf("clock for %s: %w", hostID, err)
 	}
 	at := reportMoment(clock, s)
-	rows, err := c.db.Q.HostLeases(ctx, hostID, uuids(named(s)...))
+	rows, err := c.db.Q.HostLeases(ctx, hostID, uuids(append(named(s), gone...)...))
 	if err != nil {
 		return fmt.Errorf("leases of %s: %w", hostID, err)
 	}
@@ -39,6 +41,7 @@ func (c *Clusters) Observe(ctx context.Context, hostID id.Host, s agentapi.Sync)
 		if late {
 			continue
 		}
+		h.gone = h.gone || (row.LeaseGoneAt == nil && slices.Contains(gone, row.LeaseID))
 		all = append(all, h)
 		if h.matters(h.goodMS(s.BootID)) {
 			byCluster[row.Node.ClusterID] = append(byCluster[row.Node.ClusterID], h)

@@ -117,6 +117,7 @@ type Facts struct {
 	MaxUntil      time.Time // running_at + max_duration; zero = none
 	RestartOnFail bool      // restart: on_failure, every rank can take part, and it has not failed too often in a row
 	Ignore        bool      // on_node_failure: ignore
+	Replace       bool      // on_node_failure: replace
 	LossGrace     time.Duration
 	Nodes         []NodeFacts
 }

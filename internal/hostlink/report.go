@@ -44,11 +44,11 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 			l.log.Error("part of a sync failed", "host", h, "part", what, "err", err)
 		}
 	}
-	fail("status", l.takeStatus(ctx, h, s, &r))
-	if len(s.Segments) > 0 {
+	if len(s.Segments) > 0 { // before the statuses: once nothing of a cluster is left it is settled
 		r.UsageAcks, err = l.metering.Ingest(ctx, l.db, h, s.Segments)
 		fail("usage", err)
 	}
+	fail("status", l.takeStatus(ctx, h, s, &r))
 	if len(s.Health) > 0 {
 		fail("health", l.takeHealth(ctx, h, s, &r))
 	}

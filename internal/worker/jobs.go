@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/payment"
 )
 
 // KeepTelemetry is how long GPU histories are kept.
@@ -22,12 +23,13 @@ type Platform struct {
 	Accounts *account.Accounts
 	Market   *market.Market
 	Clusters *cluster.Clusters
+	Payments *payment.Payments // nil: none are taken here
 	Streams  Streams
 }
 
 // Jobs are the standing jobs of every installation. How often each runs is how late its effect may be.
 func Jobs(p Platform) []Job {
-	return []Job{
+	jobs := []Job{
 		{Name: "clusters", Every: time.Second, Run: func(ctx context.Context) (int, error) {
 			r, err := p.Clusters.Watchdog(ctx)
 			return r.Looked, err
@@ -52,4 +54,11 @@ func Jobs(p Platform) []Job {
 			return 0, host.TelemetryPartitions(ctx, p.DB, KeepTelemetry)
 		}},
 	}
+	if p.Payments != nil {
+		jobs = append(jobs,
+			Job{Name: "stripe outbox", Every: time.Second, Run: p.Payments.SendDue},
+			Job{Name: "stripe events", Every: time.Second, Run: p.Payments.ProcessEvents},
+			Job{Name: "stripe poll", Every: time.Minute, Run: p.Payments.Poll})
+	}
+	return jobs
 }

@@ -112,17 +112,6 @@ func (q *Queries) ClusterNodes(ctx context.Context, clusters []pgtype.UUID) ([]C
 	return items, nil
 }
 
-const countLiveClusters = `-- name: CountLiveClusters :one
-SELECT count(*) FROM cluster WHERE org_id = $1 AND state IN ('provisioning', 'running', 'degraded')
-`
-
-func (q *Queries) CountLiveClusters(ctx context.Context, orgID id.Org) (int64, error) {
-	row := q.db.QueryRow(ctx, countLiveClusters, orgID)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
 const forgetLogs = `-- name: ForgetLogs :exec
 UPDATE node_status s SET logs_kept = '{}'
 FROM node n
@@ -583,45 +572,6 @@ func (q *Queries) LeaseFacts(ctx context.Context, hostID id.Host) ([]LeaseFactsR
 			&i.RAMMb,
 			&i.DiskGb,
 			&i.LeaseRunUntil,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const leaseLimits = `-- name: LeaseLimits :many
-SELECT l.id, l.epoch, l.run_until, c.go_at
-FROM lease l JOIN cluster c ON c.id = l.cluster_id
-WHERE l.host_id = $1 AND l.ended_at IS NULL
-ORDER BY l.id
-`
-
-type LeaseLimitsRow struct {
-	ID       id.Lease
-	Epoch    int32
-	RunUntil *time.Time
-	GoAt     *time.Time
-}
-
-func (q *Queries) LeaseLimits(ctx context.Context, hostID id.Host) ([]LeaseLimitsRow, error) {
-	rows, err := q.db.Query(ctx, leaseLimits, hostID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []LeaseLimitsRow{}
-	for rows.Next() {
-		var i LeaseLimitsRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.Epoch,
-			&i.RunUntil,
-			&i.GoAt,
 		); err != nil {
 			return nil, err
 		}

@@ -33,9 +33,6 @@ WHERE org_id = @org_id
 ORDER BY id DESC
 LIMIT @max_rows;
 
--- name: CountLiveClusters :one
-SELECT count(*) FROM cluster WHERE org_id = @org_id AND state IN ('provisioning', 'running', 'degraded');
-
 -- name: InsertNode :exec
 INSERT INTO node (id, cluster_id, rank, host_id, lease_id, epoch, state, address, since)
 VALUES (@id, @cluster_id, @rank, @host_id, @lease_id, 1, 'pending', @address, @since);
@@ -178,12 +175,6 @@ LEFT JOIN LATERAL (
 
 -- name: HostRevision :one
 SELECT revision FROM host WHERE id = @host_id;
-
--- name: LeaseLimits :many
-SELECT l.id, l.epoch, l.run_until, c.go_at
-FROM lease l JOIN cluster c ON c.id = l.cluster_id
-WHERE l.host_id = @host_id AND l.ended_at IS NULL
-ORDER BY l.id;
 
 -- name: ClaimedLeases :many
 SELECT DISTINCT ref FROM gpu_claim WHERE ref = ANY (@leases::uuid[]) AND ended_at IS NULL;
