@@ -2,6 +2,7 @@
 CREATE TABLE stripe_customer (
     org_id       uuid PRIMARY KEY REFERENCES org,
     customer_id  text NOT NULL UNIQUE,
+    payment_method text NOT NULL DEFAULT '',        -- pm_… saved by the last checkout; '' = none
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
@@ -19,6 +20,7 @@ CREATE TABLE topup (
     settled_at         timestamptz
 );
 CREATE INDEX topup_org ON topup (org_id, id);
+CREATE INDEX topup_pending ON topup (created_at) WHERE state = 'pending';
 CREATE UNIQUE INDEX topup_intent ON topup (payment_intent_id) WHERE payment_intent_id IS NOT NULL;
 
 -- What must be said to Stripe exactly once. Written in the transaction that decides it; parameters and key are frozen.

@@ -11,15 +11,14 @@
 package payment
 
 import (
-	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
-	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripepay"
 )
@@ -74,43 +73,11 @@ type TopUp struct {
 
 // New checks the configuration.
 func New(d *db.DB, stripe *stripepay.Client, cfg Config, log *slog.Logger) (*Payments, error) {
+	switch {
+	case len(cfg.Currency) != 3 || strings.ToUpper(cfg.Currency) != cfg.Currency:
+		return nil, fmt.Errorf("currency %q: want three upper-case letters", cfg.Currency)
+	case cfg.DefaultMethod == "" && cfg.ReturnURL == "":
+		return nil, errors.New("payments need a return URL for the checkout page")
+	}
 	return &Payments{d, stripe, cfg, log}, nil
 }
-
-// TopUp pays amount into the org's wallet: at once with the saved card, else through the checkout page its answer
-// names. amount is whole cents between MinTopUp and MaxTopUp, else fault.Invalid. With an idempotency key the same
-// top-up is returned again, in its present state. A declined card is a top-up in state Failed, no error. When Stripe
-// does not answer, the top-up is returned Pending and settles by itself.
-func (p *Payments) TopUp(ctx context.Context, payer account.Principal, amount money.Nano, key idem.Request) (TopUp, error) {
-	return TopUp{}, notBuilt()
-}
-
-// Get is one of the org's top-ups; another org's is fault.NotFound.
-func (p *Payments) Get(ctx context.Context, org id.Org, topup id.TopUp) (TopUp, error) {
-	return TopUp{}, notBuilt()
-}
-
-// List is the org's top-ups, newest first, those older than before (zero: from the newest).
-func (p *Payments) List(ctx context.Context, org id.Org, before id.TopUp, limit int) ([]TopUp, error) {
-	return nil, notBuilt()
-}
-
-// SendDue says what is due to Stripe and says how many rows it dealt with. Run it every few seconds.
-func (p *Payments) SendDue(ctx context.Context) (n int, err error) { return 0, notBuilt() }
-
-// ReceiveWebhook takes in one of Stripe's events: body and Stripe-Signature header as they came. It stores the event
-// once and leaves the work to ProcessEvents. A bad signature, or one that is not of these minutes, is fault.Invalid;
-// Stripe sends everything again that is not answered with 2xx.
-func (p *Payments) ReceiveWebhook(ctx context.Context, payload []byte, signature string) error {
-	return notBuilt()
-}
-
-// ProcessEvents asks Stripe about the objects of stored events and says how many it dealt with. Run it every few
-// seconds and after ReceiveWebhook.
-func (p *Payments) ProcessEvents(ctx context.Context) (n int, err error) { return 0, notBuilt() }
-
-// Poll asks Stripe about top-ups that have been pending for a while, in case every event was lost, and says how many
-// it settled. Run it every minute.
-func (p *Payments) Poll(ctx context.Context) (n int, err error) { return 0, notBuilt() }
-
-func notBuilt() error { return fault.New(fault.Unavailable, "not built yet") }

@@ -486,9 +486,10 @@ type Session struct {
 }
 
 type StripeCustomer struct {
-	OrgID      id.Org
-	CustomerID string
-	CreatedAt  time.Time
+	OrgID         id.Org
+	CustomerID    string
+	PaymentMethod string
+	CreatedAt     time.Time
 }
 
 type StripeEvent struct {

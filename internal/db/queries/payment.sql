@@ -1,0 +1,90 @@
+-- name: StripeCustomer :one
+SELECT org_id, customer_id, payment_method FROM stripe_customer WHERE org_id = $1;
+
+-- name: InsertStripeCustomer :exec
+-- The first one made stands.
+INSERT INTO stripe_customer (org_id, customer_id) VALUES ($1, $2) ON CONFLICT DO NOTHING;
+
+-- name: SavePaymentMethod :exec
+UPDATE stripe_customer SET payment_method = $2 WHERE org_id = $1 AND payment_method <> $2;
+
+-- name: InsertTopup :exec
+INSERT INTO topup (id, org_id, user_id, amount, currency, state) VALUES ($1, $2, $3, $4, $5, 'pending');
+
+-- name: Topup :one
+SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at
+FROM topup WHERE id = $1;
+
+-- name: TopupForUpdate :one
+SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at
+FROM topup WHERE id = $1
+FOR UPDATE;
+
+-- name: ListTopups :many
+SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at
+FROM topup
+WHERE org_id = @org_id AND (@before::uuid = '00000000-0000-0000-0000-000000000000' OR id < @before::uuid)
+ORDER BY id DESC
+LIMIT @max_rows;
+
+-- name: SetTopupPayment :exec
+UPDATE topup SET payment_intent_id = $2 WHERE id = $1 AND payment_intent_id IS DISTINCT FROM $2;
+
+-- name: SetTopupCheckout :exec
+UPDATE topup SET checkout_url = $2 WHERE id = $1;
+
+-- name: SettleTopup :exec
+UPDATE topup SET state = @state, failure = @failure, checkout_url = '', settled_at = clock_timestamp() WHERE id = @id AND state <> 'succeeded';
+
+-- name: PendingTopups :many
+SELECT id FROM topup
+WHERE state = 'pending' AND created_at < clock_timestamp() - make_interval(secs => @age_s::float8)
+ORDER BY created_at
+LIMIT @max_rows;
+
+-- name: InsertOutbox :execrows
+INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state) VALUES ($1, $2, $3, $4, $5, 'pending')
+ON CONFLICT (idem_key) DO NOTHING;
+
+-- name: DueOutbox :many
+SELECT id FROM stripe_outbox
+WHERE state IN ('pending', 'sent', 'unknown') AND next_at <= clock_timestamp()
+ORDER BY next_at, id
+LIMIT $1;
+
+-- name: ClaimOutbox :one
+-- Takes a row for as long as one attempt may last; no row when another sender has it.
+UPDATE stripe_outbox
+SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent_at, clock_timestamp()),
+    next_at = clock_timestamp() + make_interval(secs => @lease_s::float8)
+WHERE id = @id AND state IN ('pending', 'sent', 'unknown') AND next_at <= clock_timestamp()
+RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at,
+          extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_s;
+
+-- name: PostponeOutbox :exec
+UPDATE stripe_outbox
+SET state = @state, error = @error, next_at = clock_timestamp() + make_interval(secs => @wait_s::float8)
+WHERE id = @id AND state = 'sent';
+
+-- name: FinishOutbox :exec
+UPDATE stripe_outbox SET state = @state, result_id = @result_id, error = @error, done_at = clock_timestamp()
+WHERE id = @id AND state NOT IN ('done', 'failed');
+
+-- name: OutboxByKey :one
+SELECT id, kind, state, result_id FROM stripe_outbox WHERE idem_key = $1;
+
+-- name: InsertStripeEvent :execrows
+INSERT INTO stripe_event (id, type, object_id, created_at) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING;
+
+-- name: ClaimStripeEvents :many
+UPDATE stripe_event e
+SET attempts = e.attempts + 1, next_at = clock_timestamp() + make_interval(secs => least(3600, 30 * power(2, e.attempts)))
+WHERE e.id IN (SELECT d.id FROM stripe_event d WHERE d.processed_at IS NULL AND d.next_at <= clock_timestamp()
+               ORDER BY d.next_at LIMIT $1 FOR UPDATE SKIP LOCKED)
+RETURNING e.id, e.type, e.object_id, e.attempts;
+
+-- name: FinishStripeEvent :exec
+UPDATE stripe_event SET processed_at = clock_timestamp(), error = $2 WHERE id = $1;
+
+-- name: FailStripeEvent :exec
+UPDATE stripe_event SET error = $2 WHERE id = $1;

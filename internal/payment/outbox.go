@@ -1,0 +1,243 @@
+package payment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/stripepay"
+)
+
+// Kinds of outbox rows.
+const (
+	kindCustomer = "customer.create"
+	kindPayment  = "payment.create"
+	kindCheckout = "checkout.create"
+)
+
+// States of an outbox row:
+//
+//	pending   to be said, or to be said again: the last attempt surely did nothing
+//	sent      an attempt is under way, or died on the way
+//	unknown   the last attempt may have taken effect
+//	done      said, and the answer is booked
+//	failed    will never be accepted
+//
+// The first three are due at next_at, always with the same key.
+const (
+	statePending = "pending"
+	stateUnknown = "unknown"
+	stateDone    = "done"
+	stateFailed  = "failed"
+)
+
+const (
+	attemptFor = 90 * time.Second // longer than a call may take: nobody else takes up the row meanwhile
+	maxWait    = 5 * time.Minute  // between attempts
+	// keyLife is how long a key is used: an hour less than Stripe remembers it.
+	keyLife   = 23 * time.Hour
+	batchRows = 50
+)
+
+// SendDue says what is due to Stripe and says how many rows it dealt with. Run it every few seconds.
+func (p *Payments) SendDue(ctx context.Context) (n int, err error) {
+	due, err := p.d.Q.DueOutbox(ctx, batchRows)
+	if err != nil {
+		return 0, fmt.Errorf("payment: due rows: %w", err)
+	}
+	var errs []error
+	for _, row := range due {
+		if ctx.Err() != nil {
+			break
+		}
+		if err := p.attempt(ctx, row); err != nil {
+			errs = append(errs, fmt.Errorf("payment: outbox %s: %w", row, err))
+			continue
+		}
+		n++
+	}
+	return n, errors.Join(errs...)
+}
+
+// attempt says one row to Stripe and books the answer. A row that is not due, or that another sender has, is left
+// alone. Errors are the database's; Stripe's are booked.
+func (p *Payments) attempt(ctx context.Context, row id.Outbox) error {
+	o, err := p.d.Q.ClaimOutbox(ctx, attemptFor.Seconds(), row)
+	if db.NoRows(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("claim: %w", err)
+	}
+	old := time.Duration(o.AgeS*float64(time.Second)) > keyLife
+	var fail error
+	switch o.Kind {
+	case kindCustomer:
+		fail, err = p.sendCustomer(ctx, o)
+	case kindPayment:
+		fail, err = p.sendPayment(ctx, o, old)
+	case kindCheckout:
+		fail, err = p.sendCheckout(ctx, o, old)
+	default:
+		return fmt.Errorf("no such kind %q", o.Kind)
+	}
+	if err != nil || fail == nil {
+		return err
+	}
+	return p.bookFailure(ctx, o, fail)
+}
+
+// sendCustomer makes a customer. A second one, made a day later because no answer ever came, does no harm.
+func (p *Payments) sendCustomer(ctx context.Context, o dbq.ClaimOutboxRow) (fail, err error) {
+	var c stripepay.Customer
+	if err := json.Unmarshal(o.Params, &c); err != nil {
+		return nil, err
+	}
+	org, err := id.Parse[id.Org](c.Org)
+	if err != nil {
+		return nil, err
+	}
+	customer, fail := p.stripe.CreateCustomer(ctx, o.IdemKey, c)
+	if fail != nil {
+		return fail, nil
+	}
+	return nil, p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if err := tx.Q.InsertStripeCustomer(ctx, org, customer); err != nil {
+			return fmt.Errorf("customer: %w", err)
+		}
+		return finish(ctx, tx, o, stateDone, customer, "")
+	})
+}
+
+// errNoCustomer: the customer is still to be made; its row comes first.
+var errNoCustomer = &stripepay.Error{Outcome: stripepay.Later, Code: "no_customer", Message: "the customer is not made yet"}
+
+func (p *Payments) sendPayment(ctx context.Context, o dbq.ClaimOutboxRow, old bool) (fail, err error) {
+	var n stripepay.NewPayment
+	t, customer, err := p.subject(ctx, o, &n)
+	if err != nil || customer == "" {
+		return orNoCustomer(err)
+	}
+	n.Customer = customer
+	var pay stripepay.Payment
+	if !old {
+		pay, fail = p.stripe.CreatePayment(ctx, o.IdemKey, n)
+	} else {
+		pay, fail = p.lookUp(ctx, customer, n.TopUp)
+	}
+	if fail != nil {
+		return fail, nil
+	}
+	return nil, p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if err := p.settle(ctx, tx, t, pay, true); err != nil {
+			return err
+		}
+		return finish(ctx, tx, o, stateDone, pay.ID, "")
+	})
+}
+
+// lookUp finds what a key that Stripe has forgotten may have done. Found nothing, nothing is charged: a day later the
+// payer does not expect it any more.
+func (p *Payments) lookUp(ctx context.Context, customer, topup string) (stripepay.Payment, error) {
+	found, err := p.stripe.FindPayment(ctx, customer, topup)
+	if err != nil {
+		return stripepay.Payment{}, err
+	}
+	if found == nil {
+		return stripepay.Payment{}, &stripepay.Error{Outcome: stripepay.Rejected, Code: "given_up",
+			Message: "The payment service could not be reached for a day. Nothing was charged."}
+	}
+	return *found, nil
+}
+
+func (p *Payments) sendCheckout(ctx context.Context, o dbq.ClaimOutboxRow, old bool) (fail, err error) {
+	var n stripepay.NewCheckout
+	t, customer, err := p.subject(ctx, o, &n)
+	if err != nil || customer == "" {
+		return orNoCustomer(err)
+	}
+	if old {
+		return &stripepay.Error{Outcome: stripepay.Rejected, Code: "given_up", Message: "The payment service could not be reached for a day."}, nil
+	}
+	n.Customer = customer
+	page, fail := p.stripe.CreateCheckout(ctx, o.IdemKey, n)
+	if fail != nil {
+		return fail, nil
+	}
+	return nil, p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if err := tx.Q.SetTopupCheckout(ctx, t, page.URL); err != nil {
+			return fmt.Errorf("checkout: %w", err)
+		}
+		return finish(ctx, tx, o, stateDone, page.ID, "")
+	})
+}
+
+// subject reads the frozen parameters, the top-up they are for, and its org's customer ("": not made yet).
+func (p *Payments) subject(ctx context.Context, o dbq.ClaimOutboxRow, params any) (t id.TopUp, customer string, err error) {
+	if err := json.Unmarshal(o.Params, params); err != nil {
+		return t, "", err
+	}
+	if t, err = id.Parse[id.TopUp](o.Ref); err != nil {
+		return t, "", err
+	}
+	row, err := p.d.Q.Topup(ctx, t)
+	if err != nil {
+		return t, "", fmt.Errorf("top-up %s: %w", t, err)
+	}
+	c, err := p.d.Q.StripeCustomer(ctx, row.OrgID)
+	if err != nil && !db.NoRows(err) {
+		return t, "", fmt.Errorf("customer: %w", err)
+	}
+	return t, c.CustomerID, nil
+}
+
+func orNoCustomer(err error) (fail, _ error) {
+	if err != nil {
+		return nil, err
+	}
+	return errNoCustomer, nil
+}
+
+// bookFailure books what Stripe did not do.
+func (p *Payments) bookFailure(ctx context.Context, o dbq.ClaimOutboxRow, fail error) error {
+	e := stripepay.As(fail)
+	if e == nil {
+		return fail
+	}
+	switch e.Outcome {
+	case stripepay.Later, stripepay.Unknown:
+		state := statePending
+		if e.Outcome == stripepay.Unknown {
+			state = stateUnknown
+		}
+		wait := min(maxWait, time.Second<<min(o.Attempts, 10))
+		p.log.WarnContext(ctx, "Stripe did not answer as hoped", "outbox", o.ID, "kind", o.Kind, "ref", o.Ref, "outcome", e.Outcome, "code", e.Code, "again_in", wait)
+		return p.d.Q.PostponeOutbox(ctx, dbq.PostponeOutboxParams{State: state, Error: e.Error(), WaitS: wait.Seconds(), ID: o.ID})
+	}
+	message := e.Message
+	if e.Outcome != stripepay.Declined && e.Code != "given_up" {
+		message = "The payment could not be made. Nothing was charged."
+		p.log.ErrorContext(ctx, "Stripe refuses a request", "outbox", o.ID, "kind", o.Kind, "ref", o.Ref, "error", e)
+	}
+	return p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if t, err := id.Parse[id.TopUp](o.Ref); err == nil {
+			if err := p.fail(ctx, tx, t, Failed, message, e.Payment); err != nil {
+				return err
+			}
+		}
+		return finish(ctx, tx, o, stateFailed, e.Payment, e.Error())
+	})
+}
+
+func finish(ctx context.Context, tx *db.Tx, o dbq.ClaimOutboxRow, state, result, problem string) error {
+	err := tx.Q.FinishOutbox(ctx, dbq.FinishOutboxParams{State: state, ResultID: result, Error: problem, ID: o.ID})
+	if err != nil {
+		return fmt.Errorf("finish: %w", err)
+	}
+	return nil
+}

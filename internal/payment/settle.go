@@ -1,0 +1,89 @@
+package payment
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/stripepay"
+)
+
+// settle books what Stripe says of a top-up's payment. last says that a refusal is the end: on a checkout page the
+// payer may try another card. Any number of calls, in any order, book a success once; a success always counts, even
+// for a top-up that was given up before.
+func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay stripepay.Payment, last bool) error {
+	t, err := tx.Q.TopupForUpdate(ctx, topup)
+	if err != nil {
+		return fmt.Errorf("top-up %s: %w", topup, err)
+	}
+	if t.State == string(Succeeded) {
+		return nil
+	}
+	switch {
+	case pay.Status == stripepay.Succeeded:
+		if err := tx.Q.SetTopupPayment(ctx, topup, &pay.ID); err != nil {
+			return fmt.Errorf("top-up %s: %w", topup, err)
+		}
+		if pay.Cents != int64(t.Amount/money.Cent) || pay.Currency != t.Currency {
+			return p.setAside(ctx, tx, topup, pay)
+		}
+		if _, err := ledger.Post(ctx, tx, ledger.Entry{
+			Kind: "topup", Key: ledgerKey(pay.ID), Ref: topup.String(), Memo: "card payment",
+			Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(t.Currency), Credit: ledger.Wallet(t.OrgID, t.Currency), Amount: t.Amount}},
+		}); err != nil {
+			return err
+		}
+		if err := tx.Q.SettleTopup(ctx, string(Succeeded), "", topup); err != nil {
+			return fmt.Errorf("top-up %s: %w", topup, err)
+		}
+		if pay.Method == "" {
+			return nil
+		}
+		return tx.Q.SavePaymentMethod(ctx, t.OrgID, pay.Method)
+	case pay.Status == stripepay.Failed && last:
+		return p.fail(ctx, tx, topup, Failed, pay.Failure, pay.ID)
+	case pay.Status == stripepay.Canceled:
+		return p.fail(ctx, tx, topup, Canceled, pay.Failure, pay.ID)
+	}
+	return tx.Q.SetTopupPayment(ctx, topup, &pay.ID) // still waiting
+}
+
+// setAside books a payment that is not what was asked for to the suspense account, for people to look at.
+func (p *Payments) setAside(ctx context.Context, tx *db.Tx, topup id.TopUp, pay stripepay.Payment) error {
+	p.log.ErrorContext(ctx, "a payment is not what was asked for", "topup", topup, "payment", pay.ID, "cents", pay.Cents, "currency", pay.Currency)
+	if _, err := ledger.Post(ctx, tx, ledger.Entry{
+		Kind: "topup_mismatch", Key: ledgerKey(pay.ID), Ref: topup.String(), Memo: "amount or currency differs from the top-up",
+		Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(pay.Currency), Credit: ledger.Suspense(pay.Currency), Amount: money.Nano(pay.Cents) * money.Cent}},
+	}); err != nil {
+		return err
+	}
+	return p.fail(ctx, tx, topup, Failed, "The payment differs from what was asked for; our people will look at it.", pay.ID)
+}
+
+// fail ends a top-up that was not paid. One that succeeded stays so.
+func (p *Payments) fail(ctx context.Context, tx *db.Tx, topup id.TopUp, state State, why, payment string) error {
+	t, err := tx.Q.TopupForUpdate(ctx, topup)
+	if err != nil {
+		return fmt.Errorf("top-up %s: %w", topup, err)
+	}
+	if t.State != string(Pending) {
+		return nil
+	}
+	if payment != "" {
+		if err := tx.Q.SetTopupPayment(ctx, topup, &payment); err != nil {
+			return fmt.Errorf("top-up %s: %w", topup, err)
+		}
+	}
+	if err := tx.Q.SettleTopup(ctx, string(state), why, topup); err != nil {
+		return fmt.Errorf("top-up %s: %w", topup, err)
+	}
+	_, err = notify.Add(ctx, tx, notify.Notice{
+		Org: t.OrgID, Key: noticeKey(topup), Severity: notify.Warn, Object: topup.String(),
+		Title: fmt.Sprintf("A top-up of %s %s did not work", t.Amount, t.Currency), Body: why,
+	})
+	return err
+}

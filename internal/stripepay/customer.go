@@ -1,0 +1,27 @@
+package stripepay
+
+import (
+	"context"
+
+	"github.com/stripe/stripe-go/v76"
+)
+
+// Customer is an org as Stripe knows it.
+type Customer struct {
+	Org   string `json:"org"` // prefixed id, kept as metadata
+	Name  string `json:"name"`
+	Email string `json:"email"`
+}
+
+// CreateCustomer makes a customer and returns its id, cus_….
+func (c *Client) CreateCustomer(ctx context.Context, key string, p Customer) (string, error) {
+	params := &stripe.CustomerParams{Name: stripe.String(p.Name), Email: stripe.String(p.Email)}
+	params.AddMetadata("org", p.Org)
+	params.Context = ctx
+	params.SetIdempotencyKey(key)
+	cus, err := c.api.Customers.New(params)
+	if err != nil {
+		return "", failure(err)
+	}
+	return cus.ID, nil
+}

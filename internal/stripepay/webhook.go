@@ -1,0 +1,73 @@
+package stripepay
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stripe/stripe-go/v76"
+	"github.com/stripe/stripe-go/v76/webhook"
+)
+
+// EventAge is how far a signature's time may be from ours, in either direction.
+const EventAge = 5 * time.Minute
+
+// Event is what we take from one of Stripe's events: a hint to ask about an object.
+type Event struct {
+	ID        string // evt_…
+	Type      string // payment_intent.succeeded, …
+	ObjectID  string
+	CreatedAt time.Time
+	// OtherVersion: the endpoint is set to another API version than this client's. Nothing we take depends on it.
+	OtherVersion bool
+}
+
+// Event verifies a delivery, body and Stripe-Signature header as they came, at the time now. The library's own check
+// accepts signatures of the far future, and answers an event of another API version with an error beside a filled
+// event; here age is bounded both ways, and the version does not matter, because objects are asked for again.
+func (c *Client) Event(payload []byte, signature string, now time.Time) (Event, error) {
+	signed, err := signedAt(signature)
+	if err != nil {
+		return Event{}, err
+	}
+	if age := now.Sub(signed); age > EventAge || age < -EventAge {
+		return Event{}, fmt.Errorf("the signature is %s old", age.Round(time.Second))
+	}
+	e, err := webhook.ConstructEventWithOptions(payload, signature, c.secret, webhook.ConstructEventOptions{
+		IgnoreTolerance: true, IgnoreAPIVersionMismatch: true,
+	})
+	if err != nil {
+		return Event{}, fmt.Errorf("the event cannot be verified: %w", err)
+	}
+	if e.Data == nil {
+		return Event{}, errors.New("the event has no object")
+	}
+	object, _ := e.Data.Object["id"].(string)
+	if e.ID == "" || e.Type == "" || object == "" {
+		return Event{}, errors.New("the event has no id, type or object id")
+	}
+	return Event{
+		ID: e.ID, Type: string(e.Type), ObjectID: object, CreatedAt: time.Unix(e.Created, 0).UTC(),
+		OtherVersion: e.APIVersion != stripe.APIVersion,
+	}, nil
+}
+
+// signedAt is the time in a signature header; the last one counts, as it does for the signature.
+func signedAt(header string) (time.Time, error) {
+	at := int64(-1)
+	for _, part := range strings.Split(header, ",") {
+		if v, ok := strings.CutPrefix(part, "t="); ok {
+			n, err := strconv.ParseInt(v, 10, 64)
+			if err != nil {
+				return time.Time{}, errors.New("the signature's time cannot be read")
+			}
+			at = n
+		}
+	}
+	if at < 0 {
+		return time.Time{}, errors.New("the delivery is not signed")
+	}
+	return time.Unix(at, 0), nil
+}
