@@ -101,11 +101,10 @@ func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 	}
 	img, err := a.cfg.Images.Pull(ctx, image.Request{Image: spec.Image, Digest: spec.Digest, Auth: spec.RegistryAuth, MaxBytes: max},
 		func(p agentapi.Progress) {
-			a.mu.Lock()
-			st := r.status
-			a.mu.Unlock()
-			st.Progress = p
-			a.publish(r, st)
+			a.say(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
+				st.Progress = p
+				return st
+			})
 		})
 	if err != nil {
 		return err
@@ -310,7 +309,8 @@ func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 	}
 	rec := v.rec
 	rec.Gone, rec.Down = true, true
-	if err := a.disk.bury(statusOf(r, view{rec: rec})); err != nil {
+	status := statusOf(r.ref, view{rec: rec}, agentapi.Progress{})
+	if err := a.disk.bury(status); err != nil {
 		return fmt.Errorf("tombstone: %w", err)
 	}
 	if err := a.disk.wipe(r.ref); err != nil {
@@ -319,7 +319,7 @@ func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 	if err := a.change(r, func(rec *record) { rec.Gone, rec.Down = true, true }); err != nil {
 		return err
 	}
-	a.publish(r, statusOf(r, view{rec: r.rec}))
+	a.say(r, func(agentapi.LeaseStatus) agentapi.LeaseStatus { return status })
 	return nil
 }
 

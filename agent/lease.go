@@ -34,6 +34,7 @@ type run struct {
 	overlay *overlay.Handle
 	peers   []agentapi.Peer // what the overlay was given
 	tries   int             // failures of the present step in a row
+	told    time.Time       // when its progress was last worth a report
 	egress  egress
 }
 
@@ -49,7 +50,7 @@ func (a *Agent) addRun(ref agentapi.LeaseRef, rec record) *run {
 		return l.runs[i]
 	}
 	r := &run{ref: ref, files: a.disk.layout(ref), rec: rec}
-	r.status = statusOf(r, view{rec: rec})
+	r.status = statusOf(ref, view{rec: rec}, agentapi.Progress{})
 	l.runs = slices.Insert(l.runs, i, r)
 	if a.ctx != nil {
 		a.startWorker(l)
@@ -155,14 +156,12 @@ func (a *Agent) backOff(r *run) time.Duration {
 // change alters what the host remembers of a run, on the disk first.
 func (a *Agent) change(r *run, f func(*record)) error {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	rec := r.rec
-	a.mu.Unlock()
 	f(&rec)
 	if err := a.disk.save(r.ref, rec); err != nil {
 		return err
 	}
-	a.mu.Lock()
 	r.rec = rec
-	a.mu.Unlock()
 	return nil
 }

@@ -53,11 +53,8 @@ func (a *Agent) askOverlay(ctx context.Context, r *run, v *view) {
 	if err != nil || st.Ref != r.ref {
 		return
 	}
-	v.overlay = true
+	v.overlay, v.peersDown = true, st.PeersDown()
 	v.peers = reflect.DeepEqual(given, v.spec().Network.Peers)
-	a.mu.Lock()
-	r.status.PeersDown = st.PeersDown()
-	a.mu.Unlock()
 }
 
 // expired reports whether a run's authorised time is over, on the server's clock. Without an anchor of this boot that
@@ -67,18 +64,17 @@ func (a *Agent) expired(rec record) bool {
 	return ok && rec.RunUntilMS > 0 && anchor.At(a.cfg.BootMS()) >= rec.RunUntilMS
 }
 
-// statusOf says what is to be said of a run.
-func statusOf(r *run, v view) agentapi.LeaseStatus {
+// statusOf says what is to be said of a run. Progress is what was shown so far.
+func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentapi.LeaseStatus {
 	rec := v.rec
-	st := agentapi.LeaseStatus{LeaseRef: r.ref, State: stage(v), WGKey: rec.WGKey, Endpoints: rec.Endpoints, Preflight: rec.Preflight,
-		ImageDigest: rec.ImageDigest, Started: rec.Started, LogKept: rec.LogKept, Gone: rec.Gone, Progress: r.status.Progress,
-		AtBarrier: v.report.State == guest.StateAtBarrier && rec.Outcome == nil}
+	st := agentapi.LeaseStatus{LeaseRef: ref, State: stage(v), WGKey: rec.WGKey, Endpoints: rec.Endpoints, Preflight: rec.Preflight,
+		ImageDigest: rec.ImageDigest, Started: rec.Started, LogKept: rec.LogKept, Gone: rec.Gone}
 	if o := rec.Outcome; o != nil {
 		st.Reason, st.Detail, st.ExitCode = o.Reason, o.Detail[:min(len(o.Detail), 500)], o.ExitCode
-		st.Progress = agentapi.Progress{}
-	} else {
-		st.PeersDown = r.status.PeersDown
+		return st
 	}
+	st.Progress, st.PeersDown = progress, v.peersDown
+	st.AtBarrier = v.report.State == guest.StateAtBarrier
 	return st
 }
 
@@ -101,21 +97,26 @@ func stage(v view) agentapi.NodeState {
 	return agentapi.NodePulling
 }
 
-// report puts what was seen into the run's status and makes it known at once when it changed.
+// report puts what was seen into the run's status.
 func (a *Agent) report(r *run, v view, s step) {
-	st := statusOf(r, v)
-	if p, ok := progressOf[s.do]; ok {
-		st.Progress.Step = p
-	}
-	st.Progress.WaitingFor = s.waiting
-	switch s.do {
-	case actAwaitGo:
-		st.Progress = agentapi.Progress{Step: "workload", WaitingFor: "the other ranks are not all ready"}
-	case actWatch:
-		st.Progress = agentapi.Progress{}
-		st.Good = v.overlay && a.sound(v.spec().GPUs)
-	}
-	a.publish(r, st)
+	sound := a.sound(v.spec().GPUs)
+	a.say(r, func(old agentapi.LeaseStatus) agentapi.LeaseStatus {
+		st := statusOf(r.ref, v, old.Progress)
+		if p, ok := progressOf[s.do]; ok {
+			st.Progress = agentapi.Progress{Step: p}
+		}
+		if !s.do.ending() {
+			st.Progress.WaitingFor = s.waiting
+		}
+		switch s.do {
+		case actAwaitGo:
+			st.Progress = agentapi.Progress{Step: "workload", WaitingFor: "the other ranks are not all ready"}
+		case actWatch:
+			st.Progress = agentapi.Progress{}
+			st.Good = v.overlay && sound
+		}
+		return st
+	})
 }
 
 // progressOf names the step a person sees while an action runs. Those not named leave what is shown.
@@ -124,12 +125,22 @@ var progressOf = map[action]string{
 	actStartWork: "workload", actAwaitInit: "workload", actRelease: "workload", actAwaitStart: "workload",
 }
 
-func (a *Agent) publish(r *run, st agentapi.LeaseStatus) {
+// progressEvery is how often mere progress is worth a report.
+const progressEvery = time.Second
+
+// say alters a run's status, and has it reported: at once when it says something new, now and then when only a
+// number moved.
+func (a *Agent) say(r *run, f func(agentapi.LeaseStatus) agentapi.LeaseStatus) {
 	a.mu.Lock()
-	changed := !reflect.DeepEqual(r.status, st)
+	defer a.mu.Unlock()
+	old, st := r.status, f(r.status)
+	if reflect.DeepEqual(old, st) {
+		return
+	}
 	r.status = st
-	a.mu.Unlock()
-	if changed {
+	old.Progress, st.Progress = agentapi.Progress{}, agentapi.Progress{}
+	if now := a.cfg.Now(); !reflect.DeepEqual(old, st) || now.Sub(r.told) >= progressEvery {
+		r.told = now
 		poke(a.syncNow)
 	}
 }
@@ -137,21 +148,21 @@ func (a *Agent) publish(r *run, st agentapi.LeaseStatus) {
 // blind notes that a run cannot be seen: nobody can say that it is well.
 func (a *Agent) blind(r *run, err error) {
 	a.mu.Lock()
-	st := r.status
 	a.scanned = false
 	a.mu.Unlock()
-	st.Good = false
-	a.publish(r, st)
-	a.delayed(r, err)
+	a.say(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
+		st.Good = false
+		st.Progress.WaitingFor = safe(err)
+		return st
+	})
 }
 
 // delayed tells people what a step waits for.
 func (a *Agent) delayed(r *run, err error) {
-	a.mu.Lock()
-	st := r.status
-	a.mu.Unlock()
-	st.Progress.WaitingFor = safe(err)
-	a.publish(r, st)
+	a.say(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
+		st.Progress.WaitingFor = safe(err)
+		return st
+	})
 }
 
 // sound reports whether none of the GPUs is known to be unusable.

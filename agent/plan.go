@@ -76,6 +76,7 @@ type view struct {
 	report      guest.Workload // what the workload's init said last
 	overlay     bool           // its process answers
 	peers       bool           // it has the peers of spec
+	peersDown   []int          // ranks that are silent, as it says
 	interrupted bool           // the end of work or guest coincides with the daemon's own
 	drained     bool           // no usage waits
 	reported    bool           // the server has committed that all is gone

@@ -6,20 +6,26 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
 const (
 	syncLeased = 15 * time.Second
 	syncIdle   = 60 * time.Second
-	syncGap    = 25 * time.Millisecond // between two, so that changes that come together travel together
 	syncRetry  = 2 * time.Second
+
+	// So many at once, and then so many per second: the start of a node is a handful of reports in a second.
+	syncBurst = 20
+	syncRate  = 4
 )
 
 // syncLoop reports and asks: at once when something changed, else now and then.
 func (a *Agent) syncLoop(ctx context.Context) {
 	down := false
-	for ctx.Err() == nil {
+	pace := rate.NewLimiter(syncRate, syncBurst)
+	for pace.Wait(ctx) == nil {
 		next, err := a.syncOnce(ctx)
 		switch {
 		case err != nil && !down && ctx.Err() == nil:
@@ -30,9 +36,7 @@ func (a *Agent) syncLoop(ctx context.Context) {
 		if down = err != nil; down {
 			next = syncRetry/2 + rand.N(syncRetry)
 		}
-		if !pause(ctx, next, a.syncNow) || !pause(ctx, syncGap, nil) {
-			return
-		}
+		pause(ctx, next, a.syncNow)
 	}
 }
 
@@ -52,7 +56,7 @@ func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 	}
 	switch {
 	case reply.Desired == nil && reply.Revision > a.revision(), len(a.journal.Pending(1)) > 0 && len(s.Segments) == agentapi.MaxSegments:
-		return syncGap, nil
+		return 0, nil
 	case reply.NextSyncMS > 0:
 		return time.Duration(reply.NextSyncMS) * time.Millisecond, nil
 	case len(s.Leases) > 0:
