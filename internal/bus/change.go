@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -41,18 +42,19 @@ func (b *Bus) Changed(topics ...string) {
 	}
 }
 
-// Watch reports changes of the topics until ctx ends, and closes the channel then. Changes of one topic that the
-// receiver has not taken yet become one. A nil bus reports none.
+// Watch reports changes of the topics until ctx ends, and closes the channel then. However slow the receiver is, it
+// hears of every topic that changed since it last took that topic: changes it has not taken yet become one. A nil bus
+// reports none.
 func (b *Bus) Watch(ctx context.Context, topics ...string) <-chan Change {
 	out := make(chan Change)
 	if b.off() {
 		context.AfterFunc(ctx, func() { close(out) })
 		return out
 	}
-	in := make(chan *nats.Msg, 64)
+	p := pending{more: make(chan struct{}, 1)}
 	var subs []*nats.Subscription
 	for _, t := range topics {
-		if s, err := b.replicas.ChanSubscribe(changed+t, in); err == nil {
+		if s, err := b.replicas.Subscribe(changed+t, func(m *nats.Msg) { p.note(m.Subject[len(changed):]) }); err == nil {
 			subs = append(subs, s)
 		}
 	}
@@ -67,38 +69,62 @@ func (b *Bus) Watch(ctx context.Context, topics ...string) <-chan Change {
 				_ = s.Unsubscribe()
 			}
 		}()
-		relay(ctx, in, restored, out)
+		p.relay(ctx, restored, out)
 	}()
 	return out
 }
 
-// relay hands changes on in order, holding each topic once while the receiver is busy.
-func relay(ctx context.Context, in <-chan *nats.Msg, restored <-chan nats.Status, out chan<- Change) {
-	var waiting []string
-	note := func(topic string) {
-		if !slices.Contains(waiting, topic) {
-			waiting = append(waiting, topic)
-		}
+// pending is the topics that changed and that the receiver has not taken yet, in order.
+type pending struct {
+	mu     sync.Mutex
+	topics []string
+	more   chan struct{} // holds one when topics may have grown
+}
+
+func (p *pending) note(topic string) {
+	p.mu.Lock()
+	if !slices.Contains(p.topics, topic) {
+		p.topics = append(p.topics, topic)
 	}
+	p.mu.Unlock()
+	select {
+	case p.more <- struct{}{}:
+	default:
+	}
+}
+
+func (p *pending) take() (string, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.topics) == 0 {
+		return "", false
+	}
+	t := p.topics[0]
+	p.topics = p.topics[1:]
+	return t, true
+}
+
+// relay hands changes on until ctx ends.
+func (p *pending) relay(ctx context.Context, restored <-chan nats.Status, out chan<- Change) {
 	for {
-		var send chan<- Change
-		var next Change
-		if len(waiting) > 0 {
-			send, next = out, Change{waiting[0]}
+		if topic, ok := p.take(); ok {
+			select {
+			case <-ctx.Done():
+				return
+			case out <- Change{topic}:
+			}
+			continue
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case m := <-in:
-			note(m.Subject[len(changed):])
+		case <-p.more:
 		case _, open := <-restored:
 			if !open { // the connection is closed for good
 				restored = nil
 				continue
 			}
-			note("")
-		case send <- next:
-			waiting = waiting[1:]
+			p.note("")
 		}
 	}
 }

@@ -27,15 +27,16 @@ const (
 // goes all the way. Read ends with io.EOF when the agent has sent all.
 type Stream struct {
 	net.Conn
+	ws   *websocket.Conn
 	once sync.Once
 	done chan struct{}
 }
 
-// Close ends the stream on both sides.
+// Close ends the stream on both sides, at once: what was not read is lost.
 func (s *Stream) Close() error {
 	err := errors.New("already closed")
 	s.once.Do(func() {
-		err = s.Conn.Close()
+		err = s.ws.CloseNow() // a closing handshake would wait for a host that has stopped reading
 		close(s.done)
 	})
 	return err
@@ -62,7 +63,7 @@ func (x *Dialer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = c.Close(websocket.StatusNormalClosure, "")
 		return
 	}
-	s := &Stream{Conn: websocket.NetConn(context.WithoutCancel(r.Context()), c, websocket.MessageBinary), done: make(chan struct{})}
+	s := &Stream{ws: c, Conn: websocket.NetConn(context.WithoutCancel(r.Context()), c, websocket.MessageBinary), done: make(chan struct{})}
 	select {
 	case t.stream <- s:
 		<-s.done

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -159,7 +160,10 @@ func (a *agent) dial(url, ca string, opts ...nats.Option) error {
 	closed, errs, wakes := a.closed, a.errs, a.wakes
 	h := a.Host.String()
 	nc, err := nats.Connect(url, append([]nats.Option{
-		nats.Secure(&tls.Config{RootCAs: pool}),
+		func(o *nats.Options) error { // a test's external NATS has no TLS
+			o.Secure, o.TLSConfig = !strings.HasPrefix(url, "nats:"), &tls.Config{RootCAs: pool}
+			return nil
+		},
 		nats.Nkey(a.LinkKey(), a.Link.Sign),
 		nats.Name(agentapi.ConnectionName(a.instance)),
 		nats.CustomInboxPrefix(agentapi.InboxPrefix(h)),

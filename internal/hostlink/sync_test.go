@@ -1,13 +1,12 @@
 package hostlink_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"net/http/httptest"
 	"testing"
 	"time"
-
-	"bytes"
-	"encoding/json"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
