@@ -93,31 +93,30 @@ func TestARentalFromRentToTheLastSecond(t *testing.T) {
 
 func TestAStartThatFailsIsFree(t *testing.T) {
 	t.Parallel()
-	for _, reason := range []string{
+	for i, reason := range []string{
 		agentapi.ReasonImageNotFound, agentapi.ReasonImageUnauthorized, agentapi.ReasonImageRefused, agentapi.ReasonNoDisk,
 		agentapi.ReasonCommandNotFound, agentapi.ReasonPreflightFailed, agentapi.ReasonHostInterrupted, agentapi.ReasonGPUFailed,
 		agentapi.ReasonRuntimeFailed, agentapi.ReasonOverlayFailed, agentapi.ReasonGuestDied,
 	} {
-		for _, phase := range []agentapi.NodeState{agentapi.NodePulling, agentapi.NodeJoining} {
-			t.Run(reason+" while "+string(phase), func(t *testing.T) {
-				t.Parallel()
-				w := newWorld(t, worldConfig{hosts: 2, gpus: 2})
-				before := w.wallet()
-				w.behave(1, func(h *fakeHost, r *run) {
-					if r.State == phase {
-						h.fail(r, reason)
-						r.Detail = "what the registry said\x00"
-					}
-				})
-				c := w.rounds(w.rent(spec(2, 2)), "failed", in(cluster.Failed))
-				if string(c.Reason) != reason || c.Detail == "" || c.RunningAt != nil || c.EndedAt == nil {
-					t.Errorf("failed with %s: %s", c.Reason, c.Detail)
-				}
-				if w.clean(c); w.wallet() != before {
-					t.Errorf("a failed start cost %s", before-w.wallet())
+		phase := []agentapi.NodeState{agentapi.NodePulling, agentapi.NodeStarting, agentapi.NodeJoining}[i%3]
+		t.Run(reason+" while "+string(phase), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldConfig{hosts: 2, gpus: 2})
+			before := w.wallet()
+			w.behave(1, func(h *fakeHost, r *run) {
+				if r.State == phase {
+					h.fail(r, reason)
+					r.Detail = "what the registry said\x00"
 				}
 			})
-		}
+			c := w.rounds(w.rent(spec(2, 2)), "failed", in(cluster.Failed))
+			if string(c.Reason) != reason || c.Detail == "" || c.RunningAt != nil || c.EndedAt == nil {
+				t.Errorf("failed with %s: %s", c.Reason, c.Detail)
+			}
+			if w.clean(c); w.wallet() != before {
+				t.Errorf("a failed start cost %s", before-w.wallet())
+			}
+		})
 	}
 }
 

@@ -3,12 +3,16 @@ package worker
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/dialback"
 	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/payment"
@@ -24,7 +28,7 @@ type Platform struct {
 	Market   *market.Market
 	Clusters *cluster.Clusters
 	Payments *payment.Payments // nil: none are taken here
-	Streams  Streams
+	Dialer   *dialback.Dialer
 }
 
 // Jobs are the standing jobs of every installation. How often each runs is how late its effect may be.
@@ -40,7 +44,9 @@ func Jobs(p Platform) []Job {
 			return quotes + claims, errors.Join(err, err2)
 		}},
 		{Name: "logs", Every: 2 * time.Second, Limit: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
-			return collectLogs(ctx, p.DB, p.Clusters, p.Streams)
+			return collectLogs(ctx, p.DB, p.Clusters, func(ctx context.Context, h id.Host, d agentapi.Dial) (io.ReadCloser, error) {
+				return p.Dialer.Open(ctx, h, d)
+			})
 		}},
 		{Name: "abandoned hosts", Every: 30 * time.Second, Run: func(ctx context.Context) (int, error) {
 			return host.AbandonClaims(ctx, p.DB)

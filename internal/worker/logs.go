@@ -13,13 +13,16 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/dialback"
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Streams opens streams to hosts; *dialback.Dialer does.
-type Streams interface {
-	Open(ctx context.Context, host id.Host, d agentapi.Dial) (*dialback.Stream, error)
+// Streams opens a stream to a host, which its reader closes: dialback.Dialer's Open.
+type Streams func(ctx context.Context, host id.Host, d agentapi.Dial) (io.ReadCloser, error)
+
+// logs is where kept logs are known and stored; *cluster.Clusters.
+type logs interface {
+	KeptLogs(ctx context.Context, limit int) ([]cluster.KeptLog, error)
+	StoreLog(ctx context.Context, node id.Node, epoch int, content []byte, truncated bool) error
 }
 
 const (
@@ -32,7 +35,7 @@ const (
 
 // collectLogs fetches logs of ended runs from the hosts that keep them. A host learns from the reply to its next sync
 // that a log is stored. One host in trouble does not keep the logs of others waiting.
-func collectLogs(ctx context.Context, d *db.DB, c *cluster.Clusters, s Streams) (did int, err error) {
+func collectLogs(ctx context.Context, d *db.DB, c logs, s Streams) (did int, err error) {
 	err = alone(ctx, d, logLock, func(ctx context.Context) error {
 		kept, err := c.KeptLogs(ctx, logsPerPass)
 		if err != nil {
@@ -58,10 +61,10 @@ func collectLogs(ctx context.Context, d *db.DB, c *cluster.Clusters, s Streams) 
 	return did, err
 }
 
-func collectLog(ctx context.Context, c *cluster.Clusters, s Streams, k cluster.KeptLog) error {
+func collectLog(ctx context.Context, c logs, s Streams, k cluster.KeptLog) error {
 	ctx, cancel := context.WithTimeout(ctx, logTimeLimit)
 	defer cancel()
-	stream, err := s.Open(ctx, k.Host, agentapi.Dial{LeaseRef: k.Ref, Purpose: agentapi.PurposeKeptLog})
+	stream, err := s(ctx, k.Host, agentapi.Dial{LeaseRef: k.Ref, Purpose: agentapi.PurposeKeptLog})
 	if err != nil {
 		return fmt.Errorf("kept log %s on %s: %w", k.Ref, k.Host, err)
 	}
