@@ -1,0 +1,184 @@
+package stripepay_test
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/stripetest"
+)
+
+func connect(t *testing.T) (*stripepay.Client, *stripetest.Server) {
+	t.Helper()
+	fake, err := stripetest.New(stripetest.Config{WebhookSecret: "whsec_x", PublicURL: "http://pay.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(fake)
+	t.Cleanup(srv.Close)
+	c, err := stripepay.New(stripepay.Config{Key: "sk_test_x", WebhookSecret: "whsec_x", URL: srv.URL, Timeout: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, fake
+}
+
+func customer(t *testing.T, c *stripepay.Client) string {
+	t.Helper()
+	id, err := c.CreateCustomer(t.Context(), "cus", stripepay.Customer{Org: "org_1", Name: "n", Email: "a@b.c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestAKeyWorksOnce(t *testing.T) {
+	t.Parallel()
+	c, fake := connect(t)
+	p := stripepay.NewPayment{TopUp: "top_1", Customer: customer(t, c), Method: "pm_card_visa", Cents: 1234, Currency: "EUR", Description: "d"}
+	first, err := c.CreatePayment(t.Context(), "k", p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := stripepay.Payment{ID: first.ID, TopUp: "top_1", Status: stripepay.Succeeded, Cents: 1234, Currency: "EUR", Method: "pm_card_visa"}
+	if diff := cmp.Diff(want, first); diff != "" {
+		t.Fatal(diff)
+	}
+	again, err := c.CreatePayment(t.Context(), "k", p)
+	if err != nil || again != first {
+		t.Fatal(again, err)
+	}
+	p.Cents++
+	if _, err := c.CreatePayment(t.Context(), "k", p); stripepay.As(err) == nil || stripepay.As(err).Outcome != stripepay.Rejected {
+		t.Fatalf("another amount under a known key: %v", err)
+	}
+	if n, cents := fake.Charged(); n != 1 || cents != 1234 {
+		t.Fatal(n, cents)
+	}
+	if got, err := c.Payment(t.Context(), first.ID); err != nil || got != first {
+		t.Fatal(got, err)
+	}
+}
+
+// What a failed call leaves behind decides whether its key must be used again.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	c, fake := connect(t)
+	cus := customer(t, c)
+	pay := func(key, customer, method string, cents int64) error {
+		_, err := c.CreatePayment(t.Context(), key, stripepay.NewPayment{TopUp: "t", Customer: customer, Method: method, Cents: cents, Currency: "EUR"})
+		return err
+	}
+	want := func(name string, err error, o stripepay.Outcome, code string) {
+		t.Helper()
+		if e := stripepay.As(err); e == nil || e.Outcome != o || e.Code != code {
+			t.Errorf("%s: %v, want %s %s", name, err, o, code)
+		}
+	}
+	want("declined", pay("a", cus, "pm_card_visa_chargeDeclined", 100), stripepay.Declined, "generic_decline")
+	want("declined again", pay("a", cus, "pm_card_visa_chargeDeclined", 100), stripepay.Declined, "generic_decline")
+	want("too little", pay("b", cus, "pm_card_visa", 1), stripepay.Rejected, "parameter_invalid")
+	want("no customer", pay("c", "cus_gone", "pm_card_visa", 100), stripepay.Missing, "resource_missing")
+	_, err := c.Payment(t.Context(), "pi_gone")
+	want("no payment", err, stripepay.Missing, "resource_missing")
+	for i, f := range []struct {
+		fault stripetest.Fault
+		o     stripepay.Outcome
+		code  string
+	}{
+		{stripetest.RateLimited, stripepay.Later, "rate_limit"}, {stripetest.InUse, stripepay.Later, "idempotency_key_in_use"},
+		{stripetest.Down, stripepay.Unknown, ""}, {stripetest.Error500, stripepay.Unknown, ""},
+		{stripetest.Truncated, stripepay.Unknown, "no_answer"}, {stripetest.Timeout, stripepay.Unknown, "no_answer"},
+	} {
+		fake.Fail(f.fault)
+		want(string(f.fault), pay(fmt.Sprint("f", i), cus, "pm_card_visa", 100), f.o, f.code)
+	}
+	fake.Fail(stripetest.LostAnswer, stripetest.LostAnswer) // on a used connection the transport sends again by itself, under the same key
+	want("lost", pay("l", cus, "pm_card_visa", 100), stripepay.Unknown, "no_answer")
+	fake.Heal()
+	if n, _ := fake.Charged(); n != 4 { // error 500, truncated, timeout, lost: they took effect
+		t.Fatalf("charged %d times", n)
+	}
+	for _, key := range []string{"f3", "f4", "f5", "l"} { // and the same key finds out
+		if err := pay(key, cus, "pm_card_visa", 100); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	if n, _ := fake.Charged(); n != 4 {
+		t.Fatalf("charged %d times in the end", n)
+	}
+}
+
+func TestAPaymentIsFoundByItsTopUp(t *testing.T) {
+	t.Parallel()
+	c, _ := connect(t)
+	cus := customer(t, c)
+	for i := range 130 { // more than a page
+		if _, err := c.CreatePayment(t.Context(), fmt.Sprint("k", i), stripepay.NewPayment{
+			TopUp: fmt.Sprint("top_", i), Customer: cus, Method: "pm_card_visa", Cents: 100 + int64(i), Currency: "EUR"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, i := range []int{0, 29, 30, 129} {
+		p, err := c.FindPayment(t.Context(), cus, fmt.Sprint("top_", i))
+		if err != nil || p == nil || p.Cents != 100+int64(i) {
+			t.Fatal(i, p, err)
+		}
+	}
+	if p, err := c.FindPayment(t.Context(), cus, "top_none"); err != nil || p != nil {
+		t.Fatal(p, err)
+	}
+}
+
+func TestCheckout(t *testing.T) {
+	t.Parallel()
+	c, fake := connect(t)
+	page, err := c.CreateCheckout(t.Context(), "k", stripepay.NewCheckout{TopUp: "top_1", Customer: customer(t, c), Cents: 500,
+		Currency: "EUR", Description: "credit", SuccessURL: "http://m.test/ok", CancelURL: "http://m.test/no"})
+	if err != nil || !page.Open || page.URL != "http://pay.test/pay/"+page.ID || page.TopUp != "top_1" || page.Payment != "" {
+		t.Fatalf("%+v %v", page, err)
+	}
+	if !fake.Pay(page.ID, "pm_card_visa") || fake.Pay(page.ID, "pm_card_visa") {
+		t.Fatal("a page is paid once")
+	}
+	page, err = c.Checkout(t.Context(), page.ID)
+	if err != nil || page.Open || page.Payment == "" {
+		t.Fatalf("%+v %v", page, err)
+	}
+	pay, err := c.Payment(t.Context(), page.Payment)
+	if err != nil || pay.TopUp != "top_1" || pay.Status != stripepay.Succeeded || pay.Cents != 500 {
+		t.Fatalf("%+v %v", pay, err)
+	}
+}
+
+func TestBadConfig(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []stripepay.Config{{}, {Key: "pk_x", WebhookSecret: "w"}, {Key: "sk_x"}, {Key: "sk_x", WebhookSecret: "w", URL: "::"}} {
+		if _, err := stripepay.New(cfg); err == nil {
+			t.Errorf("%+v was accepted", cfg)
+		}
+	}
+}
+
+func FuzzEvent(f *testing.F) {
+	c, err := stripepay.New(stripepay.Config{Key: "sk_x", WebhookSecret: "w"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	now := time.Unix(1_700_000_000, 0)
+	f.Add([]byte(`{"id":"evt_1","type":"x","data":{"object":{"id":"pi_1"}}}`), "t=1,v1=00")
+	f.Add([]byte(`{"data":null}`), "")
+	f.Fuzz(func(t *testing.T, payload []byte, header string) {
+		if _, err := c.Event(payload, header, now); err == nil {
+			t.Fatal("an unsigned event was accepted")
+		}
+		e, err := c.Event(payload, stripetest.Sign(payload, "w", now), now)
+		if err == nil && (e.ID == "" || e.Type == "" || e.ObjectID == "") {
+			t.Fatalf("%+v", e)
+		}
+	})
+}
