@@ -1,0 +1,209 @@
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// block127 hands every test its own loopback addresses: all ranks listen on one port.
+var block127 struct {
+	sync.Mutex
+	next int
+}
+
+func requests(n int) []guest.PreflightRequest {
+	block127.Lock()
+	block127.next++
+	net := block127.next
+	block127.Unlock()
+	addrs := make([]string, n)
+	for i := range addrs {
+		addrs[i] = fmt.Sprintf("127.77.%d.%d", net, i+1)
+	}
+	out := make([]guest.PreflightRequest, n)
+	for i := range out {
+		out[i] = guest.PreflightRequest{LeaseRef: agentapi.LeaseRef{Lease: fmt.Sprint("lease_", i), Epoch: 3}, Rank: i, Addresses: addrs, Bytes: 1 << 20, JoinMS: 30_000}
+	}
+	return out
+}
+
+func runAll(t *testing.T, reqs []guest.PreflightRequest) []agentapi.Preflight {
+	out := make([]agentapi.Preflight, len(reqs))
+	var wg sync.WaitGroup
+	for i, q := range reqs {
+		wg.Go(func() { out[i] = Run(t.Context(), q) })
+	}
+	wg.Wait()
+	return out
+}
+
+func TestMeasures(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 2, 3, 5, 8, 9} {
+		for rank, p := range runAll(t, requests(n)) {
+			if !p.OK || p.Detail != "" {
+				t.Errorf("%d nodes, rank %d: %s", n, rank, p.Detail)
+				continue
+			}
+			if n == 1 {
+				if p.BusbwGbps != 0 {
+					t.Errorf("one node has %v Gbit/s", p.BusbwGbps)
+				}
+				continue
+			}
+			// 1 MiB is no multiple of every n: chunks differ in length.
+			if want := float64(p.Bytes) * 8 / p.Seconds / 1e9 * 2 * float64(n-1) / float64(n); p.Bytes != 1<<20 || math.Abs(p.BusbwGbps-want) > want/1e9 {
+				t.Errorf("%d nodes: %d bytes in %v s is %v Gbit/s, not %v", n, p.Bytes, p.Seconds, want, p.BusbwGbps)
+			}
+			if pairs := len(p.PairGbps) > 0; pairs != (n <= 8) {
+				t.Errorf("%d nodes: pairs measured: %v", n, pairs)
+			}
+			for other := range n {
+				if zero := p.RTTMicros[other] == 0; zero != (other == rank) {
+					t.Errorf("rank %d: round trip to %d is %v µs", rank, other, p.RTTMicros[other])
+				}
+				if len(p.PairGbps) > 0 && (p.PairGbps[other] == 0) != (other == rank) {
+					t.Errorf("rank %d: %v Gbit/s to rank %d", rank, p.PairGbps[other], other)
+				}
+			}
+		}
+	}
+}
+
+func TestSaysWhy(t *testing.T) {
+	t.Parallel()
+	short := func(reqs []guest.PreflightRequest) []guest.PreflightRequest {
+		for i := range reqs {
+			reqs[i].JoinMS = 700
+		}
+		return reqs
+	}
+	for name, c := range map[string]struct {
+		reqs func() []guest.PreflightRequest
+		want []string // by rank
+	}{
+		"one is missing":  {func() []guest.PreflightRequest { return short(requests(3))[:2] }, []string{"rank 2 does not answer", "rank 2 does not answer"}},
+		"two are missing": {func() []guest.PreflightRequest { return short(requests(4))[:2] }, []string{"ranks 2 and 3 do not answer", "ranks 2 and 3 do not answer"}},
+		"another epoch": {func() []guest.PreflightRequest {
+			r := short(requests(2))
+			r[1].Epoch++
+			return r
+		}, []string{"rank 1 does not answer", "rank 0 does not answer"}},
+		"too slow": {func() []guest.PreflightRequest {
+			r := requests(2)
+			r[0].MinGbps, r[1].MinGbps = 1e6, 1e6
+			return r
+		}, []string{"1000000.00 were asked for", "1000000.00 were asked for"}},
+		"no such rank": {func() []guest.PreflightRequest {
+			r := requests(1)
+			r[0].Rank = 1
+			return r
+		}, []string{"rank 1 of 1 nodes"}},
+		"an address is missing": {func() []guest.PreflightRequest {
+			r := requests(2)
+			r[0].Addresses[1] = ""
+			return r[:1]
+		}, []string{"rank 1 has no address"}},
+		"too much for a guest": {func() []guest.PreflightRequest {
+			r := requests(2)
+			r[0].Bytes = 1 << 30
+			return r[:1]
+		}, []string{"cannot be all-reduced"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for rank, p := range runAll(t, c.reqs()) {
+				if p.OK || !strings.Contains(p.Detail, c.want[rank]) {
+					t.Errorf("rank %d: ok %v, %q; want %q", rank, p.OK, p.Detail, c.want[rank])
+				}
+			}
+		})
+	}
+}
+
+// A rank that dies in mid-measurement fails the others at once, by name.
+func TestLostInTheMiddle(t *testing.T) {
+	t.Parallel()
+	reqs := requests(3)
+	var wg sync.WaitGroup
+	out := make([]agentapi.Preflight, 2)
+	for i, q := range reqs[:2] {
+		wg.Go(func() { out[i] = Run(t.Context(), q) })
+	}
+	m, err := join(t.Context(), reqs[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.roundTrips(); err != nil {
+		t.Fatal(err)
+	}
+	m.close()
+	wg.Wait()
+	for rank, p := range out {
+		if p.OK || !strings.Contains(p.Detail, "rank") {
+			t.Errorf("rank %d: ok %v, %q", rank, p.OK, p.Detail)
+		}
+	}
+}
+
+// A sum that is wrong in one bit is found.
+func TestWrongDataIsSeen(t *testing.T) {
+	t.Parallel()
+	reqs := requests(2)
+	lies := make(chan error, 1)
+	go func() {
+		m, err := join(t.Context(), reqs[1])
+		if err != nil {
+			lies <- err
+			return
+		}
+		defer m.close()
+		words := make([]uint32, 1024)
+		for i := range words {
+			words[i] = sample(i) * 3
+		}
+		words[600] ^= 1 << 7
+		lies <- errors.Join(m.ring.agree(), m.ring.allReduce(words))
+	}()
+	m, err := join(t.Context(), reqs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.close()
+	honest := m.ring
+	if _, err := honest.round(make([]uint32, 1024)); err == nil || !strings.Contains(err.Error(), "wrong sum at word 600") {
+		t.Errorf("one flipped bit: %v", err)
+	}
+	if err := <-lies; err != nil {
+		t.Error(err)
+	}
+}
+
+// Every pair meets exactly once, and nobody meets two at a time.
+func TestTournament(t *testing.T) {
+	t.Parallel()
+	for n := 2; n <= 9; n++ {
+		met := map[[2]int]int{}
+		for turn := range turns(n) {
+			for rank := range n {
+				other := opponent(rank, turn, n)
+				if other == rank || other >= n || other >= 0 && opponent(other, turn, n) != rank {
+					t.Fatalf("%d ranks, turn %d: %d meets %d", n, turn, rank, other)
+				}
+				if other > rank {
+					met[[2]int{rank, other}]++
+				}
+			}
+		}
+		if len(met) != n*(n-1)/2 {
+			t.Errorf("%d ranks: %d pairs met", n, len(met))
+		}
+	}
+}

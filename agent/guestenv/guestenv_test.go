@@ -1,0 +1,77 @@
+package guestenv
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+func spec() agentapi.LeaseSpec {
+	return agentapi.LeaseSpec{
+		Rank: 1, Nodes: 2, GPUs: []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d"},
+		Env: map[string]string{"EPOCHS": "3", "NCCL_DEBUG": "INFO", "PATH": "/opt/bin"},
+		Network: agentapi.Network{CIDR: "10.77.0.0/20", Address: "10.77.0.2",
+			Peers: []agentapi.Peer{{Rank: 0, Address: "10.77.0.1"}}},
+	}
+}
+
+const golden = `EPOCHS=3
+GLOO_SOCKET_IFNAME=ovl0
+LOCAL_RANK=0
+MASTER_ADDR=10.77.0.1
+MASTER_PORT=29500
+MUSTER_HOSTFILE=/run/muster/node/hostfile
+NCCL_DEBUG=INFO
+NCCL_IB_DISABLE=1
+NCCL_NSOCKS_PERTHREAD=4
+NCCL_SOCKET_FAMILY=AF_INET
+NCCL_SOCKET_IFNAME==ovl0
+NCCL_SOCKET_NTHREADS=4
+NNODES=2
+NODE_RANK=1
+NPROC_PER_NODE=4
+NVIDIA_VISIBLE_DEVICES=void
+OMPI_MCA_btl_tcp_if_include=ovl0
+OMPI_MCA_oob_tcp_if_include=ovl0
+PATH=/opt/bin
+RANK=1
+TP_SOCKET_IFNAME=ovl0
+WORLD_SIZE=2`
+
+func TestBuild(t *testing.T) {
+	t.Parallel()
+	got, err := Build(spec(), "void")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(golden, strings.Join(got, "\n")); diff != "" {
+		t.Error(diff)
+	}
+	alone := spec()
+	alone.Rank, alone.Nodes, alone.GPUs, alone.Env = 0, 1, nil, nil
+	alone.Network.Address, alone.Network.Peers = "10.77.0.1", nil
+	got, err = Build(alone, "void")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"MASTER_ADDR=10.77.0.1", "WORLD_SIZE=1", "NPROC_PER_NODE=1"} {
+		if !strings.Contains(strings.Join(got, "\n")+"\n", want+"\n") {
+			t.Errorf("one node without GPUs: no %s in %q", want, got)
+		}
+	}
+}
+
+func TestRefusesDeviceVariables(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "nvidia_x", "", "A=B", "A\x00"} {
+		s := spec()
+		s.Env = map[string]string{name: "all"}
+		if env, err := Build(s, "void"); !fault.Is(err, fault.Invalid) {
+			t.Errorf("%q: %v, %q", name, err, env)
+		}
+	}
+}
