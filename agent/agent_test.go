@@ -272,8 +272,8 @@ func TestALeaseFromPullToGone(t *testing.T) {
 	// The server wants it still, as after a lost answer: it does not run again.
 	h.want(spec)
 	h.await(spec.LeaseRef, "still gone", gone)
-	h.want()
 	h.set(func() { h.stored = []agentapi.LeaseRef{spec.LeaseRef} })
+	h.want()
 	h.awaitReport("nothing left", func(s agentapi.Sync) bool { return len(s.Leases) == 0 && s.Full })
 	if left, _ := filepath.Glob(filepath.Join(h.dir, "leases", "*")); len(left) != 0 {
 		t.Errorf("folders left: %v", left)

@@ -174,6 +174,7 @@ func (a *Agent) follow(d agentapi.Desired) error {
 		}
 	}
 	a.dismissRest(wanted)
+	poke(a.syncNow) // the server learns at once that this is known now, and of runs that are new
 	return nil
 }
 

@@ -1,0 +1,160 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// at builds the view of a run as far as a start has come; each step includes those before it.
+func at(steps ...func(*view)) view {
+	v := view{boot: "b1", want: &agentapi.LeaseSpec{Nodes: 2, Network: agentapi.Network{Peers: []agentapi.Peer{{Rank: 1, Key: "k", Endpoints: []string{"e"}}}}}}
+	for _, f := range steps {
+		f(&v)
+	}
+	return v
+}
+
+var (
+	pulled   = func(v *view) { v.rec.ImageID = "img" }
+	guestUp  = func(v *view) { pulled(v); v.rec.GuestID, v.rec.BootID = "g", "b1"; v.guest = up("g") }
+	joined   = func(v *view) { guestUp(v); v.overlay, v.peers = true, true }
+	measured = func(v *view) { joined(v); v.rec.Preflight = &agentapi.Preflight{OK: true} }
+	created  = func(v *view) { measured(v); v.rec.WorkID = "w"; v.work = up("w") }
+	barrier  = func(v *view) { created(v); v.report.State = guest.StateAtBarrier }
+	begun    = func(v *view) { created(v); v.report.State = guest.StateStarted; v.want.Go = true }
+	running  = func(v *view) { begun(v); v.rec.Released, v.rec.Started = true, true }
+
+	unknown   = func(v *view) { v.want = nil } // the agent was restarted, no server
+	dismissed = func(v *view) { v.want, v.dismissed = nil, true }
+	expired   = func(v *view) { v.expired = true }
+	concluded = func(v *view) { v.rec.Outcome = &outcome{State: agentapi.NodeStopped} }
+)
+
+func up(id string) container.Container {
+	return container.Container{ID: id, State: container.Running}
+}
+
+func exit(code int) func(*view) {
+	return func(v *view) { v.work = container.Container{ID: "w", State: container.Exited, ExitCode: code} }
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	one := func(v *view) { v.want.Nodes, v.want.Network.Peers = 1, nil }
+	for _, c := range []struct {
+		name string
+		v    view
+		want action
+	}{
+		{"nothing yet", at(), actPull},
+		{"image is there", at(pulled), actStartGuest},
+		{"guest created, not started", at(pulled, func(v *view) { v.guest.State = container.Created }), actStartGuest},
+		{"guest runs", at(guestUp), actStartOverlay},
+		{"a peer has not joined", at(joined, func(v *view) { v.want.Network.Peers[0].Key = "" }), actAwaitPeers},
+		{"peers are known", at(joined, func(v *view) { v.peers = false }), actSetPeers},
+		{"peers are set", at(joined), actPreflight},
+		{"alone: nothing to measure", at(joined, one), actStartWork},
+		{"measured", at(measured), actStartWork},
+		{"work created, not started", at(measured, func(v *view) { v.work = container.Container{ID: "w", State: container.Created} }), actStartWork},
+		{"init is silent", at(created), actAwaitInit},
+		{"at the barrier", at(barrier), actAwaitGo},
+		{"go", at(barrier, func(v *view) { v.want.Go = true }), actRelease},
+		{"released", at(barrier, func(v *view) { v.want.Go, v.rec.Released = true, true }), actAwaitStart},
+		{"begun", at(begun), actNoteStart},
+		{"running", at(running), actWatch},
+		{"running, overlay died", at(running, func(v *view) { v.overlay = false }), actStartOverlay},
+		{"running, a peer was replaced", at(running, func(v *view) { v.peers = false }), actSetPeers},
+		{"running, a peer is not known for now", at(running, func(v *view) { v.want.Network.Peers[0].Key = "" }), actWatch},
+
+		{"no server, nothing yet", at(unknown), actAwaitServer},
+		{"no server, image is there", at(pulled, unknown), actStartGuest},
+		{"no server, measured", at(measured, unknown), actAwaitServer},
+		{"no server, at the barrier", at(barrier, unknown), actAwaitGo},
+		{"no server, released before", at(barrier, func(v *view) { v.rec.Released = true }, unknown), actAwaitStart},
+		{"no server, running", at(running, unknown), actWatch},
+
+		{"ended, work runs", at(running, concluded), actStopWork},
+		{"ended, work has ended", at(running, exit(0), concluded), actKeepLog},
+		{"ended, log looked at", at(running, exit(0), concluded, func(v *view) { v.rec.LogSaved = true }), actTearDown},
+		{"ended before the work", at(joined, concluded), actTearDown},
+		{"ended before anything: an overlay may be there", at(concluded), actTearDown},
+		{"ended, all down", at(concluded, func(v *view) { v.rec.Down = true }), actWipe},
+		{"gone, not reported", at(func(v *view) { v.rec.Gone, v.dismissed, v.drained = true, true, true }), actRest},
+		{"gone, log not stored", at(func(v *view) {
+			v.rec.Gone, v.dismissed, v.drained, v.reported, v.rec.LogKept = true, true, true, true, true
+		}), actRest},
+		{"gone, usage not taken", at(func(v *view) { v.rec.Gone, v.dismissed, v.reported = true, true, true }), actRest},
+		{"gone, still wanted", at(func(v *view) { v.rec.Gone, v.drained, v.reported = true, true, true }), actRest},
+		{"gone, known", at(func(v *view) { v.rec.Gone, v.dismissed, v.drained, v.reported = true, true, true, true }), actForget},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if got := plan(c.v); got.do != c.want {
+				t.Errorf("does %s, want %s", got.do, c.want)
+			}
+		})
+	}
+}
+
+func TestHowRunsEnd(t *testing.T) {
+	t.Parallel()
+	code := func(n int) *int { return &n }
+	for _, c := range []struct {
+		name string
+		v    view
+		want *outcome // nil: it does not
+	}{
+		{"exit 0", at(running, exit(0)), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: code(0)}},
+		{"exit 127 of the command itself", at(running, exit(127)), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: code(127)}},
+		{"started and ended while the agent was away", at(begun, exit(3)), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: code(3)}},
+		{"out of memory", at(running, exit(137), func(v *view) { v.work.OOMKilled = true }),
+			&outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, Detail: "out of memory: the node's limit was reached", ExitCode: code(137)}},
+		{"exit 0 with the daemon", at(running, exit(0), func(v *view) { v.interrupted = true }),
+			failed(agentapi.ReasonHostInterrupted, "the host's container runtime was stopped")},
+		{"no such command", at(created, exit(127)), failed(agentapi.ReasonCommandNotFound, "the image has no such command")},
+		{"refused by the init", at(created, exit(126), func(v *view) {
+			v.report = guest.Workload{State: guest.StateRefused, Reason: agentapi.ReasonRuntimeFailed, Detail: "not executable"}
+		}), failed(agentapi.ReasonRuntimeFailed, "not executable")},
+		{"guest died", at(running, func(v *view) { v.guest.State = container.Exited }),
+			failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")},
+		{"guest is another container", at(running, func(v *view) { v.guest.ID = "x" }),
+			failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")},
+		{"work was removed by hand", at(running, func(v *view) { v.work = container.Container{} }),
+			failed(agentapi.ReasonHostInterrupted, "the workload's container was removed by somebody on the host")},
+		{"the host was restarted", at(running, func(v *view) { v.boot = "b2" }), failed(agentapi.ReasonHostInterrupted, "the host was restarted")},
+		{"preflight failed", at(measured, func(v *view) { v.rec.Preflight = &agentapi.Preflight{Detail: "slow"} }), failed(agentapi.ReasonPreflightFailed, "slow")},
+		{"dismissed", at(running, dismissed), &outcome{State: agentapi.NodeStopped}},
+		{"dismissed before anything", at(dismissed), &outcome{State: agentapi.NodeStopped}},
+		{"superseded", at(running, dismissed, func(v *view) { v.superseded = true }), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonSuperseded}},
+		{"time is over", at(running, expired), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonRunUntil, Detail: "the authorised time is over"}},
+		{"time is over, no server", at(running, expired, unknown), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonRunUntil, Detail: "the authorised time is over"}},
+		{"no server", at(running, unknown), nil},
+		{"no server, no overlay", at(running, unknown, func(v *view) { v.overlay = false }), nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := plan(c.v)
+			if (s.do == actConclude) != (c.want != nil) {
+				t.Fatalf("does %s", s.do)
+			}
+			if diff := cmp.Diff(c.want, s.outcome); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestUnknownNeverStops: whatever has been reached, without a word from the server nothing is ended.
+func TestUnknownNeverStops(t *testing.T) {
+	t.Parallel()
+	for i, reached := range []func(*view){pulled, guestUp, joined, measured, created, barrier, begun, running} {
+		if s := plan(at(reached, unknown)); s.do.ending() {
+			t.Errorf("stage %d: does %s", i, s.do)
+		}
+	}
+}
