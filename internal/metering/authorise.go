@@ -89,13 +89,13 @@ func Authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest) (Authorisatio
 	until := step(now, present, reach, target)
 	if present == 0 {
 		until = max(until, promised(leases))
+		if until < min(now+minStartMS, target) || until > max(reach, now) {
+			return Authorisation{}, tooPoor(leases, now, short, have[1])
+		}
 	}
 	out := Authorisation{RunUntil: time.UnixMilli(present).UTC(), Held: have[0], Limit: limit}
 	if until <= present {
 		return out, nil
-	}
-	if present == 0 && (until < min(now+minStartMS, target) || until > max(reach, now)) {
-		return Authorisation{}, tooPoor(leases, now, short, have[1])
 	}
 	if missing := need(leases, now, until) - have[0]; missing > 0 {
 		if _, err := ledger.Post(ctx, tx, ledger.Entry{
@@ -154,7 +154,7 @@ func step(now, present, reach, target int64) int64 {
 	if reach < target {
 		size = shortStepMS
 	}
-	if left >= size/2 {
+	if left >= size/2 || reach < now {
 		return present
 	}
 	return max(present, min(reach, now+size))

@@ -29,7 +29,8 @@ func TestStep(t *testing.T) {
 		"max_duration is near":     {now + 4*min, now + 7*min, now + 7*min, now + 7*min},
 		"max_duration has passed":  {now + 4*min, now - min, now - min, now + 4*min},
 		"start with little":        {0, now + 70_000, now + hour, now + 70_000},
-		"start, not even the past": {0, now - 1, now + hour, now - 1},
+		"start, not even the past": {0, now - 1, now + hour, 0},
+		"lapsed, and too poor":     {now - min, now - 1, now + hour, now - min},
 	} {
 		if got := step(now, c.present, c.reach, c.target); got != c.want {
 			t.Errorf("%s: now%+d, want now%+d", name, got-now, c.want-now)

@@ -235,7 +235,7 @@ func story(w *world) (batches [][]agentapi.Segment, finish func()) {
 	}
 }
 
-func newDB(t *testing.T) *db.DB { return dbtest.New(t) }
+func newDB(t testing.TB) *db.DB { return dbtest.New(t) }
 
 func mustEqual[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()
