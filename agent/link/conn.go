@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -28,11 +29,14 @@ type Conn struct {
 	nc   *nats.Conn // nil before Start
 	log  *slog.Logger
 	host string
+
+	mu   sync.Mutex
+	lost chan struct{} // closed when the present connection is lost
 }
 
 // New makes a connection that is not started: everything asked of it fails as if it were down.
 func New(i *Identity, log *slog.Logger) *Conn {
-	return &Conn{id: i, log: log, host: i.Host.String()}
+	return &Conn{id: i, log: log, host: i.Host.String(), lost: make(chan struct{})}
 }
 
 // Start starts connecting and returns at once: a host may well come up before its control plane. It fails only when
@@ -82,7 +86,13 @@ func (c *Conn) options(h Handlers) (nats.Options, error) {
 	opts.CustomReconnectDelayCB = delay
 	opts.ConnectedCB = func(*nats.Conn) { log.Info("connected"); h.Up() }
 	opts.ReconnectedCB = func(*nats.Conn) { log.Info("connected again"); h.Up() }
-	opts.DisconnectedErrCB = func(_ *nats.Conn, err error) { log.Warn("connection lost", "err", err) }
+	opts.DisconnectedErrCB = func(_ *nats.Conn, err error) {
+		log.Warn("connection lost", "err", err)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		close(c.lost)
+		c.lost = make(chan struct{})
+	}
 	opts.ReconnectErrCB = func(_ *nats.Conn, err error) { log.Debug("cannot connect", "err", err) }
 	opts.AsyncErrorCB = func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("the server objects", "err", err) }
 	return opts, nil
@@ -121,8 +131,18 @@ func ask[T any](ctx context.Context, c *Conn, subject string, req any) (reply T,
 	if !c.Up() {
 		return reply, fault.New(fault.Unavailable, "no connection to the control plane")
 	}
+	c.mu.Lock()
+	lost := c.lost
+	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	go func() { // an answer over a lost connection does not come: do not wait for it
+		select {
+		case <-lost:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	m, err := c.nc.RequestWithContext(ctx, subject, b)
 	if err != nil {
 		return reply, fault.Wrap(err, fault.Unavailable, "the control plane does not answer")
