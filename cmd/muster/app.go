@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/api"
+	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/dialback"
+	"github.com/musterhq/muster/internal/hostlink"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/metering"
+	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/seal"
+	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/stripetest"
+	"github.com/musterhq/muster/internal/worker"
+	"github.com/musterhq/muster/static"
+	"github.com/musterhq/muster/web"
+)
+
+// app is one running replica of the control plane. It keeps nothing that another replica would need: start as many as
+// one likes on one database.
+type app struct {
+	cfg serverConfig
+	log *slog.Logger
+
+	db       *db.DB
+	accounts *account.Accounts
+	market   *market.Market
+	clusters *cluster.Clusters
+	payments *payment.Payments
+	link     *hostlink.Link
+	dialer   *dialback.Dialer
+	worker   *worker.Worker
+
+	people, agents, private *listener
+	closers                 []func(context.Context) error // in order of starting
+}
+
+// startApp wires a replica and starts it. On failure it takes down what it had started. cfg is complete.
+func startApp(ctx context.Context, cfg serverConfig, log *slog.Logger) (a *app, err error) {
+	a = &app{cfg: cfg, log: log}
+	defer func() {
+		if err != nil {
+			down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			err = errors.Join(err, a.Close(down))
+		}
+	}()
+	for _, step := range []func(context.Context) error{a.openDatabase, a.openListeners, a.openNouns, a.openLink, a.serve, a.startWorker} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+func (a *app) onClose(f func(context.Context) error) { a.closers = append(a.closers, f) }
+
+// Close stops in the order opposite to starting: no new requests, answers under way finish, then the rest.
+func (a *app) Close(ctx context.Context) error {
+	var errs []error
+	for i := len(a.closers) - 1; i >= 0; i-- {
+		errs = append(errs, a.closers[i](ctx))
+	}
+	a.closers = nil
+	return errors.Join(errs...)
+}
+
+func (a *app) openDatabase(ctx context.Context) (err error) {
+	if a.cfg.Migrate {
+		if err := db.Migrate(ctx, string(a.cfg.DatabaseURL)); err != nil {
+			return err
+		}
+	}
+	a.db, err = db.Open(ctx, db.Config{URL: string(a.cfg.DatabaseURL), MaxConns: a.cfg.DBConns})
+	if err != nil {
+		return err
+	}
+	a.onClose(func(context.Context) error { a.db.Close(); return nil })
+	return a.db.SchemaReady(ctx)
+}
+
+// openListeners takes the ports first, so that addresses with port 0 are known to all that follows.
+func (a *app) openListeners(context.Context) (err error) {
+	if a.people, err = listen(a.cfg.Listen, "", ""); err != nil {
+		return err
+	}
+	a.onClose(a.people.close)
+	if a.agents, err = listen(a.cfg.AgentListen, a.cfg.TLSCert, a.cfg.TLSKey); err != nil {
+		return err
+	}
+	a.onClose(a.agents.close)
+	if a.private, err = listen(a.cfg.MetricsListen, "", ""); err != nil {
+		return err
+	}
+	a.onClose(a.private.close)
+	if a.cfg.PublicURL == "" {
+		a.cfg.PublicURL = "http://" + a.people.addr()
+	}
+	if a.cfg.AgentURL == "" {
+		a.cfg.AgentURL = "https://" + a.agents.addr()
+	}
+	if a.cfg.StreamURL == "" && !a.cfg.shared() {
+		a.cfg.StreamURL = a.cfg.AgentURL
+	}
+	return nil
+}
+
+func (a *app) openNouns(ctx context.Context) (err error) {
+	raw, err := a.cfg.sealSecret()
+	if err != nil {
+		return err
+	}
+	box, err := seal.NewBox(raw)
+	if err != nil {
+		return err
+	}
+	a.link, err = a.openHostlink(ctx, raw)
+	if err != nil {
+		return err
+	}
+	a.accounts = account.New(a.db, account.Config{SignUpOff: a.cfg.SignUpOff})
+	a.market, err = market.New(a.db, box, market.Config{Currency: a.cfg.Currency, AllowSimulated: a.cfg.AllowSimulated, Log: a.log})
+	if err != nil {
+		return err
+	}
+	a.clusters = cluster.New(a.db, a.market, a.link.Bus(), cluster.Config{Currency: a.cfg.Currency, Box: box, Log: a.log, ControlEpoch: 1})
+	a.dialer = dialback.New(a.db, a.link.Bus(), dialback.Config{StreamURL: a.cfg.StreamURL, Log: a.log})
+	if a.payments, err = a.openPayments(ctx); err != nil {
+		return err
+	}
+	a.handlers(box)
+	return nil
+}
+
+func (a *app) openHostlink(ctx context.Context, secret []byte) (*hostlink.Link, error) {
+	ca := ""
+	if a.cfg.TLSCA != "" {
+		b, err := os.ReadFile(a.cfg.TLSCA)
+		if err != nil {
+			return nil, fmt.Errorf("read MUSTER_TLS_CA: %w", err)
+		}
+		ca = string(b)
+	}
+	cfg := hostlink.Config{
+		Secret: secret, Name: a.cfg.replica(), Listen: a.cfg.NATSListen, NATSURL: a.cfg.NATSURL,
+		RouteListen: a.cfg.NATSRouteListen, RouteURL: a.cfg.NATSRouteURL,
+		CertFile: a.cfg.TLSCert, KeyFile: a.cfg.TLSKey, CAFile: a.cfg.TLSCA,
+		StreamURL: a.cfg.StreamURL, StreamCA: ca, Origins: []string{origin(a.cfg.AgentURL)},
+		AllowSimulated: a.cfg.AllowSimulated, ControlEpoch: 1, Log: a.log,
+	}
+	if a.cfg.NATSPublic != "" {
+		cfg.AgentURLs = []string{a.cfg.NATSPublic}
+	}
+	l, err := hostlink.Open(ctx, a.db, cfg)
+	if err != nil {
+		return nil, err
+	}
+	a.onClose(l.Stop)
+	return l, nil
+}
+
+// openPayments connects to Stripe, or without a key to a fake Stripe of our own behind the same client.
+func (a *app) openPayments(ctx context.Context) (*payment.Payments, error) {
+	sc := stripepay.Config{Key: string(a.cfg.StripeKey), WebhookSecret: string(a.cfg.StripeWebhookSecret)}
+	pc := payment.Config{Currency: a.cfg.Currency, ReturnURL: a.cfg.PublicURL + "/billing", Sandbox: a.cfg.sandbox()}
+	if a.cfg.sandbox() {
+		fake, err := stripetest.Start(stripetest.Config{WebhookURL: a.cfg.PublicURL + "/stripe/webhook", Log: a.log})
+		if err != nil {
+			return nil, err
+		}
+		a.onClose(func(context.Context) error { return fake.Close() })
+		sc.Key, sc.WebhookSecret, sc.URL = fake.Key(), fake.WebhookSecret(), fake.URL()
+		pc.DefaultMethod = "pm_card_visa"
+	}
+	client, err := stripepay.New(sc)
+	if err != nil {
+		return nil, err
+	}
+	return payment.New(a.db, client, pc, a.log)
+}
+
+// openLink lets hosts in.
+func (a *app) openLink(context.Context) error {
+	return a.link.Start(hostFacts{a.clusters}, usage{a.clusters})
+}
+
+// hostFacts and usage join what hosts say to the nouns that listen.
+type hostFacts struct{ clusters *cluster.Clusters }
+
+func (f hostFacts) Observe(ctx context.Context, host id.Host, s agentapi.Sync, _ []id.Lease) error {
+	return f.clusters.Observe(ctx, host, s)
+}
+
+func (f hostFacts) Desired(ctx context.Context, tx *db.Tx, host id.Host) (agentapi.Desired, error) {
+	return f.clusters.Desired(ctx, tx.Q, host)
+}
+
+type usage struct{ clusters *cluster.Clusters }
+
+func (usage) Ingest(ctx context.Context, d *db.DB, host id.Host, segs []agentapi.Segment) ([]agentapi.UsageAck, error) {
+	return metering.Ingest(ctx, d, host, segs)
+}
+
+func (usage) IssueAnchor(ctx context.Context, tx *db.Tx, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error) {
+	return metering.IssueAnchor(ctx, tx, host, bootID, bootMS)
+}
+
+func (u usage) Extensions(ctx context.Context, q *dbq.Queries, host id.Host) ([]agentapi.LeaseExtension, error) {
+	return u.clusters.Extensions(ctx, q, host)
+}
+
+// handlers mounts the faces: pages and REST for people, enrolment and streams for hosts, metrics for the operator.
+func (a *app) handlers(box *seal.Box) {
+	assets := static.New()
+	rest := api.New(api.Config{
+		PublicURL: a.cfg.PublicURL, AgentURL: a.cfg.AgentURL, AgentCA: a.cfg.TLSCA, Version: version, Currency: a.cfg.Currency, Sandbox: a.cfg.sandbox(),
+		Ready: map[string]func(context.Context) error{"hosts": a.hostsReady},
+	}, api.Deps{
+		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer,
+		Bus: a.link.Bus(), Box: box, Assets: assets, Log: a.log,
+	})
+	pages := chi.NewRouter()
+	web.New(web.Config{
+		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer, Bus: a.link.Bus(),
+		EnrollCommand: rest.EnrollCommand, Currency: a.cfg.Currency, Sandbox: a.cfg.sandbox(), PublicURL: a.cfg.PublicURL, Log: a.log, Now: time.Now,
+	}).Routes(pages)
+
+	people := http.NewServeMux()
+	for _, p := range api.Paths() {
+		people.Handle(p, rest)
+	}
+	people.Handle("/", pages)
+	a.people.handler = people
+
+	agents := http.NewServeMux()
+	agents.Handle(agentapi.EnrollPath, a.link.EnrollHandler())
+	agents.Handle(agentapi.StreamPath, a.dialer)
+	a.agents.handler = agents
+
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), poolStats(a.db.Pool))
+	private := http.NewServeMux()
+	private.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	private.HandleFunc("/debug/pprof/", pprof.Index)
+	private.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	private.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	a.private.handler = private
+}
+
+// hostsReady is whether hosts can reach this replica, or why not.
+func (a *app) hostsReady(ctx context.Context) error {
+	why := a.link.Unready(ctx)
+	if len(why) == 0 {
+		return nil
+	}
+	return errors.New(why[0])
+}
+
+func (a *app) serve(context.Context) error {
+	for _, l := range []*listener{a.private, a.agents, a.people} {
+		l.serve(a.log)
+	}
+	return nil
+}
+
+func (a *app) startWorker(ctx context.Context) error {
+	jobs := worker.Jobs(worker.Platform{DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Streams: a.dialer})
+	a.worker = worker.New(a.log, jobs...)
+	if err := a.worker.Start(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	a.onClose(a.worker.Stop)
+	return nil
+}
+
+// origin is scheme://host[:port] of an address.
+func origin(u string) string {
+	p, err := url.Parse(u)
+	if err != nil {
+		return u
+	}
+	return p.Scheme + "://" + p.Host
+}

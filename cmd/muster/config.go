@@ -1,0 +1,144 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// serverConfig is everything `muster server` can be told, from the environment; flags set the same fields. Secrets come
+// from the environment only, and never print.
+type serverConfig struct {
+	DatabaseURL secretText `env:"MUSTER_DATABASE_URL"`
+	DBConns     int32      `env:"MUSTER_DB_CONNS" envDefault:"32"`
+	Secret      secretText `env:"MUSTER_SECRET"` // base64, ≥ 32 bytes; the same on every replica
+
+	Listen          string `env:"MUSTER_LISTEN" envDefault:"127.0.0.1:8080"`       // pages and REST
+	PublicURL       string `env:"MUSTER_PUBLIC_URL" envDefault:""`                 // as people reach it; default http://LISTEN
+	AgentListen     string `env:"MUSTER_AGENT_LISTEN" envDefault:"127.0.0.1:8443"` // hosts: enrolment and streams, TLS
+	AgentURL        string `env:"MUSTER_AGENT_URL" envDefault:""`                  // as hosts reach it; default https://AGENT_LISTEN
+	StreamURL       string `env:"MUSTER_ADVERTISE_STREAM_URL" envDefault:""`       // as hosts reach this very replica; default AgentURL
+	NATSListen      string `env:"MUSTER_NATS_LISTEN" envDefault:"127.0.0.1:4222"`  // embedded NATS, TLS
+	NATSPublic      string `env:"MUSTER_NATS_PUBLIC_URL" envDefault:""`            // as hosts reach it; default tls://NATS_LISTEN
+	NATSURL         string `env:"MUSTER_NATS_URL" envDefault:""`                   // an external NATS instead of the embedded one
+	NATSRouteListen string `env:"MUSTER_NATS_ROUTE_LISTEN"`                        // host:port where other replicas' embedded NATS servers connect
+	NATSRouteURL    string `env:"MUSTER_NATS_ROUTE_URL"`                           // nats-route://host:port, as they reach it
+	TLSCert         string `env:"MUSTER_TLS_CERT" envDefault:""`                   // PEM files for the agent and NATS listeners
+	TLSKey          string `env:"MUSTER_TLS_KEY" envDefault:""`
+	TLSCA           string `env:"MUSTER_TLS_CA" envDefault:""`                       // CA that hosts are told to trust; "" = the system's
+	MetricsListen   string `env:"MUSTER_METRICS_LISTEN" envDefault:"127.0.0.1:9464"` // private: /metrics and /debug/pprof
+
+	ReplicaName    string `env:"MUSTER_REPLICA" envDefault:""` // default: the machine's name
+	Currency       string `env:"MUSTER_CURRENCY" envDefault:"USD"`
+	HostSharePPM   int    `env:"MUSTER_HOST_SHARE_PPM" envDefault:"850000"`
+	SignUpOff      bool   `env:"MUSTER_SIGNUP_OFF"`
+	AllowSimulated bool   `env:"MUSTER_ALLOW_SIMULATED"` // hosts with the fake NVML library; sandbox only
+
+	StripeKey           secretText `env:"MUSTER_STRIPE_KEY"` // "" = sandbox: our own fake Stripe
+	StripeWebhookSecret secretText `env:"MUSTER_STRIPE_WEBHOOK_SECRET"`
+
+	Migrate   bool          `env:"MUSTER_MIGRATE" envDefault:"true"` // bring the schema up at start
+	Drain     time.Duration `env:"MUSTER_DRAIN" envDefault:"15s"`    // for answers under way when stopping
+	LogLevel  slog.Level    `env:"MUSTER_LOG_LEVEL" envDefault:"INFO"`
+	LogFormat string        `env:"MUSTER_LOG_FORMAT" envDefault:"text"`
+}
+
+// secretText is a setting that must not be printed.
+type secretText string
+
+func (s secretText) String() string {
+	if s == "" {
+		return ""
+	}
+	return "(set)"
+}
+
+func (s secretText) GoString() string             { return s.String() }
+func (s secretText) LogValue() slog.Value         { return slog.StringValue(s.String()) }
+func (s secretText) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+func loadServerConfig(environ map[string]string) (serverConfig, error) {
+	var c serverConfig
+	if err := env.ParseWithOptions(&c, env.Options{Environment: environ}); err != nil {
+		return c, fault.Wrap(err, fault.Invalid, "the environment holds a setting that cannot be read")
+	}
+	return c, nil
+}
+
+// complete fills what has no default of its own and refuses what cannot work, every fault at once.
+func (c *serverConfig) complete() error {
+	var bad fault.Fields
+	if c.DatabaseURL == "" {
+		bad.Add("MUSTER_DATABASE_URL", "is not set: postgres://user:password@host:port/database")
+	}
+	if raw, err := c.sealSecret(); err != nil || len(raw) < 32 {
+		bad.Add("MUSTER_SECRET", "must be at least 32 random bytes in base64 (openssl rand -base64 32), the same on every replica")
+	}
+	for name, u := range map[string]string{"MUSTER_PUBLIC_URL": c.PublicURL, "MUSTER_AGENT_URL": c.AgentURL} {
+		if u == "" {
+			continue // made of the listener's address
+		}
+		if p, err := url.Parse(u); err != nil || p.Host == "" || (p.Scheme != "http" && p.Scheme != "https") {
+			bad.Add(name, "is not an http(s) address")
+		}
+	}
+	if c.AgentURL != "" && !strings.HasPrefix(c.AgentURL, "https://") {
+		bad.Add("MUSTER_AGENT_URL", "must be https: hosts send their enrolment token there")
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		bad.Add("MUSTER_TLS_CERT", "needs MUSTER_TLS_KEY, and the other way round")
+	}
+	if c.TLSCert == "" {
+		bad.Add("MUSTER_TLS_CERT", "is not set: hosts connect over TLS only")
+	}
+	if c.StripeKey != "" && c.StripeWebhookSecret == "" {
+		bad.Add("MUSTER_STRIPE_WEBHOOK_SECRET", "is not set: without it no payment can be confirmed by Stripe")
+	}
+	if c.StripeKey != "" && c.AllowSimulated {
+		bad.Add("MUSTER_ALLOW_SIMULATED", "real money cannot rent simulated GPUs")
+	}
+	if c.HostSharePPM < 0 || c.HostSharePPM > 1_000_000 {
+		bad.Add("MUSTER_HOST_SHARE_PPM", "is a share in parts per million, 0 to 1000000")
+	}
+	if c.LogFormat != "text" && c.LogFormat != "json" {
+		bad.Add("MUSTER_LOG_FORMAT", "is text or json")
+	}
+	return bad.Err()
+}
+
+// sandbox says that no real money moves.
+func (c *serverConfig) sandbox() bool { return c.StripeKey == "" }
+
+func (c *serverConfig) sealSecret() ([]byte, error) {
+	s := strings.TrimRight(string(c.Secret), "=")
+	if b, err := base64.RawStdEncoding.DecodeString(s); err == nil {
+		return b, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return nil, fmt.Errorf("MUSTER_SECRET is not base64")
+	}
+	return b, nil
+}
+
+// shared says that this replica is one of several: they find each other's NATS, or use one.
+func (c *serverConfig) shared() bool { return c.NATSURL != "" || c.NATSRouteURL != "" }
+
+func (c *serverConfig) replica() string {
+	if c.ReplicaName != "" {
+		return c.ReplicaName
+	}
+	h, err := os.Hostname()
+	if err != nil {
+		return "replica"
+	}
+	return h
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/devstack"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// devFlags are what `muster dev` and `muster demo` share.
+type devFlags struct {
+	state, listen, gpu, price, bin, logLevel string
+	hosts, gpus                              int
+}
+
+func (f *devFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.state, "state", "/var/lib/muster-dev", "folder with everything that lasts")
+	fs.StringVar(&f.listen, "listen", "127.0.0.1:8080", "address of the dashboard and the REST API")
+	fs.IntVar(&f.hosts, "hosts", 2, "local hosts")
+	fs.IntVar(&f.gpus, "gpus-per-host", 8, "simulated GPUs per host")
+	fs.StringVar(&f.gpu, "gpu", "NVIDIA H100 80GB HBM3", "GPU model")
+	fs.StringVar(&f.price, "price", "2.40", "price per GPU-hour of the local hosts")
+	fs.StringVar(&f.bin, "bin", "", "folder of the other programs (default: beside this one)")
+	fs.StringVar(&f.logLevel, "log-level", "WARN", "level of the server's log on stderr")
+}
+
+func (f *devFlags) config(cmd *cobra.Command) (devstack.Config, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return devstack.Config{}, fault.InvalidField("log-level", "is DEBUG, INFO, WARN or ERROR")
+	}
+	if f.bin == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return devstack.Config{}, err
+		}
+		f.bin = filepath.Dir(self)
+	}
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+	return devstack.Config{
+		Dir: f.state, Listen: f.listen, Hosts: f.hosts, GPUsPerHost: f.gpus, GPU: f.gpu, Price: f.price, Bin: f.bin,
+		Start: func(ctx context.Context, p devstack.ServerParams) (devstack.Server, error) {
+			return startDevServer(ctx, p, log)
+		},
+		Log: log, Say: cmd.ErrOrStderr(),
+	}, nil
+}
+
+// devCommand runs the whole platform on this machine.
+func devCommand() *cobra.Command {
+	var f devFlags
+	var down string
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run the whole platform on this machine",
+		Long: `Run the whole platform on this machine: a private PostgreSQL, an image registry, the server with the sandbox
+Stripe, and local hosts that are real agents with simulated GPUs.
+
+DIR/dev.json is written once everything is ready. Ctrl-C releases what runs and leaves nothing behind but the data;
+after a kill, starting again on the same folder adopts what still runs.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := f.config(cmd)
+			if err != nil {
+				return err
+			}
+			if down != "" {
+				cfg.Dir = down
+				return devstack.Down(cmd.Context(), cfg)
+			}
+			return runDev(cmd.Context(), cfg, cmd.ErrOrStderr(), nil)
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().StringVar(&down, "down", "", "stop what runs on this folder and remove it with all its data")
+	return cmd
+}
+
+// stopLimit is how long a stop may take: running jobs get their grace, hosts clean up.
+const stopLimit = 90 * time.Second
+
+// runDev serves until a signal; with a journey it plays that first, and ends after it when the journey says so.
+func runDev(ctx context.Context, cfg devstack.Config, say io.Writer, journey func(context.Context, devstack.Info) (done bool, err error)) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	fmt.Fprintln(say, "==> starting the platform")
+	s, err := devstack.Start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	done := false
+	if journey != nil {
+		done, err = journey(ctx, s.Info)
+	}
+	if err == nil && !done {
+		fmt.Fprintf(say, "\nDashboard  %s\nSign in as %s with password %s\nCtrl-C stops everything.\n", s.Info.URL, s.Info.RenterEmail, s.Info.Password)
+		<-ctx.Done()
+	}
+	stop() // a second signal ends at once
+	fmt.Fprintln(say, "==> stopping: releasing what runs, cleaning up")
+	down, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	return errors.Join(err, s.Close(down))
+}
+
+// devServer is the server inside `muster dev`.
+type devServer struct{ *app }
+
+func startDevServer(ctx context.Context, p devstack.ServerParams, log *slog.Logger) (devstack.Server, error) {
+	cfg, err := loadServerConfig(nil)
+	if err != nil {
+		return nil, err
+	}
+	cfg.DatabaseURL, cfg.Secret = secretText(p.DatabaseURL), secretText(p.Secret)
+	cfg.Listen, cfg.AgentListen, cfg.NATSListen, cfg.MetricsListen = p.Listen, p.AgentListen, p.NATSListen, p.Metrics
+	cfg.TLSCert, cfg.TLSKey, cfg.TLSCA = p.TLSCert, p.TLSKey, p.TLSCA
+	cfg.AllowSimulated = true
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	a, err := startApp(ctx, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	return devServer{a}, nil
+}
+
+func (s devServer) URL() string      { return s.cfg.PublicURL }
+func (s devServer) AgentURL() string { return s.cfg.AgentURL }
+
+// Account signs somebody up, or in when they are known already, and makes a token with all scopes.
+func (s devServer) Account(ctx context.Context, email, name, password string, admin bool) (string, error) {
+	p, err := s.accounts.Register(ctx, account.SignUp{Email: email, Name: name, Password: password})
+	if fault.Is(err, fault.Conflict) {
+		_, p, err = s.accounts.SignIn(ctx, account.SignIn{Email: email, Password: password})
+	}
+	if err != nil {
+		return "", err
+	}
+	scopes := account.Scopes()
+	if admin {
+		if err := s.accounts.SetAdmin(ctx, email, true); err != nil {
+			return "", err
+		}
+	}
+	_, secret, err := s.accounts.IssueToken(ctx, p, account.NewToken{Name: "muster dev", Scopes: scopes})
+	return secret, err
+}
+
+// ReleaseAll ends every cluster and waits until their hosts have cleaned up.
+func (s devServer) ReleaseAll(ctx context.Context) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		left, err := s.releaseOnce(ctx)
+		if err != nil || left == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d clusters are still being cleaned up: %w", left, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+func (s devServer) releaseOnce(ctx context.Context) (left int, err error) {
+	rows, err := s.db.Pool.Query(ctx, "SELECT id, org_id, state FROM cluster WHERE state NOT IN ('released', 'failed')")
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	var live []cluster.Cluster
+	for rows.Next() {
+		var c cluster.Cluster
+		var state string
+		if err := rows.Scan(&c.ID, &c.Org, &state); err != nil {
+			return 0, err
+		}
+		c.State = cluster.State(state)
+		live = append(live, c)
+	}
+	if err := rows.Err(); err != nil {
+		return 0, err
+	}
+	rows.Close()
+	for _, c := range live {
+		if c.State.Ended() {
+			continue
+		}
+		if _, err := s.clusters.Release(ctx, account.Principal{Org: c.Org}, c.ID); err != nil {
+			return len(live), err
+		}
+	}
+	return len(live), nil
+}

@@ -1,0 +1,215 @@
+// Package devstack runs the whole platform on one machine, for development, demonstrations and end-to-end tests: a
+// private PostgreSQL, an image registry with the demo image, the server, and local hosts.
+//
+// What always holds:
+//   - Nothing is a stand-in that need not be one: hosts are real muster-agent processes enrolled by token, with real
+//     containers on the machine's Docker engine; only the GPUs are simulated, by the fake NVML library, and their hosts
+//     are marked so.
+//   - Everything it needs to go on is in the state folder. Started again there, it finds its data, its ports and its
+//     running hosts; after kill -9 it adopts what still runs.
+//   - Stopped in order, it leaves no process, container, network or firewall rule behind.
+package devstack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// Config says what to run.
+type Config struct {
+	Dir         string // state folder, made if absent
+	Listen      string // pages and REST, host:port; port 0 = any, kept over restarts
+	Hosts       int
+	GPUsPerHost int
+	GPU         string // model name as NVML tells it
+	Price       string // per GPU-hour of every local host
+	Bin         string // folder of muster-agent, muster-guest, muster-demo-job, fakenvml/
+	Start       StartServer
+	Log         *slog.Logger
+	Say         io.Writer // steps, for people
+}
+
+// StartServer starts a server on the given parameters; the command that wires the server provides it.
+type StartServer func(ctx context.Context, p ServerParams) (Server, error)
+
+// ServerParams is where the server listens and what it stands on.
+type ServerParams struct {
+	DatabaseURL, Secret                      string
+	Listen, AgentListen, NATSListen, Metrics string
+	TLSCert, TLSKey, TLSCA                   string
+}
+
+// Server is a running control plane.
+type Server interface {
+	URL() string
+	AgentURL() string
+	// Operator makes sure that an account exists and returns a fresh API token of it.
+	Account(ctx context.Context, email, name, password string, admin bool) (token string, err error)
+	// ReleaseAll asks every cluster to end and waits until the hosts have cleaned up, or ctx ends.
+	ReleaseAll(ctx context.Context) error
+	Close(ctx context.Context) error
+}
+
+// Info is what a running platform tells: DIR/dev.json.
+type Info struct {
+	URL           string `json:"url"`
+	AgentURL      string `json:"agent_url"`
+	GatewayAddr   string `json:"gateway_addr"` // "" until the SSH gateway exists
+	PostgresURL   string `json:"postgres_url"`
+	RenterToken   string `json:"renter_token"`
+	OperatorToken string `json:"operator_token"`
+	AdminToken    string `json:"admin_token"`
+	DemoImage     string `json:"demo_image"`
+	RenterEmail   string `json:"renter_email"`
+	Password      string `json:"password"` // of the three local accounts
+	PID           int    `json:"pid"`
+}
+
+// Stack is a running platform.
+type Stack struct {
+	Info   Info
+	cfg    Config
+	state  *state
+	pg     *postgres
+	server Server
+	closed []func(context.Context) error // undone in reverse
+}
+
+// Start brings everything up and writes DIR/dev.json last. When it fails it takes down what it had started.
+func Start(ctx context.Context, cfg Config) (s *Stack, err error) {
+	if err := os.MkdirAll(cfg.Dir, 0o711); err != nil {
+		return nil, err
+	}
+	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
+		return nil, err
+	}
+	held, err := lock(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s = &Stack{cfg: cfg}
+	s.onClose(func(context.Context) error { return held.Close() })
+	defer func() {
+		if err != nil {
+			down, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+			defer cancel()
+			err = errors.Join(err, s.Close(down))
+		}
+	}()
+	if s.state, err = loadState(cfg.Dir); err != nil {
+		return nil, err
+	}
+	for _, step := range []struct {
+		say string
+		do  func(context.Context) error
+	}{
+		{"PostgreSQL", s.startPostgres},
+		{"image registry and demo image", s.startRegistry},
+		{"server", s.startServer},
+		{"accounts", s.makeAccounts},
+		{fmt.Sprintf("%d hosts with %d × %s", cfg.Hosts, cfg.GPUsPerHost, cfg.GPU), s.startHosts},
+	} {
+		began := time.Now()
+		if err = step.do(ctx); err != nil {
+			return nil, fmt.Errorf("%s: %w", step.say, err)
+		}
+		fmt.Fprintf(cfg.Say, "  %-48s %6.1f s\n", step.say, time.Since(began).Seconds())
+	}
+	return s, s.writeInfo()
+}
+
+func (s *Stack) onClose(f func(context.Context) error) { s.closed = append(s.closed, f) }
+
+// Close releases what runs, stops everything, and leaves the data.
+func (s *Stack) Close(ctx context.Context) error {
+	_ = os.Remove(s.infoPath())
+	var errs []error
+	for i := len(s.closed) - 1; i >= 0; i-- {
+		errs = append(errs, s.closed[i](ctx))
+	}
+	s.closed = nil
+	return errors.Join(errs...)
+}
+
+func (s *Stack) infoPath() string { return filepath.Join(s.cfg.Dir, "dev.json") }
+
+func (s *Stack) writeInfo() error {
+	s.Info.PID = os.Getpid()
+	b, err := json.MarshalIndent(s.Info, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(s.infoPath(), append(b, '\n'))
+}
+
+func (s *Stack) startPostgres(ctx context.Context) (err error) {
+	s.pg, err = newPostgres(s.state.Postgres.Data, s.state.Postgres.Port, s.cfg.Log)
+	if err != nil {
+		return err
+	}
+	s.onClose(s.pg.stop)
+	s.Info.PostgresURL = s.pg.URL()
+	return s.pg.start(ctx)
+}
+
+func (s *Stack) startServer(ctx context.Context) error {
+	certs, err := ensureCertificates(filepath.Join(s.cfg.Dir, "tls"))
+	if err != nil {
+		return err
+	}
+	local := func(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
+	s.server, err = s.cfg.Start(ctx, ServerParams{
+		DatabaseURL: s.pg.URL(), Secret: s.state.Secret,
+		Listen: s.cfg.Listen, AgentListen: local(s.state.Ports.Agent), NATSListen: local(s.state.Ports.NATS), Metrics: local(s.state.Ports.Metrics),
+		TLSCert: certs.Cert, TLSKey: certs.Key, TLSCA: certs.CA,
+	})
+	if err != nil {
+		return err
+	}
+	s.onClose(s.server.Close)
+	s.Info.URL, s.Info.AgentURL = s.server.URL(), s.server.AgentURL()
+	return nil
+}
+
+// The three people of a local platform. Their password is made at the first start and kept in the state folder.
+const (
+	renterEmail   = "renter@muster.example"
+	operatorEmail = "operator@muster.example"
+	adminEmail    = "admin@muster.example"
+)
+
+func (s *Stack) makeAccounts(ctx context.Context) error {
+	a := &s.state.Accounts
+	for _, p := range []struct {
+		email, name string
+		admin       bool
+		token       *string
+	}{
+		{renterEmail, "northlight-lab", false, &a.RenterToken},
+		{operatorEmail, "local-hosts", false, &a.OperatorToken},
+		{adminEmail, "platform", true, &a.AdminToken},
+	} {
+		if *p.token != "" {
+			continue
+		}
+		token, err := s.server.Account(ctx, p.email, p.name, a.Password, p.admin)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.email, err)
+		}
+		*p.token = token
+		if err := s.state.save(); err != nil {
+			return err
+		}
+	}
+	s.Info.RenterToken, s.Info.OperatorToken, s.Info.AdminToken = a.RenterToken, a.OperatorToken, a.AdminToken
+	s.Info.RenterEmail, s.Info.Password = renterEmail, a.Password
+	return nil
+}

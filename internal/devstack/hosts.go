@@ -1,0 +1,232 @@
+package devstack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/musterhq/muster/agent/gpu/fakeprofile"
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/devstack/demoimage"
+	"github.com/musterhq/muster/internal/devstack/registry"
+)
+
+// localHost is one of the machine's hosts: an agent with a state folder and a GPU profile of its own.
+type localHost struct {
+	name    string
+	dir     string
+	profile string // file that drives its fake NVML library
+	agent   process
+}
+
+func (s *Stack) localHost(i int) localHost {
+	name := fmt.Sprintf("local-%d", i+1)
+	dir := filepath.Join(s.cfg.Dir, "hosts", name)
+	h := localHost{name: name, dir: dir, profile: filepath.Join(dir, "gpus.profile")}
+	h.agent = process{name: "agent", dir: dir, cmd: func() *exec.Cmd { return s.agent(h, "run") }}
+	return h
+}
+
+// agent is a command of muster-agent for this host: the fake NVML library in place of NVIDIA's, and the development
+// registry as the one loopback address images may come from.
+func (s *Stack) agent(h localHost, command string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(s.cfg.Bin, "muster-agent"), append([]string{command, "--state", filepath.Join(h.dir, "state")}, args...)...)
+	cmd.Dir = h.dir
+	cmd.Env = append(os.Environ(),
+		fakeprofile.Env+"="+h.profile,
+		"MUSTER_NVML_LIBRARY="+filepath.Join(s.cfg.Bin, "fakenvml", "libnvidia-ml.so.1"),
+		"MUSTER_GUEST="+filepath.Join(s.cfg.Bin, "muster-guest"),
+		"MUSTER_LOCAL_REGISTRY="+s.registryAddr(),
+		"MUSTER_ADVERTISE=127.0.0.1",
+	)
+	return cmd
+}
+
+func (s *Stack) registryAddr() string { return fmt.Sprintf("127.0.0.1:%d", s.state.Ports.Registry) }
+
+// startRegistry serves images from the state folder and puts the demo image there. The same program gives the same
+// digest, so a restart changes nothing.
+func (s *Stack) startRegistry(ctx context.Context) error {
+	r, err := registry.Start(ctx, registry.Config{Dir: filepath.Join(s.cfg.Dir, "registry"), Listen: s.registryAddr(), Log: s.cfg.Log})
+	if err != nil {
+		return err
+	}
+	s.onClose(func(context.Context) error { return r.Close() })
+	s.Info.DemoImage, _, err = demoimage.Push(ctx, r.Addr(), filepath.Join(s.cfg.Bin, "muster-demo-job"))
+	return err
+}
+
+// startHosts enrols the hosts that are not yet, starts or adopts their agents, and waits until all are for rent.
+func (s *Stack) startHosts(ctx context.Context) error {
+	operator := client.New(s.server.URL(), s.state.Accounts.OperatorToken)
+	s.onClose(s.stopHosts)
+	for i := range s.cfg.Hosts {
+		if err := s.startHost(ctx, operator, i); err != nil {
+			return fmt.Errorf("host %d: %w", i+1, err)
+		}
+	}
+	return s.waitForHosts(ctx, operator)
+}
+
+func (s *Stack) startHost(ctx context.Context, operator *client.Client, i int) error {
+	h := s.localHost(i)
+	if err := os.MkdirAll(h.dir, 0o700); err != nil {
+		return err
+	}
+	if _, err := os.Stat(h.profile); errors.Is(err, os.ErrNotExist) {
+		p, err := fakeprofile.Host(s.cfg.GPU, s.cfg.GPUsPerHost, s.state.Secret+h.name)
+		if err != nil {
+			return err
+		}
+		if err := p.Save(h.profile); err != nil {
+			return err
+		}
+	}
+	if i >= len(s.state.Hosts) {
+		known, err := s.enroll(ctx, operator, h)
+		if err != nil {
+			return err
+		}
+		s.state.Hosts = append(s.state.Hosts, known)
+		if err := s.state.save(); err != nil {
+			return err
+		}
+	}
+	started, err := h.agent.start()
+	if err == nil && !started {
+		s.cfg.Log.Info("agent runs already: adopted", "host", h.name)
+	}
+	return err
+}
+
+// enroll takes the road of any operator: a one-time token, the agent's own keys, then price and terms. A host that was
+// enrolled right before we were killed is found by its name.
+func (s *Stack) enroll(ctx context.Context, operator *client.Client, h localHost) (hostState, error) {
+	known, err := s.enrolled(h)
+	if err != nil {
+		token, err := operator.CreateEnrollment(ctx, client.NewEnrollment{Name: h.name, Region: "local", Fabric: "loopback"})
+		if err != nil {
+			return known, err
+		}
+		certs, err := ensureCertificates(filepath.Join(s.cfg.Dir, "tls"))
+		if err != nil {
+			return known, err
+		}
+		file := filepath.Join(h.dir, "token")
+		if err := writeFile(file, []byte(token.Token)); err != nil {
+			return known, err
+		}
+		defer os.Remove(file)
+		cmd := s.agent(h, "enroll", "--server", s.server.AgentURL(), "--ca", certs.CA, "--token-file", file)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return known, fmt.Errorf("enrol: %w: %s", err, lastLines(string(out), 3))
+		}
+		if known, err = s.enrolled(h); err != nil {
+			return known, err
+		}
+	}
+	price := s.cfg.Price
+	_, err = operator.ChangeHost(ctx, known.ID, client.HostChange{PricePerGPUHour: &price})
+	return known, err
+}
+
+// enrolled reads who the agent is from its state.
+func (s *Stack) enrolled(h localHost) (hostState, error) {
+	b, err := os.ReadFile(filepath.Join(h.dir, "state", "identity.json"))
+	if err != nil {
+		return hostState{}, err
+	}
+	var who struct {
+		Host string `json:"host"`
+	}
+	if err := json.Unmarshal(b, &who); err != nil {
+		return hostState{}, err
+	}
+	return hostState{Name: h.name, ID: who.Host}, nil
+}
+
+// waitForHosts returns when every GPU of every local host is listed: free, or in use by something that was adopted.
+func (s *Stack) waitForHosts(ctx context.Context, operator *client.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ready := 0
+		for _, known := range s.state.Hosts[:s.cfg.Hosts] {
+			h, err := operator.Host(ctx, known.ID)
+			if err == nil && h.Connected {
+				ready++
+			}
+		}
+		if ready == s.cfg.Hosts {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d hosts came up; see %s", ready, s.cfg.Hosts, filepath.Join(s.cfg.Dir, "hosts", "*", "agent.log"))
+		case <-tick.C:
+		}
+	}
+}
+
+// stopHosts releases what runs, stops the agents and takes away what they have put on the machine.
+func (s *Stack) stopHosts(ctx context.Context) error {
+	release, cancel := context.WithTimeout(ctx, 60*time.Second)
+	defer cancel()
+	errs := []error{s.server.ReleaseAll(release)}
+	for i := range s.state.Hosts {
+		h := s.localHost(i)
+		errs = append(errs, h.agent.stop(ctx, 10*time.Second), s.purge(ctx, h))
+	}
+	return errors.Join(errs...)
+}
+
+// purge removes the host's containers, networks, overlays and firewall rules; its state stays.
+func (s *Stack) purge(ctx context.Context, h localHost) error {
+	cmd := s.agent(h, "purge")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: purge: %w: %s", h.name, err, lastLines(string(out), 3))
+	}
+	return nil
+}
+
+// Down stops whatever runs on the state folder and removes it with all its data.
+func Down(ctx context.Context, cfg Config) error {
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "state.json")); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s is no state folder of muster dev", dir)
+	}
+	cfg.Dir = dir
+	held, err := lock(dir)
+	if err != nil {
+		return fmt.Errorf("%w: stop it first", err)
+	}
+	defer held.Close()
+	s := &Stack{cfg: cfg}
+	if s.state, err = loadState(dir); err != nil {
+		return err
+	}
+	var errs []error
+	hosts, _ := filepath.Glob(filepath.Join(dir, "hosts", "local-*"))
+	for i := range hosts {
+		h := s.localHost(i)
+		errs = append(errs, h.agent.stop(ctx, 10*time.Second), s.purge(ctx, h))
+	}
+	pg, err := newPostgres(s.state.Postgres.Data, s.state.Postgres.Port, cfg.Log)
+	if err == nil {
+		err = pg.stop(ctx)
+	}
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return err
+	}
+	return errors.Join(os.RemoveAll(s.state.Postgres.Data), os.RemoveAll(dir))
+}
