@@ -16,8 +16,13 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/devstack"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/money"
 )
 
 // devFlags are what `muster dev` and `muster demo` share.
@@ -159,6 +164,52 @@ func (s devServer) Account(ctx context.Context, email, name, password string, ad
 	}
 	_, secret, err := s.accounts.IssueToken(ctx, p, account.NewToken{Name: "muster dev", Scopes: scopes})
 	return secret, err
+}
+
+func (s devServer) Enrollment(ctx context.Context, operatorToken, name string) (string, error) {
+	p, err := s.accounts.TokenPrincipal(ctx, operatorToken)
+	if err != nil {
+		return "", err
+	}
+	var e host.Enrollment
+	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		e, err = host.CreateEnrollment(ctx, tx, host.NewEnrollment{Org: p.Org, User: p.User, Name: name, Region: "local", Fabric: "loopback"})
+		return err
+	})
+	return e.Token, err
+}
+
+func (s devServer) SetPrice(ctx context.Context, operatorToken, hostID, price string) error {
+	p, h, err := s.operatorsHost(ctx, operatorToken, hostID)
+	if err != nil {
+		return err
+	}
+	m, err := money.ParseMicro(price)
+	if err != nil {
+		return fault.InvalidField("price", "%s", err)
+	}
+	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		_, err := s.market.SetTerms(ctx, tx, p.Org, p.User, h, "", market.Terms{Price: &m})
+		return err
+	})
+}
+
+func (s devServer) Connected(ctx context.Context, operatorToken, hostID string) (bool, error) {
+	p, h, err := s.operatorsHost(ctx, operatorToken, hostID)
+	if err != nil {
+		return false, err
+	}
+	d, err := host.Get(ctx, s.db.Q, p.Org, h)
+	return err == nil && d.Unsellable(time.Now()) == "", err
+}
+
+func (s devServer) operatorsHost(ctx context.Context, operatorToken, hostID string) (account.Principal, id.Host, error) {
+	p, err := s.accounts.TokenPrincipal(ctx, operatorToken)
+	if err != nil {
+		return p, id.Host{}, err
+	}
+	h, err := id.Parse[id.Host](hostID)
+	return p, h, err
 }
 
 // ReleaseAll ends every cluster and waits until their hosts have cleaned up.

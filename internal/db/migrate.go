@@ -5,17 +5,14 @@ import (
 	"database/sql"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib" // goose speaks database/sql
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-	"github.com/riverqueue/river/rivermigrate"
 
 	"github.com/musterhq/muster/migrations"
 )
 
-// Migrate brings the schema to this binary's version, ours and River's. Replicas starting together wait for each
+// Migrate brings the schema to this binary's version. Replicas starting together wait for each
 // other on an advisory lock; running it again changes nothing.
 func Migrate(ctx context.Context, url string) error {
 	locker, err := lock.NewPostgresSessionLocker()
@@ -33,18 +30,6 @@ func Migrate(ctx context.Context, url string) error {
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
-	}
-	pool, err := pgxpool.New(ctx, url)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	m, err := rivermigrate.New(riverpgxv5.New(pool), nil)
-	if err != nil {
-		return err
-	}
-	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
-		return fmt.Errorf("migrate the job queue: %w", err)
 	}
 	return nil
 }

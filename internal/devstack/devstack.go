@@ -51,8 +51,14 @@ type ServerParams struct {
 type Server interface {
 	URL() string
 	AgentURL() string
-	// Operator makes sure that an account exists and returns a fresh API token of it.
+	// Account makes sure that an account exists and returns a fresh API token of it.
 	Account(ctx context.Context, email, name, password string, admin bool) (token string, err error)
+	// Enrollment is a one-time token of the operator for a host of this name.
+	Enrollment(ctx context.Context, operatorToken, name string) (token string, err error)
+	// SetPrice prices the operator's host, per GPU-hour.
+	SetPrice(ctx context.Context, operatorToken, host, price string) error
+	// Connected reports whether the operator's host is connected and has reported.
+	Connected(ctx context.Context, operatorToken, host string) (bool, error)
 	// ReleaseAll asks every cluster to end and waits until the hosts have cleaned up, or ctx ends.
 	ReleaseAll(ctx context.Context) error
 	Close(ctx context.Context) error

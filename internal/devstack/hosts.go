@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/gpu/fakeprofile"
-	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/devstack/demoimage"
 	"github.com/musterhq/muster/internal/devstack/registry"
 )
@@ -63,17 +62,16 @@ func (s *Stack) startRegistry(ctx context.Context) error {
 
 // startHosts enrols the hosts that are not yet, starts or adopts their agents, and waits until all are for rent.
 func (s *Stack) startHosts(ctx context.Context) error {
-	operator := client.New(s.server.URL(), s.state.Accounts.OperatorToken)
 	s.onClose(s.stopHosts)
 	for i := range s.cfg.Hosts {
-		if err := s.startHost(ctx, operator, i); err != nil {
+		if err := s.startHost(ctx, i); err != nil {
 			return fmt.Errorf("host %d: %w", i+1, err)
 		}
 	}
-	return s.waitForHosts(ctx, operator)
+	return s.waitForHosts(ctx)
 }
 
-func (s *Stack) startHost(ctx context.Context, operator *client.Client, i int) error {
+func (s *Stack) startHost(ctx context.Context, i int) error {
 	h := s.localHost(i)
 	if err := os.MkdirAll(h.dir, 0o700); err != nil {
 		return err
@@ -88,7 +86,7 @@ func (s *Stack) startHost(ctx context.Context, operator *client.Client, i int) e
 		}
 	}
 	if i >= len(s.state.Hosts) {
-		known, err := s.enroll(ctx, operator, h)
+		known, err := s.enroll(ctx, h)
 		if err != nil {
 			return err
 		}
@@ -106,10 +104,10 @@ func (s *Stack) startHost(ctx context.Context, operator *client.Client, i int) e
 
 // enroll takes the road of any operator: a one-time token, the agent's own keys, then price and terms. A host that was
 // enrolled right before we were killed is found by its name.
-func (s *Stack) enroll(ctx context.Context, operator *client.Client, h localHost) (hostState, error) {
+func (s *Stack) enroll(ctx context.Context, h localHost) (hostState, error) {
 	known, err := s.enrolled(h)
 	if err != nil {
-		token, err := operator.CreateEnrollment(ctx, client.NewEnrollment{Name: h.name, Region: "local", Fabric: "loopback"})
+		token, err := s.server.Enrollment(ctx, s.state.Accounts.OperatorToken, h.name)
 		if err != nil {
 			return known, err
 		}
@@ -118,7 +116,7 @@ func (s *Stack) enroll(ctx context.Context, operator *client.Client, h localHost
 			return known, err
 		}
 		file := filepath.Join(h.dir, "token")
-		if err := writeFile(file, []byte(token.Token)); err != nil {
+		if err := writeFile(file, []byte(token)); err != nil {
 			return known, err
 		}
 		defer os.Remove(file)
@@ -130,9 +128,7 @@ func (s *Stack) enroll(ctx context.Context, operator *client.Client, h localHost
 			return known, err
 		}
 	}
-	price := s.cfg.Price
-	_, err = operator.ChangeHost(ctx, known.ID, client.HostChange{PricePerGPUHour: &price})
-	return known, err
+	return known, s.server.SetPrice(ctx, s.state.Accounts.OperatorToken, known.ID, s.cfg.Price)
 }
 
 // enrolled reads who the agent is from its state.
@@ -151,7 +147,7 @@ func (s *Stack) enrolled(h localHost) (hostState, error) {
 }
 
 // waitForHosts returns when every GPU of every local host is listed: free, or in use by something that was adopted.
-func (s *Stack) waitForHosts(ctx context.Context, operator *client.Client) error {
+func (s *Stack) waitForHosts(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -159,8 +155,11 @@ func (s *Stack) waitForHosts(ctx context.Context, operator *client.Client) error
 	for {
 		ready := 0
 		for _, known := range s.state.Hosts[:s.cfg.Hosts] {
-			h, err := operator.Host(ctx, known.ID)
-			if err == nil && h.Connected {
+			up, err := s.server.Connected(ctx, s.state.Accounts.OperatorToken, known.ID)
+			if err != nil {
+				return err
+			}
+			if up {
 				ready++
 			}
 		}
