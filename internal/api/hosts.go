@@ -40,16 +40,17 @@ func (a *API) enroll(ctx context.Context, tx *db.Tx, p account.Principal, in *en
 	if err != nil {
 		return enrollmentView{}, err
 	}
-	return enrollmentView{e.ID, e.Token, e.ExpiresAt.UTC(), a.enrollCommand(e.Token)}, nil
+	return enrollmentView{e.ID, e.Token, e.ExpiresAt.UTC(), a.EnrollCommand(e.Token)}, nil
 }
 
-// enrollCommand keeps the token out of the process list: a here-string is no argument of any process.
-func (a *API) enrollCommand(token string) string {
+// EnrollCommand is what an operator runs on a new host. It keeps the token out of the process list: a here-string is no
+// argument of any process.
+func (a *API) EnrollCommand(token string) string {
 	ca := ""
 	if a.cfg.AgentCA != "" {
 		ca = " --ca " + a.cfg.AgentCA
 	}
-	return fmt.Sprintf("muster-agent enroll --server %s%s --token-stdin <<<'%s'", a.cfg.AgentURL, ca, token)
+	return fmt.Sprintf("muster-agent enroll --url %s%s <<<'%s'", a.cfg.AgentURL, ca, token)
 }
 
 type hostGPUView struct {

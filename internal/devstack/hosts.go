@@ -27,21 +27,19 @@ func (s *Stack) localHost(i int) localHost {
 	name := fmt.Sprintf("local-%d", i+1)
 	dir := filepath.Join(s.cfg.Dir, "hosts", name)
 	h := localHost{name: name, dir: dir, profile: filepath.Join(dir, "gpus.profile")}
-	h.agent = process{name: "agent", dir: dir, cmd: func() *exec.Cmd { return s.agent(h, "run") }}
+	h.agent = process{name: "agent", dir: dir, cmd: func() *exec.Cmd {
+		return s.agent(h, "run", "--guest", filepath.Join(s.cfg.Bin, "muster-guest"), "--allow-registry", s.registryAddr(), "--advertise", "127.0.0.1")
+	}}
 	return h
 }
 
-// agent is a command of muster-agent for this host: the fake NVML library in place of NVIDIA's, and the development
-// registry as the one loopback address images may come from.
+// agent is a command of muster-agent for this host, with the fake NVML library in place of NVIDIA's.
 func (s *Stack) agent(h localHost, command string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(s.cfg.Bin, "muster-agent"), append([]string{command, "--state", filepath.Join(h.dir, "state")}, args...)...)
 	cmd.Dir = h.dir
 	cmd.Env = append(os.Environ(),
 		fakeprofile.Env+"="+h.profile,
 		"MUSTER_NVML_LIBRARY="+filepath.Join(s.cfg.Bin, "fakenvml", "libnvidia-ml.so.1"),
-		"MUSTER_GUEST="+filepath.Join(s.cfg.Bin, "muster-guest"),
-		"MUSTER_LOCAL_REGISTRY="+s.registryAddr(),
-		"MUSTER_ADVERTISE=127.0.0.1",
 	)
 	return cmd
 }
@@ -120,7 +118,7 @@ func (s *Stack) enroll(ctx context.Context, h localHost) (hostState, error) {
 			return known, err
 		}
 		defer os.Remove(file)
-		cmd := s.agent(h, "enroll", "--server", s.server.AgentURL(), "--ca", certs.CA, "--token-file", file)
+		cmd := s.agent(h, "enroll", "--url", s.server.AgentURL(), "--ca", certs.CA, "--token-file", file, "--advertise", "127.0.0.1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return known, fmt.Errorf("enrol: %w: %s", err, lastLines(string(out), 3))
 		}

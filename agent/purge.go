@@ -1,0 +1,36 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/firewall"
+	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Purge takes away all that the agent of host has put on this machine: containers, overlays, network, firewall rules.
+// The agent must not run. Its identity, journal and kept logs stay: what was proven is still owed. It goes on after an
+// error and returns all of them; doing it again is no error.
+func Purge(ctx context.Context, host id.Host, stateDir string, engine *container.Engine) error {
+	var errs []error
+	all, err := engine.List(ctx)
+	errs = append(errs, err)
+	// Workloads before guests: a workload lives in its guest's network namespace.
+	for _, role := range []container.Role{container.Work, container.Guest} {
+		for _, c := range all {
+			if c.Role == role {
+				errs = append(errs, engine.Remove(ctx, c.Ref, c.Role))
+			}
+		}
+	}
+	folders, err := filepath.Glob(filepath.Join(disk{dir: stateDir}.leases(), "*"))
+	errs = append(errs, err)
+	for _, f := range folders {
+		errs = append(errs, overlay.Stop(ctx, f))
+	}
+	errs = append(errs, engine.RemoveNetwork(ctx), firewall.Remove(ctx, container.Host8(host)))
+	return errors.Join(errs...)
+}
