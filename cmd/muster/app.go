@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -139,7 +140,7 @@ func (a *app) openNouns(ctx context.Context) (err error) {
 		return err
 	}
 	a.accounts = account.New(a.db, account.Config{SignUpOff: a.cfg.SignUpOff})
-	a.market, err = market.New(a.db, box, market.Config{Currency: a.cfg.Currency, AllowSimulated: a.cfg.AllowSimulated, Log: a.log})
+	a.market, err = market.New(a.db, box, market.Config{Currency: a.cfg.Currency, AllowSimulated: a.cfg.AllowSimulated})
 	if err != nil {
 		return err
 	}
@@ -184,12 +185,10 @@ func (a *app) openPayments(ctx context.Context) (*payment.Payments, error) {
 	sc := stripepay.Config{Key: string(a.cfg.StripeKey), WebhookSecret: string(a.cfg.StripeWebhookSecret)}
 	pc := payment.Config{Currency: a.cfg.Currency, ReturnURL: a.cfg.PublicURL + "/billing", Sandbox: a.cfg.sandbox()}
 	if a.cfg.sandbox() {
-		fake, err := stripetest.Start(stripetest.Config{WebhookURL: a.cfg.PublicURL + "/stripe/webhook", Log: a.log})
-		if err != nil {
+		var err error
+		if sc, err = a.openSandbox(ctx); err != nil {
 			return nil, err
 		}
-		a.onClose(func(context.Context) error { return fake.Close() })
-		sc.Key, sc.WebhookSecret, sc.URL = fake.Key(), fake.WebhookSecret(), fake.URL()
 		pc.DefaultMethod = "pm_card_visa"
 	}
 	client, err := stripepay.New(sc)
@@ -199,23 +198,33 @@ func (a *app) openPayments(ctx context.Context) (*payment.Payments, error) {
 	return payment.New(a.db, client, pc, a.log)
 }
 
+// openSandbox serves our own Stripe on loopback, with its state in a file when one is set.
+func (a *app) openSandbox(ctx context.Context) (c stripepay.Config, err error) {
+	l, err := listen("127.0.0.1:0", "", "")
+	if err != nil {
+		return c, err
+	}
+	a.onClose(l.close)
+	c = stripepay.Config{Key: "sk_test_sandbox", WebhookSecret: "whsec_" + rand.Text(), URL: "http://" + l.addr()}
+	fake, err := stripetest.New(stripetest.Config{WebhookSecret: c.WebhookSecret, File: a.cfg.SandboxFile, PublicURL: c.URL})
+	if err != nil {
+		return c, err
+	}
+	l.handler = fake
+	l.serve(a.log)
+	push, stop := context.WithCancel(context.WithoutCancel(ctx))
+	a.onClose(func(context.Context) error { stop(); return nil })
+	go fake.Push(push, "http://"+a.people.addr()+"/stripe/webhook")
+	return c, nil
+}
+
 // openLink lets hosts in.
 func (a *app) openLink(context.Context) error {
-	return a.link.Start(hostFacts{a.clusters}, usage{a.clusters})
+	return a.link.Start(a.clusters, usage{})
 }
 
-// hostFacts and usage join what hosts say to the nouns that listen.
-type hostFacts struct{ clusters *cluster.Clusters }
-
-func (f hostFacts) Observe(ctx context.Context, host id.Host, s agentapi.Sync, _ []id.Lease) error {
-	return f.clusters.Observe(ctx, host, s)
-}
-
-func (f hostFacts) Desired(ctx context.Context, tx *db.Tx, host id.Host) (agentapi.Desired, error) {
-	return f.clusters.Desired(ctx, tx.Q, host)
-}
-
-type usage struct{ clusters *cluster.Clusters }
+// usage is package metering as the host link asks for it.
+type usage struct{}
 
 func (usage) Ingest(ctx context.Context, d *db.DB, host id.Host, segs []agentapi.Segment) ([]agentapi.UsageAck, error) {
 	return metering.Ingest(ctx, d, host, segs)
@@ -225,8 +234,8 @@ func (usage) IssueAnchor(ctx context.Context, tx *db.Tx, host id.Host, bootID st
 	return metering.IssueAnchor(ctx, tx, host, bootID, bootMS)
 }
 
-func (u usage) Extensions(ctx context.Context, q *dbq.Queries, host id.Host) ([]agentapi.LeaseExtension, error) {
-	return u.clusters.Extensions(ctx, q, host)
+func (usage) Extensions(ctx context.Context, q *dbq.Queries, host id.Host) ([]agentapi.LeaseExtension, error) {
+	return metering.Extensions(ctx, q, host)
 }
 
 // handlers mounts the faces: pages and REST for people, enrolment and streams for hosts, metrics for the operator.

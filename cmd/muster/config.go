@@ -45,6 +45,8 @@ type serverConfig struct {
 	StripeKey           secretText `env:"MUSTER_STRIPE_KEY"` // "" = sandbox: our own fake Stripe
 	StripeWebhookSecret secretText `env:"MUSTER_STRIPE_WEBHOOK_SECRET"`
 
+	SandboxFile string `env:"MUSTER_SANDBOX_FILE"` // where the fake Stripe keeps its state; "" = in memory
+
 	Migrate   bool          `env:"MUSTER_MIGRATE" envDefault:"true"` // bring the schema up at start
 	Drain     time.Duration `env:"MUSTER_DRAIN" envDefault:"15s"`    // for answers under way when stopping
 	LogLevel  slog.Level    `env:"MUSTER_LOG_LEVEL" envDefault:"INFO"`

@@ -133,6 +133,7 @@ func startDevServer(ctx context.Context, p devstack.ServerParams, log *slog.Logg
 	cfg.DatabaseURL, cfg.Secret = secretText(p.DatabaseURL), secretText(p.Secret)
 	cfg.Listen, cfg.AgentListen, cfg.NATSListen, cfg.MetricsListen = p.Listen, p.AgentListen, p.NATSListen, p.Metrics
 	cfg.TLSCert, cfg.TLSKey, cfg.TLSCA = p.TLSCert, p.TLSKey, p.TLSCA
+	cfg.SandboxFile = p.SandboxFile
 	cfg.AllowSimulated = true
 	if err := cfg.complete(); err != nil {
 		return nil, err

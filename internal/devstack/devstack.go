@@ -45,6 +45,7 @@ type ServerParams struct {
 	DatabaseURL, Secret                      string
 	Listen, AgentListen, NATSListen, Metrics string
 	TLSCert, TLSKey, TLSCA                   string
+	SandboxFile                              string // state of the fake Stripe
 }
 
 // Server is a running control plane.
@@ -176,6 +177,7 @@ func (s *Stack) startServer(ctx context.Context) error {
 		DatabaseURL: s.pg.URL(), Secret: s.state.Secret,
 		Listen: s.cfg.Listen, AgentListen: local(s.state.Ports.Agent), NATSListen: local(s.state.Ports.NATS), Metrics: local(s.state.Ports.Metrics),
 		TLSCert: certs.Cert, TLSKey: certs.Key, TLSCA: certs.CA,
+		SandboxFile: filepath.Join(s.cfg.Dir, "stripe.json"),
 	})
 	if err != nil {
 		return err
