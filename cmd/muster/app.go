@@ -220,7 +220,7 @@ func (a *app) openSandbox(ctx context.Context) (c stripepay.Config, err error) {
 
 // openLink lets hosts in.
 func (a *app) openLink(context.Context) error {
-	return a.link.Start(a.clusters, usage{})
+	return a.link.Start(a.clusters, usage{}, a.market)
 }
 
 // usage is package metering as the host link asks for it.
@@ -293,7 +293,7 @@ func (a *app) serve(context.Context) error {
 }
 
 func (a *app) startWorker(ctx context.Context) error {
-	jobs := worker.Jobs(worker.Platform{DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Streams: a.dialer})
+	jobs := worker.Jobs(worker.Platform{DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer})
 	a.worker = worker.New(a.log, jobs...)
 	if err := a.worker.Start(context.WithoutCancel(ctx)); err != nil {
 		return err

@@ -55,6 +55,6 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(serverCommand(), devCommand(), demoCommand())
+	root.AddCommand(serverCommand(), devCommand())
 	return root
 }

@@ -91,7 +91,7 @@ type Stack struct {
 }
 
 // Start brings everything up and writes DIR/dev.json last. When it fails it takes down what it had started.
-func Start(ctx context.Context, cfg Config) (s *Stack, err error) {
+func Start(ctx context.Context, cfg Config) (up *Stack, err error) {
 	if err := os.MkdirAll(cfg.Dir, 0o711); err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func Start(ctx context.Context, cfg Config) (s *Stack, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &Stack{cfg: cfg}
+	s := &Stack{cfg: cfg}
 	s.onClose(func(context.Context) error { return held.Close() })
 	defer func() {
 		if err != nil {

@@ -69,7 +69,10 @@ func (l *Link) enroll(w http.ResponseWriter, r *http.Request) (*agentapi.EnrollR
 	var h host.Host
 	err = l.db.InTx(r.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
 		h, err = host.Enroll(ctx, tx, host.EnrollPolicy{Origins: l.cfg.Origins, AllowSimulated: l.cfg.AllowSimulated, Address: address}, req)
-		return err
+		if err != nil {
+			return err
+		}
+		return l.offers.SyncOffers(ctx, tx, h.ID)
 	})
 	if err != nil {
 		return nil, err

@@ -99,7 +99,7 @@ func start(t *testing.T, d *db.DB, cfg hostlink.Config) (*hostlink.Link, *fakeWo
 		}
 	})
 	w := &fakeWorld{}
-	if err := l.Start(w, w); err != nil {
+	if err := l.Start(w, w, w); err != nil {
 		t.Fatal(err)
 	}
 	return l, w
@@ -261,3 +261,5 @@ func (s *site) host(a *agent) host.Host {
 }
 
 var errBroken = errors.New("broken on purpose")
+
+func (*fakeWorld) SyncOffers(context.Context, *db.Tx, id.Host) error { return nil }

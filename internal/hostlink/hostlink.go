@@ -40,6 +40,12 @@ type Clusters interface {
 	Desired(ctx context.Context, tx *db.Tx, host id.Host) (agentapi.Desired, error)
 }
 
+// Offers is what hostlink needs of package market.
+type Offers interface {
+	// SyncOffers keeps the host's offers in step with its GPUs, in the transaction that recorded them.
+	SyncOffers(ctx context.Context, tx *db.Tx, host id.Host) error
+}
+
 // Metering is what hostlink needs of package metering.
 type Metering interface {
 	Ingest(ctx context.Context, d *db.DB, host id.Host, segs []agentapi.Segment) ([]agentapi.UsageAck, error)
@@ -61,6 +67,7 @@ type Link struct {
 	bus      *bus.Bus
 	clusters Clusters
 	metering Metering
+	offers   Offers
 
 	slots    chan struct{} // bounds what is handled at once
 	mu       sync.Mutex
@@ -133,8 +140,8 @@ func (l *Link) open(ctx context.Context) error {
 func (l *Link) Bus() *bus.Bus { return l.bus }
 
 // Start lets hosts in and answers them.
-func (l *Link) Start(c Clusters, m Metering) error {
-	l.clusters, l.metering = c, m
+func (l *Link) Start(c Clusters, m Metering, o Offers) error {
+	l.clusters, l.metering, l.offers = c, m, o
 	for _, s := range []struct {
 		nc      *nats.Conn
 		subject string

@@ -156,7 +156,7 @@ func TestStopEndsSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.link, s.w = l, &fakeWorld{}
-	if err := l.Start(s.w, s.w); err != nil {
+	if err := l.Start(s.w, s.w, s.w); err != nil {
 		t.Fatal(err)
 	}
 	a := s.enroll()

@@ -195,7 +195,10 @@ func (l *Link) handleInventory(ctx context.Context, h id.Host, m *nats.Msg) {
 	err := read(m, &inv)
 	if err == nil {
 		err = l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			return host.RecordInventory(ctx, tx, h, inv)
+			if err := host.RecordInventory(ctx, tx, h, inv); err != nil {
+				return err
+			}
+			return l.offers.SyncOffers(ctx, tx, h)
 		})
 	}
 	var ack agentapi.Ack
