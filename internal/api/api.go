@@ -38,7 +38,7 @@ import (
 type Config struct {
 	PublicURL string // where people reach the platform, https://muster.example; for links and the enrol command
 	AgentURL  string // where hosts enrol
-	AgentCA   string // CA file name or PEM hint for the enrol command; "" = the system's roots
+	AgentCA   string // PEM file, on the host, that the enrol command names; "" = the system's roots
 	Version   string // of this server
 	Currency  string // "USD"
 	Sandbox   bool   // no real money moves
@@ -58,7 +58,7 @@ type Deps struct {
 	Market   *market.Market
 	Clusters *cluster.Clusters
 	Payments *payment.Payments
-	Dialer   *dialback.Dialer // reads logs from hosts
+	Dialer   *dialback.Dialer // reads logs from hosts; nil: only kept logs are shown
 	Bus      *bus.Bus         // may be nil: waits then look every second
 	Box      *seal.Box
 	Assets   *static.Assets
@@ -73,7 +73,7 @@ type API struct {
 	market   *market.Market
 	clusters *cluster.Clusters
 	payments *payment.Payments
-	dialer   dialer
+	open     opener
 	bus      *bus.Bus
 	box      *seal.Box
 	assets   *static.Assets
@@ -98,11 +98,8 @@ func New(cfg Config, d Deps) *API {
 		d.Assets = static.New()
 	}
 	a := &API{
-		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, payments: d.Payments, bus: d.Bus,
+		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, payments: d.Payments, open: dialled(d.Dialer), bus: d.Bus,
 		box: d.Box, assets: d.Assets, log: d.Log, router: chi.NewRouter(),
-	}
-	if d.Dialer != nil {
-		a.dialer = d.Dialer
 	}
 	a.build()
 	return a

@@ -16,18 +16,46 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/seal"
+	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/stripetest"
 )
 
 const password = "correct horse battery"
 
 // world is the whole face over a real database.
 type world struct {
-	t   *testing.T
-	db  *db.DB
-	acc *account.Accounts
-	api *api.API
-	log *bytes.Buffer
+	t        *testing.T
+	db       *db.DB
+	acc      *account.Accounts
+	market   *market.Market
+	clusters *cluster.Clusters
+	stripe   *stripetest.Server
+	host     *fakeHost
+	api      *api.API
+	log      *bytes.Buffer
+}
+
+// shop is the sandbox's Stripe and the payments over it.
+func shop(t *testing.T, d *db.DB) (*stripetest.Server, *payment.Payments) {
+	t.Helper()
+	const secret = "whsec_test"
+	fake, err := stripetest.New(stripetest.Config{WebhookSecret: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(fake)
+	t.Cleanup(srv.Close)
+	c, err := stripepay.New(stripepay.Config{Key: "sk_test_x", WebhookSecret: secret, URL: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := payment.New(d, c, payment.Config{Currency: "USD", DefaultMethod: "pm_card_visa", ReturnURL: "http://muster.test/billing", Sandbox: true}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fake, p
 }
 
 func open(t *testing.T, change ...func(*api.Config, *account.Config)) *world {
@@ -45,9 +73,13 @@ func open(t *testing.T, change ...func(*api.Config, *account.Config)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, db: d, acc: account.New(d, acc), log: &bytes.Buffer{}}
+	w := &world{t: t, db: d, market: m, acc: account.New(d, acc), log: &bytes.Buffer{}, host: &fakeHost{}}
+	w.clusters = cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box})
 	log := slog.New(slog.NewTextHandler(w.log, nil))
-	w.api = api.New(cfg, api.Deps{DB: d, Accounts: w.acc, Market: m, Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}), Box: box, Log: log})
+	stripe, pay := shop(t, d)
+	w.stripe = stripe
+	w.api = api.New(cfg, api.Deps{DB: d, Accounts: w.acc, Market: m, Clusters: w.clusters, Payments: pay, Box: box, Log: log})
+	w.api.OpenStreamsWith(w.host.open)
 	return w
 }
 

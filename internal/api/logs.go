@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -34,9 +35,20 @@ const (
 	hostAnswers = 10 * time.Second // for a host to dial back
 )
 
-// dialer opens streams to hosts: dialback.Dialer.
-type dialer interface {
-	Open(ctx context.Context, host id.Host, d agentapi.Dial) (*dialback.Stream, error)
+// opener opens a stream from a host.
+type opener func(ctx context.Context, host id.Host, d agentapi.Dial) (io.ReadCloser, error)
+
+func dialled(x *dialback.Dialer) opener {
+	return func(ctx context.Context, host id.Host, d agentapi.Dial) (io.ReadCloser, error) {
+		if x == nil {
+			return nil, fault.New(fault.Unavailable, "this server does not read live logs")
+		}
+		s, err := x.Open(ctx, host, d)
+		if err != nil {
+			return nil, err // not a nil *Stream in an interface
+		}
+		return s, nil
+	}
 }
 
 // logLine is one line of one rank.
@@ -293,7 +305,7 @@ func (p *position) passed(f agentapi.LogFrame) bool {
 // live reads a run's output from its host: its last tail lines (0 = all). whole says that it ended by itself.
 func (a *API) live(ctx context.Context, l cluster.LiveLog, tail int, follow bool, each func(agentapi.LogFrame) bool) (whole bool, err error) {
 	dialCtx, cancel := context.WithTimeout(ctx, hostAnswers)
-	s, err := a.dialer.Open(dialCtx, l.Host, agentapi.Dial{LeaseRef: l.Ref, Purpose: agentapi.PurposeLogs, Tail: tail, Follow: follow})
+	s, err := a.open(dialCtx, l.Host, agentapi.Dial{LeaseRef: l.Ref, Purpose: agentapi.PurposeLogs, Tail: tail, Follow: follow})
 	cancel()
 	if err != nil {
 		return false, err

@@ -92,7 +92,7 @@ SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.mu
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 LEFT JOIN fabric f ON f.id = h.fabric_id
-WHERE h.org_id = $1 AND h.id > $2 AND ($3::boolean OR h.retired_at IS NULL)
+WHERE h.org_id = $1 AND (h.id > $2) IS NOT FALSE AND ($3::boolean OR h.retired_at IS NULL)
 ORDER BY h.id
 LIMIT $4
 `

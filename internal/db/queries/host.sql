@@ -21,7 +21,7 @@ SELECT sqlc.embed(h), sqlc.embed(s), coalesce(f.name, '') AS fabric_name
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 LEFT JOIN fabric f ON f.id = h.fabric_id
-WHERE h.org_id = @org_id AND h.id > @after AND (@retired::boolean OR h.retired_at IS NULL)
+WHERE h.org_id = @org_id AND (h.id > @after) IS NOT FALSE AND (@retired::boolean OR h.retired_at IS NULL)
 ORDER BY h.id
 LIMIT @max_rows;
 

@@ -1,0 +1,112 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/musterhq/muster/internal/id"
+)
+
+// User is a person.
+type User struct {
+	ID        id.User   `json:"id"`
+	Email     string    `json:"email"`
+	Name      string    `json:"name"`
+	Admin     bool      `json:"admin"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// Org is what owns money, clusters and hosts.
+type Org struct {
+	ID       id.Org `json:"id"`
+	Name     string `json:"name"`
+	Personal bool   `json:"personal"`
+}
+
+// SignedUp is the answer to a sign-up.
+type SignedUp struct {
+	User  User   `json:"user"`
+	Org   Org    `json:"org"`
+	Token string `json:"token"` // secret; has all scopes
+}
+
+// SignUp makes an account. It needs no token.
+func (c *Client) SignUp(ctx context.Context, email, password, name string) (SignedUp, error) {
+	return post[SignedUp](ctx, c, "/signup", map[string]string{"email": email, "password": password, "name": name})
+}
+
+// Me is who calls.
+type Me struct {
+	User    User     `json:"user"`
+	Org     Org      `json:"org"`
+	Scopes  []string `json:"scopes"`
+	TokenID id.Token `json:"token_id"`
+}
+
+// Me tells who the token belongs to, and what it may do.
+func (c *Client) Me(ctx context.Context) (Me, error) { return get[Me](ctx, c, "/me", nil) }
+
+// Token is an API token without its secret.
+type Token struct {
+	ID         id.Token   `json:"id"`
+	Name       string     `json:"name"`
+	Hint       string     `json:"hint"`
+	Scopes     []string   `json:"scopes"`
+	CreatedAt  time.Time  `json:"created_at"`
+	ExpiresAt  *time.Time `json:"expires_at"`
+	LastUsedAt *time.Time `json:"last_used_at"`
+}
+
+// NewToken is a token with its secret, which is shown this once.
+type NewToken struct {
+	Token
+	Secret string `json:"token"`
+}
+
+// CreateToken makes a token. expires 0: never.
+func (c *Client) CreateToken(ctx context.Context, name string, scopes []string, expires time.Duration) (NewToken, error) {
+	in := struct {
+		Name      string   `json:"name"`
+		Scopes    []string `json:"scopes"`
+		ExpiresIn int64    `json:"expires_in,omitempty"`
+	}{name, scopes, int64(expires.Seconds())}
+	return post[NewToken](ctx, c, "/tokens", in)
+}
+
+// Tokens lists the org's tokens.
+func (c *Client) Tokens(ctx context.Context, p PageOf) (Page[Token], error) {
+	return get[Page[Token]](ctx, c, "/tokens", p.query())
+}
+
+// RevokeToken ends a token at once.
+func (c *Client) RevokeToken(ctx context.Context, t id.Token) error {
+	return c.remove(ctx, "/tokens/"+t.String(), nil)
+}
+
+// SSHKey is a public key of the org.
+type SSHKey struct {
+	ID          id.SSHKey `json:"id"`
+	Name        string    `json:"name"`
+	PublicKey   string    `json:"public_key"`
+	Fingerprint string    `json:"fingerprint"`
+	CreatedAt   time.Time `json:"created_at"`
+}
+
+// AddSSHKey adds one line of an authorized_keys file. name "": the key's comment.
+func (c *Client) AddSSHKey(ctx context.Context, name, line string) (SSHKey, error) {
+	in := struct {
+		Name      string `json:"name,omitempty"`
+		PublicKey string `json:"public_key"`
+	}{name, line}
+	return post[SSHKey](ctx, c, "/ssh-keys", in)
+}
+
+// SSHKeys lists the org's keys.
+func (c *Client) SSHKeys(ctx context.Context, p PageOf) (Page[SSHKey], error) {
+	return get[Page[SSHKey]](ctx, c, "/ssh-keys", p.query())
+}
+
+// DeleteSSHKey removes a key.
+func (c *Client) DeleteSSHKey(ctx context.Context, k id.SSHKey) error {
+	return c.remove(ctx, "/ssh-keys/"+k.String(), nil)
+}

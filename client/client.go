@@ -1,0 +1,247 @@
+// Package client speaks Muster's REST API.
+//
+//	c, err := client.New("https://muster.example", os.Getenv("MUSTER_TOKEN"))
+//	cluster, err := c.Rent(ctx, client.Spec{Name: "train", Nodes: 2, GPUsPerNode: 4, Image: "pytorch/pytorch:2.4.0"})
+//	cluster, err = c.WaitCluster(ctx, cluster.ID, client.Running, nil)
+//
+// Every failure the server names is a *fault.Fault, whatever the call: switch on fault.KindOf(err). A call that changes
+// something carries an idempotency key of its own and is sent again with the same key when its answer was lost, so that
+// it takes effect once; WithKey gives it yours, which makes it repeatable after a crash of yours too.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// Client calls one platform as one principal. Safe for concurrent use.
+type Client struct {
+	base  string
+	token string
+	http  *http.Client
+	agent string
+}
+
+// Option changes a client that is being made.
+type Option func(*Client)
+
+// WithHTTP makes calls through h: for a proxy, a CA of one's own, a test server.
+func WithHTTP(h *http.Client) Option { return func(c *Client) { c.http = h } }
+
+// WithUserAgent names the program that calls.
+func WithUserAgent(s string) Option { return func(c *Client) { c.agent = s } }
+
+// New makes a client of the platform's address (https://muster.example) and an API token; "" for calls that need none.
+func New(server, token string, opts ...Option) (*Client, error) {
+	u, err := url.Parse(strings.TrimRight(strings.TrimSpace(server), "/"))
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, fault.New(fault.Invalid, "the server's address has to be like https://muster.example")
+	}
+	c := &Client{base: u.String(), token: token, http: &http.Client{}, agent: "muster-go"}
+	for _, o := range opts {
+		o(c)
+	}
+	return c, nil
+}
+
+// Server is the platform's address.
+func (c *Client) Server() string { return c.base }
+
+type keyKey struct{}
+
+// WithKey makes the one call that is made with the context carry this idempotency key.
+func WithKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, keyKey{}, key)
+}
+
+const (
+	tries     = 4
+	maxWait   = 20 * time.Second // before sending again; longer waits are the caller's to decide
+	maxAnswer = 64 << 20
+)
+
+// call sends one request and reads the JSON answer into out (nil: nobody reads it).
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return fmt.Errorf("%s %s: %w", method, path, err)
+		}
+	}
+	key := ""
+	if method == http.MethodPost {
+		if key, _ = ctx.Value(keyKey{}).(string); key == "" {
+			key = uuid.NewString()
+		}
+	}
+	for try := 1; ; try++ {
+		again, err := c.once(ctx, method, path, query, body, key, out)
+		if err == nil || again < 0 || try == tries || again > maxWait {
+			return err
+		}
+		pause := max(again, time.Duration(100+rand.IntN(200))*time.Millisecond<<try)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+	}
+}
+
+// once sends the request once. again says how long to wait before it may be sent again; negative: not at all.
+func (c *Client) once(ctx context.Context, method, path string, query url.Values, body []byte, key string, out any) (again time.Duration, err error) {
+	resp, err := c.send(ctx, method, path, query, body, key)
+	if err != nil {
+		if ctx.Err() != nil {
+			return -1, ctx.Err()
+		}
+		return 0, fault.Wrap(err, fault.Unavailable, "%s cannot be reached: %s", c.base, reachable(err))
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 300 {
+		f := problemOf(resp)
+		switch resp.StatusCode {
+		case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
+			return f.RetryAfter, f
+		}
+		return -1, f
+	}
+	if out == nil || resp.StatusCode == http.StatusNoContent {
+		return -1, nil
+	}
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return 0, fault.Wrap(err, fault.Unavailable, "the answer of %s broke off", c.base)
+	}
+	if err := json.Unmarshal(raw, out); err != nil {
+		return -1, fault.Wrap(err, fault.Internal, "%s answers what this client does not understand: is it a Muster server, of a version near %s?", c.base, c.agent)
+	}
+	return -1, nil
+}
+
+func (c *Client) send(ctx context.Context, method, path string, query url.Values, body []byte, key string) (*http.Response, error) {
+	target := c.base + "/api/v1" + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
+	}
+	req.Header.Set("User-Agent", c.agent)
+	return c.http.Do(req)
+}
+
+// reachable is the innermost reason, without the address the caller knows.
+func reachable(err error) string {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	return err.Error()
+}
+
+// problemOf reads a failure. Whatever came, the result says something.
+func problemOf(resp *http.Response) *fault.Fault {
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	var p struct {
+		Detail string        `json:"detail"`
+		Code   fault.Kind    `json:"code"`
+		Errors []fault.Field `json:"errors"`
+	}
+	f := &fault.Fault{Kind: fault.Internal}
+	if json.Unmarshal(raw, &p) != nil || p.Code == "" {
+		f.Message = fmt.Sprintf("the server answers %s, and not as a Muster server does", resp.Status)
+		if resp.StatusCode >= 502 && resp.StatusCode <= 504 {
+			f.Kind = fault.Unavailable
+		}
+	} else {
+		f.Kind, f.Message, f.Fields = p.Code, p.Detail, p.Errors
+		_ = json.Unmarshal(raw, &f.Extra)
+		for _, known := range []string{"title", "status", "detail", "code", "errors"} {
+			delete(f.Extra, known)
+		}
+	}
+	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
+		f.RetryAfter = time.Duration(s) * time.Second
+	}
+	return f
+}
+
+// Page is a cut of a list.
+type Page[T any] struct {
+	Items []T     `json:"items"`
+	Next  *string `json:"next"` // nil on the last
+}
+
+// PageOf says which cut.
+type PageOf struct {
+	Limit int    // 0 = the server's choice
+	After string // Next of the page before
+}
+
+func (p PageOf) query() url.Values {
+	q := url.Values{}
+	if p.Limit > 0 {
+		q.Set("limit", strconv.Itoa(p.Limit))
+	}
+	if p.After != "" {
+		q.Set("after", p.After)
+	}
+	return q
+}
+
+// All reads every page of a list.
+func All[T any](ctx context.Context, list func(context.Context, PageOf) (Page[T], error)) ([]T, error) {
+	var out []T
+	at := PageOf{Limit: 200}
+	for {
+		p, err := list(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p.Items...)
+		if p.Next == nil {
+			return out, nil
+		}
+		at.After = *p.Next
+	}
+}
+
+func get[T any](ctx context.Context, c *Client, path string, query url.Values) (out T, err error) {
+	err = c.call(ctx, http.MethodGet, path, query, nil, &out)
+	return out, err
+}
+
+func post[T any](ctx context.Context, c *Client, path string, in any) (out T, err error) {
+	err = c.call(ctx, http.MethodPost, path, nil, in, &out)
+	return out, err
+}
+
+func (c *Client) remove(ctx context.Context, path string, out any) error {
+	return c.call(ctx, http.MethodDelete, path, nil, nil, out)
+}

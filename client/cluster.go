@@ -1,0 +1,287 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// State of a cluster.
+type State string
+
+const (
+	Provisioning State = "provisioning" // starting: free of charge
+	Running      State = "running"      // every rank is up: seconds count
+	Degraded     State = "degraded"
+	Releasing    State = "releasing" // ended; hosts are cleaning up
+	Released     State = "released"
+	Failed       State = "failed"
+)
+
+// Ended reports whether nothing runs any more for the renter.
+func (s State) Ended() bool { return s == Releasing || s == Released || s == Failed }
+
+// Cluster is a rented cluster.
+type Cluster struct {
+	ID              id.Cluster     `json:"id"`
+	Name            string         `json:"name"`
+	State           State          `json:"state"`
+	Reason          string         `json:"reason"`
+	Detail          string         `json:"detail"` // what happened, what was charged, what to do
+	Actions         []string       `json:"actions"`
+	Spec            Spec           `json:"spec"` // values of env are masked
+	PricePerHour    money.Micro    `json:"price_per_hour"`
+	PricePerSecond  money.Nano     `json:"price_per_second"` // for display
+	Currency        string         `json:"currency"`
+	CreatedAt       time.Time      `json:"created_at"`
+	RunningAt       *time.Time     `json:"running_at"`
+	EndedAt         *time.Time     `json:"ended_at"`
+	RunUntil        *time.Time     `json:"run_until"` // paid for until then; extended while money lasts
+	Epoch           int            `json:"epoch"`
+	Nodes           []Node         `json:"nodes"`
+	Network         ClusterNetwork `json:"network"`
+	CostSoFar       money.Nano     `json:"cost_so_far"`
+	BillableSeconds json.Number    `json:"billable_seconds"`
+	Billing         bool           `json:"billing"`
+}
+
+// Node is one rank.
+type Node struct {
+	Rank     int       `json:"rank"`
+	ID       id.Node   `json:"id"`
+	HostID   id.Host   `json:"host_id"`
+	State    string    `json:"state"`
+	Reason   string    `json:"reason"`
+	Detail   string    `json:"detail"`
+	GPUs     []NodeGPU `json:"gpus"`
+	Address  string    `json:"address"`
+	Progress Progress  `json:"progress"`
+	Required bool      `json:"required"`
+	Since    time.Time `json:"since"`
+	ExitCode *int      `json:"exit_code"`
+}
+
+// NodeGPU is one device of a node.
+type NodeGPU struct {
+	UUID  string `json:"uuid"`
+	Model string `json:"model"`
+}
+
+// Progress is how far a node's present step is.
+type Progress struct {
+	Step       string  `json:"step"`
+	Done       int64   `json:"done"` // bytes, while pulling
+	Total      int64   `json:"total"`
+	Layers     []Layer `json:"layers"`
+	WaitingFor string  `json:"waiting_for"` // the cause of a delay, in words
+}
+
+// Layer is one image layer's download.
+type Layer struct {
+	Digest string `json:"digest"`
+	Done   int64  `json:"done"`
+	Total  int64  `json:"total"`
+	Cached bool   `json:"cached"`
+}
+
+// ClusterNetwork is what the ranks talk over.
+type ClusterNetwork struct {
+	CIDR      string      `json:"cidr"`
+	Scope     string      `json:"scope"`
+	BusbwGbps float64     `json:"busbw_gbps"` // as the preflight measured it; 0: not measured
+	RTTMicros [][]float64 `json:"rtt_us"`
+	PairGbps  [][]float64 `json:"pair_gbps"`
+}
+
+// Rent rents a cluster by its spec.
+func (c *Client) Rent(ctx context.Context, s Spec) (Cluster, error) {
+	return post[Cluster](ctx, c, "/clusters", s)
+}
+
+// RentQuote rents what a quote holds. s may set only fields that change neither placement nor price.
+func (c *Client) RentQuote(ctx context.Context, q id.Quote, s Spec) (Cluster, error) {
+	in := struct {
+		QuoteID id.Quote `json:"quote_id"`
+		Spec
+	}{q, s}
+	return post[Cluster](ctx, c, "/clusters", in)
+}
+
+// Cluster looks at a cluster.
+func (c *Client) Cluster(ctx context.Context, cl id.Cluster) (Cluster, error) {
+	return get[Cluster](ctx, c, "/clusters/"+cl.String(), nil)
+}
+
+// Clusters lists the org's clusters, newest first; state "": any.
+func (c *Client) Clusters(ctx context.Context, state State, p PageOf) (Page[Cluster], error) {
+	q := p.query()
+	set(q, "state", string(state))
+	return get[Page[Cluster]](ctx, c, "/clusters", q)
+}
+
+// WaitCluster waits until the cluster is in the state. each, when set, is told how it stands about once a second. An
+// end in another state is a Conflict fault, beside the cluster as it ended.
+func (c *Client) WaitCluster(ctx context.Context, cl id.Cluster, state State, each func(Cluster)) (Cluster, error) {
+	timeout := "60"
+	if each != nil {
+		timeout = "1"
+	}
+	for {
+		v, err := get[Cluster](ctx, c, "/clusters/"+cl.String(), url.Values{"wait": {string(state)}, "timeout": {timeout}})
+		if err != nil {
+			return v, err
+		}
+		if each != nil {
+			each(v)
+		}
+		switch {
+		case v.State == state || (state == Releasing && v.State.Ended()):
+			return v, nil
+		case v.State == Released || v.State == Failed || (v.State == Releasing && state != Released):
+			return v, fault.New(fault.Conflict, "the cluster is %s (%s) and will not be %s: %s", v.State, v.Reason, state, v.Detail)
+		}
+	}
+}
+
+// Act does one of the cluster's actions.
+func (c *Client) Act(ctx context.Context, cl id.Cluster, action string) (Cluster, error) {
+	return post[Cluster](ctx, c, "/clusters/"+cl.String()+"/actions", map[string]string{"action": action})
+}
+
+// Release ends the cluster. Releasing one that has ended is no error.
+func (c *Client) Release(ctx context.Context, cl id.Cluster) (out Cluster, err error) {
+	return out, c.remove(ctx, "/clusters/"+cl.String(), &out)
+}
+
+// Event is one entry of a cluster's timeline.
+type Event struct {
+	N      int64           `json:"n"`
+	At     time.Time       `json:"at"`
+	Kind   string          `json:"kind"`
+	Rank   *int            `json:"rank"`
+	Title  string          `json:"title"`
+	Detail string          `json:"detail"`
+	Data   json.RawMessage `json:"data,omitempty"`
+}
+
+// Events is the timeline, oldest first.
+func (c *Client) Events(ctx context.Context, cl id.Cluster, p PageOf) (Page[Event], error) {
+	return get[Page[Event]](ctx, c, "/clusters/"+cl.String()+"/events", p.query())
+}
+
+// Usage is what a cluster used and costs.
+type Usage struct {
+	BillableSeconds json.Number `json:"billable_seconds"`
+	GPUSeconds      json.Number `json:"gpu_seconds"`
+	Cost            money.Nano  `json:"cost"`
+	Posted          money.Nano  `json:"posted"`
+	CostSoFar       money.Nano  `json:"cost_so_far"`
+	EnergyWh        string      `json:"energy_wh"`
+	Settled         bool        `json:"settled"`
+	Currency        string      `json:"currency"`
+	Segments        []Segment   `json:"segments"`
+}
+
+// Segment is one line of the statement.
+type Segment struct {
+	Rank         int         `json:"rank"`
+	LeaseID      id.Lease    `json:"lease_id"`
+	Epoch        int         `json:"epoch"`
+	Seq          int64       `json:"seq"`
+	From         time.Time   `json:"from"`
+	To           time.Time   `json:"to"`
+	Seconds      json.Number `json:"seconds"`
+	GPUs         int         `json:"gpus"`
+	PricePerHour money.Micro `json:"price_per_hour"`
+	Cost         money.Nano  `json:"cost"`
+}
+
+// Usage reads the cluster's statement.
+func (c *Client) Usage(ctx context.Context, cl id.Cluster) (Usage, error) {
+	return get[Usage](ctx, c, "/clusters/"+cl.String()+"/usage", nil)
+}
+
+// LogsOf says which lines.
+type LogsOf struct {
+	Node       *int // nil: all ranks, each line with its rank before it
+	Follow     bool // until the cluster has ended
+	Tail       *int // nil: all
+	Timestamps bool
+}
+
+// Logs streams what the ranks print. The caller closes it.
+func (c *Client) Logs(ctx context.Context, cl id.Cluster, l LogsOf) (io.ReadCloser, error) {
+	q := url.Values{}
+	if l.Node != nil {
+		q.Set("node", strconv.Itoa(*l.Node))
+	}
+	if l.Tail != nil {
+		q.Set("tail", strconv.Itoa(*l.Tail))
+	}
+	if l.Follow {
+		q.Set("follow", "true")
+	}
+	if l.Timestamps {
+		q.Set("timestamps", "true")
+	}
+	resp, err := c.send(ctx, http.MethodGet, "/clusters/"+cl.String()+"/logs", q, nil, "")
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "%s cannot be reached: %s", c.base, reachable(err))
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, problemOf(resp)
+	}
+	return resp.Body, nil
+}
+
+// Metrics are readings of a cluster's GPUs.
+type Metrics struct {
+	From time.Time    `json:"from"`
+	To   time.Time    `json:"to"`
+	Step int          `json:"step"` // seconds
+	GPUs []GPUMetrics `json:"gpus"`
+}
+
+// GPUMetrics are the readings of one GPU.
+type GPUMetrics struct {
+	Rank    int      `json:"rank"`
+	HostID  id.Host  `json:"host_id"`
+	UUID    string   `json:"uuid"`
+	Model   string   `json:"model"`
+	VRAMMB  int64    `json:"vram_mb"`
+	Samples []Sample `json:"samples"`
+}
+
+// Sample is one reading; nil where the GPU does not tell.
+type Sample struct {
+	At     time.Time `json:"at"`
+	Util   *int      `json:"util"` // percent
+	MemMB  *int      `json:"mem_mb"`
+	PowerW *int      `json:"power_w"`
+	TempC  *int      `json:"temp_c"`
+}
+
+// Metrics reads the GPUs' history; zero times and step: the last hour, as fine as fits.
+func (c *Client) Metrics(ctx context.Context, cl id.Cluster, from, to time.Time, step time.Duration) (Metrics, error) {
+	q := url.Values{}
+	if !from.IsZero() {
+		q.Set("from", from.UTC().Format(time.RFC3339))
+	}
+	if !to.IsZero() {
+		q.Set("to", to.UTC().Format(time.RFC3339))
+	}
+	if step > 0 {
+		q.Set("step", fmt.Sprint(int(step.Seconds())))
+	}
+	return get[Metrics](ctx, c, "/clusters/"+cl.String()+"/metrics", q)
+}

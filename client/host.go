@@ -1,0 +1,144 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Enrollment is a token with which one host enrols, once.
+type Enrollment struct {
+	ID        id.Enrollment `json:"id"`
+	Token     string        `json:"token"` // secret
+	ExpiresAt time.Time     `json:"expires_at"`
+	Command   string        `json:"command"`
+}
+
+// Enroll makes an enrolment token. name "": the machine's own; fabric "": none.
+func (c *Client) Enroll(ctx context.Context, name, region, fabric string) (Enrollment, error) {
+	in := struct {
+		Name   string `json:"name,omitempty"`
+		Region string `json:"region"`
+		Fabric string `json:"fabric,omitempty"`
+	}{name, region, fabric}
+	return post[Enrollment](ctx, c, "/host-enrollments", in)
+}
+
+// Host is one of the caller's machines.
+type Host struct {
+	ID           id.Host    `json:"id"`
+	Name         string     `json:"name"`
+	Region       string     `json:"region"`
+	Fabric       *string    `json:"fabric"`
+	State        string     `json:"state"` // enrolled, active, draining, retired
+	Reachable    bool       `json:"reachable"`
+	Selling      bool       `json:"selling"`
+	NotSelling   string     `json:"not_selling"` // why
+	Simulated    bool       `json:"simulated"`
+	MultiNode    bool       `json:"multi_node"`
+	Actions      []string   `json:"actions"`
+	CPUCores     int        `json:"cpu_cores"`
+	RAMMB        int64      `json:"ram_mb"`
+	DiskGB       int64      `json:"disk_gb"`
+	Driver       string     `json:"driver"`
+	CUDAMax      string     `json:"cuda_max"`
+	AgentVersion string     `json:"agent_version"`
+	LastSeenAt   *time.Time `json:"last_seen_at"`
+	CreatedAt    time.Time  `json:"created_at"`
+	GPUs         []HostGPU  `json:"gpus"`
+	Problems     []Problem  `json:"problems"`
+	Offers       []OwnOffer `json:"offers"`
+}
+
+// HostGPU is one device of a host.
+type HostGPU struct {
+	ID           id.GPU `json:"id"`
+	UUID         string `json:"uuid"`
+	Index        int    `json:"index"`
+	Model        string `json:"model"`
+	VRAMMB       int64  `json:"vram_mb"`
+	Health       string `json:"health"`
+	HealthReason string `json:"health_reason"`
+	Present      bool   `json:"present"`
+	TakenFor     string `json:"taken_for"` // "": free
+}
+
+// Problem is something wrong with a host: cause, evidence, fix.
+type Problem struct {
+	Code     string `json:"code"`
+	Severity string `json:"severity"`
+	Cause    string `json:"cause"`
+	Evidence string `json:"evidence"`
+	Fix      string `json:"fix"`
+}
+
+// OwnOffer is what the host sells of one model, and at which terms.
+type OwnOffer struct {
+	ID           id.Offer     `json:"id"`
+	HostID       id.Host      `json:"host_id"`
+	GPUModel     string       `json:"gpu_model"`
+	GPUs         int          `json:"gpus"`
+	Price        *money.Micro `json:"price_per_gpu_hour"` // nil: not listed
+	MinGPUs      int          `json:"min_gpus"`
+	MaxDuration  *int64       `json:"max_duration"`
+	HostSharePPM int          `json:"host_share_ppm"`
+}
+
+// Hosts lists the org's hosts.
+func (c *Client) Hosts(ctx context.Context, p PageOf) (Page[Host], error) {
+	return get[Page[Host]](ctx, c, "/hosts", p.query())
+}
+
+// Host looks at a host.
+func (c *Client) Host(ctx context.Context, h id.Host) (Host, error) {
+	return get[Host](ctx, c, "/hosts/"+h.String(), nil)
+}
+
+// HostChange is what shall be different. A nil field stays.
+type HostChange struct {
+	Name        *string      `json:"name,omitempty"`
+	GPUModel    string       `json:"gpu_model,omitempty"` // price and terms of this model only
+	Price       *money.Micro `json:"price_per_gpu_hour,omitempty"`
+	Unlist      bool         `json:"unlist,omitempty"`
+	MinGPUs     *int         `json:"min_gpus,omitempty"`
+	MaxDuration *int64       `json:"max_duration,omitempty"` // seconds; 0: no limit
+}
+
+// ChangeHost sets name, price and terms.
+func (c *Client) ChangeHost(ctx context.Context, h id.Host, change HostChange) (out Host, err error) {
+	return out, c.call(ctx, http.MethodPatch, "/hosts/"+h.String(), nil, change, &out)
+}
+
+// ActOnHost does drain, resume or retire.
+func (c *Client) ActOnHost(ctx context.Context, h id.Host, action string) (Host, error) {
+	return post[Host](ctx, c, "/hosts/"+h.String()+"/actions", map[string]string{"action": action})
+}
+
+// Earnings is what a host earned.
+type Earnings struct {
+	Currency string     `json:"currency"`
+	Total    money.Nano `json:"total"`
+	Pending  money.Nano `json:"pending"`
+	Leases   []struct {
+		LeaseID   id.Lease    `json:"lease_id"`
+		GPUModel  string      `json:"gpu_model"`
+		GPUs      int         `json:"gpus"`
+		StartedAt time.Time   `json:"started_at"`
+		EndedAt   *time.Time  `json:"ended_at"`
+		Seconds   json.Number `json:"seconds"`
+		Earned    money.Nano  `json:"earned"`
+	} `json:"leases"`
+	Days []struct {
+		Day    string     `json:"day"`
+		Earned money.Nano `json:"earned"`
+	} `json:"days"`
+}
+
+// Earnings reads what a host earned, per lease and per day.
+func (c *Client) Earnings(ctx context.Context, h id.Host) (Earnings, error) {
+	return get[Earnings](ctx, c, "/hosts/"+h.String()+"/earnings", nil)
+}

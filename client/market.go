@@ -1,0 +1,166 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"time"
+
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Offer is what a host sells now. A nil field is not known.
+type Offer struct {
+	ID              id.Offer    `json:"id"`
+	HostID          id.Host     `json:"host_id"`
+	HostName        string      `json:"host_name"`
+	GPUModel        string      `json:"gpu_model"`
+	GPUArch         string      `json:"gpu_arch"`
+	GPUsFree        int         `json:"gpus_free"`
+	GPUsTotal       int         `json:"gpus_total"`
+	VRAMGB          int64       `json:"vram_gb"`
+	ComputeCap      string      `json:"compute_cap"`
+	CUDAMax         string      `json:"cuda_max"`
+	Driver          string      `json:"driver"`
+	NVLink          bool        `json:"nvlink"`
+	NVLinkGbps      float64     `json:"nvlink_gbps"`
+	PCIeGen         int         `json:"pcie_gen"`
+	CPUCores        int         `json:"cpu_cores"`
+	RAMGB           int64       `json:"ram_gb"`
+	DiskGB          int64       `json:"disk_gb"`
+	Region          string      `json:"region"`
+	Fabric          *string     `json:"fabric"`
+	BusbwGbps       *float64    `json:"busbw_gbps"`
+	NetUpMbps       *float64    `json:"net_up_mbps"`
+	NetDownMbps     *float64    `json:"net_down_mbps"`
+	Reliability     *float64    `json:"reliability"`
+	Verified        bool        `json:"verified"`
+	PricePerGPUHour money.Micro `json:"price_per_gpu_hour"`
+	PricePerGPUSec  money.Nano  `json:"price_per_gpu_second"` // for display
+	MinGPUs         int         `json:"min_gpus"`
+	MaxDuration     *int64      `json:"max_duration"` // seconds
+	Simulated       bool        `json:"simulated"`
+	MultiNode       bool        `json:"multi_node"`
+}
+
+// OfferPage is a page of a search, with figures of all that matches.
+type OfferPage struct {
+	Page[Offer]
+	Total    int         `json:"total"`
+	GPUsFree int         `json:"gpus_free"`
+	Hosts    int         `json:"hosts"`
+	Fabrics  int         `json:"fabrics"`
+	Explain  []Exclusion `json:"explain"`
+}
+
+// Exclusion is how many hosts one constraint excluded.
+type Exclusion struct {
+	Constraint string `json:"constraint"`
+	Excluded   int    `json:"excluded_hosts"`
+	Left       int    `json:"left_hosts"`
+}
+
+// Offers searches. query: terms "field op value"; sort: a field, "-" before it for descending, "" = the price.
+func (c *Client) Offers(ctx context.Context, query, sort string, p PageOf) (OfferPage, error) {
+	q := p.query()
+	set(q, "q", query)
+	set(q, "sort", sort)
+	return get[OfferPage](ctx, c, "/offers", q)
+}
+
+func set(q url.Values, name, value string) {
+	if value != "" {
+		q.Set(name, value)
+	}
+}
+
+// Spec asks for a cluster. A zero field takes the server's default.
+type Spec struct {
+	Name            string            `json:"name,omitempty"`
+	Project         string            `json:"project,omitempty"`
+	Labels          map[string]string `json:"labels,omitempty"`
+	Nodes           int               `json:"nodes,omitempty"`
+	GPUsPerNode     int               `json:"gpus_per_node,omitempty"`
+	GPU             string            `json:"gpu,omitempty"` // offer query every node must match
+	Image           string            `json:"image,omitempty"`
+	RegistryAuth    *RegistryAuth     `json:"registry_auth,omitempty"`
+	Restart         string            `json:"restart,omitempty"` // never, on_failure
+	Egress          string            `json:"egress,omitempty"`  // full, limited, off
+	Command         []string          `json:"command,omitempty"`
+	Env             map[string]string `json:"env,omitempty"`
+	Ports           []Port            `json:"ports,omitempty"`
+	DiskGB          int64             `json:"disk_gb,omitempty"`
+	SSHKeyIDs       []id.SSHKey       `json:"ssh_key_ids,omitempty"`
+	MaxPricePerHour *money.Micro      `json:"max_price_per_hour,omitempty"` // of the whole cluster
+	MaxDuration     *int64            `json:"max_duration,omitempty"`       // seconds of running time
+	Budget          *money.Nano       `json:"budget,omitempty"`
+	Network         *Network          `json:"network,omitempty"`
+	OnNodeFailure   string            `json:"on_node_failure,omitempty"` // replace, fail, ignore
+}
+
+// RegistryAuth opens a private registry. Secret.
+type RegistryAuth struct {
+	Username string `json:"username"`
+	Password string `json:"password"`
+}
+
+// Port is a port of the workload to be reached.
+type Port struct {
+	Port     int    `json:"port"`
+	Protocol string `json:"protocol"` // http, tcp
+}
+
+// Network is what is asked of the network between the nodes.
+type Network struct {
+	Scope   string  `json:"scope,omitempty"` // any, fabric, host
+	MinGbps float64 `json:"min_gbps,omitempty"`
+}
+
+// Quote is an all-in price for a placement whose GPUs are held until it expires.
+type Quote struct {
+	ID             id.Quote    `json:"id"`
+	State          string      `json:"state"` // held, rented, returned, expired
+	ExpiresAt      time.Time   `json:"expires_at"`
+	CreatedAt      time.Time   `json:"created_at"`
+	ClusterID      *id.Cluster `json:"cluster_id"`
+	Nodes          []QuoteNode `json:"nodes"`
+	PricePerHour   money.Micro `json:"price_per_hour"`
+	PricePerSecond money.Nano  `json:"price_per_second"` // for display
+	Currency       string      `json:"currency"`
+	Lines          []PriceLine `json:"lines"`
+}
+
+// QuoteNode is one node of a quote.
+type QuoteNode struct {
+	Rank         int         `json:"rank"`
+	HostID       id.Host     `json:"host_id"`
+	OfferID      id.Offer    `json:"offer_id"`
+	GPUModel     string      `json:"gpu_model"`
+	GPUs         int         `json:"gpus"`
+	PricePerHour money.Micro `json:"price_per_hour"`
+}
+
+// PriceLine is one position of a price.
+type PriceLine struct {
+	Kind      string      `json:"kind"`
+	Rank      int         `json:"rank"`
+	Text      string      `json:"text"`
+	Quantity  int64       `json:"quantity"`
+	UnitPrice money.Micro `json:"unit_price"`
+	Price     money.Micro `json:"price_per_hour"`
+}
+
+// Quote asks for a price and holds the GPUs for a short time.
+func (c *Client) Quote(ctx context.Context, s Spec) (Quote, error) {
+	return post[Quote](ctx, c, "/quotes", s)
+}
+
+// GetQuote looks at a quote.
+func (c *Client) GetQuote(ctx context.Context, q id.Quote) (Quote, error) {
+	return get[Quote](ctx, c, "/quotes/"+q.String(), nil)
+}
+
+// ReturnQuote gives a quote back.
+func (c *Client) ReturnQuote(ctx context.Context, q id.Quote) (out Quote, err error) {
+	return out, c.remove(ctx, "/quotes/"+q.String(), &out)
+}

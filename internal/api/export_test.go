@@ -1,0 +1,14 @@
+package api
+
+import (
+	"context"
+	"io"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// OpenStreamsWith puts a test's hosts in the place of real ones.
+func (a *API) OpenStreamsWith(f func(context.Context, id.Host, agentapi.Dial) (io.ReadCloser, error)) {
+	a.open = f
+}
