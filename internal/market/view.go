@@ -40,12 +40,20 @@ type view struct {
 	mu    sync.RWMutex // guards the fields below
 	snap  *Snapshot
 	base  map[id.Host]*Host // as read, before marks
-	marks map[*Planner][]Placed
+	marks map[*Planner]mark
+	reads int // begun so far
+}
+
+// mark is what a plan takes of the fleet before a read shows it: from the plan to the end of the attempt and, if the
+// attempt claimed it, until a read that began after that. A read that was under way has not seen the claim.
+type mark struct {
+	nodes []Placed
+	until int // number of that read; 0 = the attempt is under way
 }
 
 func newView(d *db.DB, simulate bool, now func() time.Time, turn int) *view {
 	return &view{
-		db: d, simulate: simulate, now: now, snap: NewSnapshot(turn), base: map[id.Host]*Host{}, marks: map[*Planner][]Placed{},
+		db: d, simulate: simulate, now: now, snap: NewSnapshot(turn), base: map[id.Host]*Host{}, marks: map[*Planner]mark{},
 	}
 }
 
@@ -60,6 +68,7 @@ func (v *view) fresh(ctx context.Context, notBefore time.Time, reach bool) error
 	begun := v.now()
 	whole := v.mark == "" || begun.Sub(v.wholeAt) > wholeEvery
 	reach = reach || whole || begun.Sub(v.reachAt) > reachEvery
+	number := v.begin()
 	r, err := v.read(ctx, whole, reach)
 	if err != nil {
 		return err
@@ -71,8 +80,16 @@ func (v *view) fresh(ctx context.Context, notBefore time.Time, reach bool) error
 	if reach {
 		v.reachAt, v.reach = begun, r.reach
 	}
-	v.apply(r, whole)
+	v.apply(r, whole, number)
 	return nil
+}
+
+// begin numbers a read.
+func (v *view) begin() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.reads++
+	return v.reads
 }
 
 // read asks for what changed since the last read, in one snapshot.
@@ -133,9 +150,14 @@ func (v *view) addExpired(again map[id.Host]bool, at time.Time) {
 	}
 }
 
-func (v *view) apply(r fleetRead, whole bool) {
+func (v *view) apply(r fleetRead, whole bool, number int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	for p, m := range v.marks {
+		if m.until != 0 && m.until <= number {
+			v.unmark(p) // its hosts are among those read now, or were by a read that saw the claim
+		}
+	}
 	if whole {
 		for hid := range v.base {
 			if r.hosts[hid] == nil {
@@ -157,9 +179,9 @@ func (v *view) put(hid id.Host, h *Host) {
 		return
 	}
 	v.base[hid] = h
-	for _, nodes := range v.marks {
-		for _, n := range nodes {
-			if n.Host == hid {
+	for _, m := range v.marks {
+		for _, n := range m.nodes {
+			if n.Host == hid && (m.until == 0 || h.allFree(n.GPUs)) { // not those whose claim h shows already
 				h = h.without(n)
 			}
 		}
@@ -174,28 +196,27 @@ func (v *view) plan(p *Planner, a Ask) (Placement, Explain) {
 	v.unmark(p)
 	out, why := Place(v.snap, a)
 	if len(out.Nodes) > 0 {
-		v.marks[p] = out.Nodes
+		v.marks[p] = mark{nodes: out.Nodes}
 		v.snap.Take(out)
 	}
 	return out, why
 }
 
-// settle ends p's marks. Once claimed, their GPUs stay taken until a read shows what became of them.
+// settle ends p's attempt. What it claimed stays marked until a read has seen the claim.
 func (v *view) settle(p *Planner, claimed []Placed) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.unmark(p)
-	for _, n := range claimed {
-		if h := v.base[n.Host]; h != nil && h.allFree(n.GPUs) {
-			v.put(n.Host, h.without(n))
-		}
+	if len(claimed) == 0 {
+		v.unmark(p)
+		return
 	}
+	v.marks[p] = mark{nodes: claimed, until: v.reads + 1}
 }
 
 func (v *view) unmark(p *Planner) {
-	nodes := v.marks[p]
+	m := v.marks[p]
 	delete(v.marks, p)
-	for _, n := range nodes {
+	for _, n := range m.nodes {
 		if h := v.base[n.Host]; h != nil {
 			v.put(n.Host, h)
 		}

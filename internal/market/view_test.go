@@ -3,6 +3,8 @@ package market_test
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,6 +57,46 @@ func TestTheViewMissesNoLateCommitter(t *testing.T) {
 	})
 	if n := w.free(m); n != 2 {
 		t.Errorf("%d free after the early transaction committed last", n)
+	}
+}
+
+// TestAReplicaPlansAroundItsOwnClaims: a read that was under way when a plan was claimed has not seen the claim; the
+// GPUs must not look free again until one has. So on one replica no plan is ever stale.
+func TestAReplicaPlansAroundItsOwnClaims(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m := w.replicaOf(time.Nanosecond) // every plan reads
+	for i := range 4 {
+		w.host(string(rune('a'+i)), 16, "1.00")
+	}
+	var attempts atomic.Int64
+	var renters sync.WaitGroup
+	for range 16 {
+		renters.Go(func() {
+			for range 4 {
+				err := m.Planning(t.Context(), func(ctx context.Context, p *market.Planner) error {
+					attempts.Add(1)
+					return w.tx(func(ctx context.Context, tx *db.Tx) error {
+						plan, err := p.Place(ctx, spec(1, 1, ""))
+						if err != nil {
+							return err
+						}
+						_, err = m.Hold(ctx, tx, plan, func(int) id.Lease { return id.New[id.Lease]() })
+						return err
+					})
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	renters.Wait()
+	if n := attempts.Load(); n != 64 {
+		t.Errorf("%d attempts for 64 rents", n)
+	}
+	if n := w.free(m); n != 0 {
+		t.Errorf("%d free", n)
 	}
 }
 
