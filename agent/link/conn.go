@@ -2,11 +2,13 @@ package link
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -70,8 +72,8 @@ func (c *Conn) options(h Handlers) (nats.Options, error) {
 		return opts, fault.Wrap(err, fault.Internal, "read the link key")
 	}
 	log := c.log
-	opts.Servers = c.id.NATS
-	opts.Name = "muster-agent " + c.id.Name
+	opts.Servers = oneKind(c.id.NATS)
+	opts.Name = agentapi.ConnectionName(rand.Text()) // by which the server tells a reconnect from a copy of this host
 	opts.Nkey, opts.SignatureCB = public, c.id.link.Sign
 	opts.TLSConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	opts.Secure = true
@@ -98,11 +100,23 @@ func (c *Conn) options(h Handlers) (nats.Options, error) {
 	return opts, nil
 }
 
+// oneKind is the addresses of the first one's kind: the library speaks WebSocket or plain TLS on one connection, not
+// both.
+func oneKind(addresses []string) []string {
+	var out []string
+	for _, a := range addresses {
+		if strings.HasPrefix(a, "ws") == strings.HasPrefix(addresses[0], "ws") {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
 // delay is the wait before the attempts-th round of connecting: it doubles from 250 ms to 30 s, and is spread so that
 // hosts that lost one server do not all come to the next at once.
 func delay(attempts int) time.Duration {
 	d := min(250*time.Millisecond<<min(attempts, 10), 30*time.Second)
-	return d/2 + rand.N(d)
+	return d/2 + mathrand.N(d)
 }
 
 func subscribe[T any](c *Conn, nc *nats.Conn, subject string, f func(T)) error {

@@ -15,11 +15,11 @@ import (
 // handleTimeout bounds the work on one message. Agents ask again by themselves.
 const handleTimeout = 30 * time.Second
 
-// pooled runs handle for each message, maxHandled at once; while all are busy the subscription waits.
-func (l *Link) pooled(handle func(context.Context, *nats.Msg)) nats.MsgHandler {
+// pooled runs handle for each message, as many at once as there are slots; while all are taken the subscription waits.
+func (l *Link) pooled(slots chan struct{}, handle func(context.Context, *nats.Msg)) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		select {
-		case l.slots <- struct{}{}:
+		case slots <- struct{}{}:
 		case <-l.ctx.Done():
 			return
 		}
@@ -31,7 +31,7 @@ func (l *Link) pooled(handle func(context.Context, *nats.Msg)) nats.MsgHandler {
 		l.handling.Add(1)
 		l.mu.Unlock()
 		go func() {
-			defer func() { <-l.slots; l.handling.Done() }()
+			defer func() { <-slots; l.handling.Done() }()
 			ctx, cancel := context.WithTimeout(l.ctx, handleTimeout)
 			defer cancel()
 			handle(ctx, m)
@@ -67,7 +67,7 @@ func (l *Link) onHost(handle func(context.Context, id.Host, *nats.Msg)) func(con
 // ownInbox reports whether a reply subject is one literal subject under the host's inbox.
 func ownInbox(host id.Host, reply string) bool {
 	rest, ok := strings.CutPrefix(reply, agentapi.InboxPrefix(host.String())+".")
-	return ok && rest != "" && len(rest) < 200 && !strings.ContainsAny(rest, "*> \t\r\n")
+	return ok && len(rest) < 200 && !strings.ContainsAny(rest, "*> \t\r\n") && !strings.Contains("."+rest+".", "..")
 }
 
 // answer replies with v. Only onHost's handlers call it, so the reply subject is checked.

@@ -23,10 +23,10 @@ const (
 	enrollsPerMinute = 60
 )
 
-// EnrollHandler answers agentapi.EnrollPath. The address it limits by is the request's RemoteAddr.
+// EnrollHandler answers agentapi.EnrollPath, after Start. The address it limits by is the request's RemoteAddr.
 func (l *Link) EnrollHandler() http.Handler {
-	limited := httprate.Limit(enrollsPerMinute, time.Minute,
-		httprate.WithKeyFuncs(httprate.KeyByIP),
+	limited := httprate.LimitBy(enrollsPerMinute, time.Minute,
+		func(r *http.Request) (string, error) { return addressOf(r), nil },
 		httprate.WithLimitHandler(func(w http.ResponseWriter, r *http.Request) {
 			problem(w, fault.New(fault.RateLimited, "Too many enrolments from your address: try again in a minute."))
 		}))
@@ -62,10 +62,7 @@ func (l *Link) enroll(w http.ResponseWriter, r *http.Request) (*agentapi.EnrollR
 	if err != nil {
 		return nil, err
 	}
-	address, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		address = r.RemoteAddr
-	}
+	address := addressOf(r)
 	var h host.Host
 	err = l.db.InTx(r.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
 		h, err = host.Enroll(ctx, tx, host.EnrollPolicy{Origins: l.cfg.Origins, AllowSimulated: l.cfg.AllowSimulated, Address: address}, req)
@@ -82,6 +79,13 @@ func (l *Link) enroll(w http.ResponseWriter, r *http.Request) (*agentapi.EnrollR
 	return &agentapi.EnrollReply{
 		Host: h.ID.String(), Name: h.Name, NATS: urls, NATSCA: ca, StreamDomain: l.cfg.StreamDomain, StreamCA: l.cfg.StreamCA,
 	}, nil
+}
+
+func addressOf(r *http.Request) string {
+	if h, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		return h
+	}
+	return r.RemoteAddr
 }
 
 // problem writes an error as the REST API does. Only a fault's own message is shown.

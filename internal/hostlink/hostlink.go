@@ -69,7 +69,8 @@ type Link struct {
 	metering Metering
 	offers   Offers
 
-	slots    chan struct{} // bounds what is handled at once
+	reports  chan struct{} // bounds how many reports are handled at once
+	doors    chan struct{} // and how many connections: nobody waits outside because reports are slow
 	mu       sync.Mutex
 	stopping bool
 	subs     []*nats.Subscription
@@ -82,7 +83,7 @@ type Link struct {
 	loops  sync.WaitGroup
 }
 
-// maxHandled is how many messages of hosts one replica works on at once; the others wait in its memory.
+// maxHandled is how many reports, and how many connections, one replica works on at once; the others wait in its memory.
 const maxHandled = 64
 
 // Open starts the embedded NATS server, or connects to the external one, and returns when the bus works. Hosts are
@@ -97,7 +98,7 @@ func Open(ctx context.Context, d *db.DB, cfg Config) (*Link, error) {
 	}
 	l := &Link{
 		cfg: cfg, db: d, log: cfg.Log, keys: k, replica: id.New[id.Replica](),
-		slots: make(chan struct{}, maxHandled), limits: newLimits(cfg.Now),
+		reports: make(chan struct{}, maxHandled), doors: make(chan struct{}, maxHandled), limits: newLimits(cfg.Now),
 	}
 	l.recorder = newRecorder(d, cfg.Now, l.log)
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -145,17 +146,18 @@ func (l *Link) Start(c Clusters, m Metering, o Offers) error {
 	for _, s := range []struct {
 		nc      *nats.Conn
 		subject string
+		slots   chan struct{}
 		handle  func(context.Context, *nats.Msg)
 	}{
-		{l.hosts, agentapi.SubjectSync("*"), l.onHost(l.handleSync)},
-		{l.hosts, agentapi.SubjectInventory("*"), l.onHost(l.handleInventory)},
-		{l.hosts, agentapi.SubjectTelemetry("*"), l.onHost(l.handleTelemetry)},
-		{l.sys, "$SYS.ACCOUNT." + accountHosts + ".DISCONNECT", l.handleDisconnect},
+		{l.hosts, agentapi.SubjectSync("*"), l.reports, l.onHost(l.handleSync)},
+		{l.hosts, agentapi.SubjectInventory("*"), l.reports, l.onHost(l.handleInventory)},
+		{l.hosts, agentapi.SubjectTelemetry("*"), l.reports, l.onHost(l.handleTelemetry)},
+		{l.sys, "$SYS.ACCOUNT." + accountHosts + ".DISCONNECT", l.doors, l.handleDisconnect},
 		// Last: whoever is let in finds everything else in place.
-		{l.auth, server.AuthCalloutSubject, l.handleAuth},
+		{l.auth, server.AuthCalloutSubject, l.doors, l.handleAuth},
 	} {
 		// A queue group: any replica answers, one does.
-		sub, err := s.nc.QueueSubscribe(s.subject, "hostlink", l.pooled(s.handle))
+		sub, err := s.nc.QueueSubscribe(s.subject, "hostlink", l.pooled(s.slots, s.handle))
 		if err != nil {
 			return fmt.Errorf("hostlink: listen on %s: %w", s.subject, err)
 		}
@@ -186,7 +188,7 @@ func (l *Link) Stop(ctx context.Context) error {
 	select {
 	case <-done:
 	case <-ctx.Done():
-		err = fmt.Errorf("hostlink: gave up waiting for %d messages: %w", len(l.slots), ctx.Err())
+		err = fmt.Errorf("hostlink: gave up waiting for %d messages: %w", len(l.reports)+len(l.doors), ctx.Err())
 	}
 	l.cancel()
 	l.loops.Wait()

@@ -122,6 +122,7 @@ func (l *Link) startServer(ctx context.Context) error {
 func (l *Link) setRoutes(ctx context.Context, o *server.Options) error {
 	var err error
 	o.Cluster.Name = "muster"
+	o.Cluster.NoAdvertise = true // hosts go where AgentURLs says, not to addresses between replicas
 	if o.Cluster.Host, o.Cluster.Port, err = hostPort(l.cfg.RouteListen); err != nil {
 		return err
 	}
