@@ -98,9 +98,13 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	if err != nil {
 		return Container{}, unavailable(err, "look at the image")
 	}
-	command := w.Lease.Command
-	if len(command) == 0 && img.Config != nil {
-		command = append(slices.Clone(img.Config.Entrypoint), img.Config.Cmd...)
+	// As `docker run IMAGE COMMAND` does: the command takes the place of the image's, its entry point stays.
+	command := slices.Clone(w.Lease.Command)
+	if img.Config != nil {
+		if len(command) == 0 {
+			command = img.Config.Cmd
+		}
+		command = append(slices.Clone(img.Config.Entrypoint), command...)
 	}
 	if len(command) == 0 {
 		return Container{}, Refusal{agentapi.ReasonCommandNotFound, "the image has no command of its own: give one"}

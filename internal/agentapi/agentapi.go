@@ -226,7 +226,7 @@ type LeaseSpec struct {
 	Image        string            `json:"image"` // reference as the renter wrote it
 	Digest       string            `json:"digest,omitempty"`
 	RegistryAuth *RegistryAuth     `json:"registry_auth,omitempty"`
-	Command      []string          `json:"command,omitempty"` // empty: the image's own entry point and command
+	Command      []string          `json:"command,omitempty"` // in place of the image's own, after its entry point, as `docker run` does
 	Env          map[string]string `json:"env,omitempty"`     // the renter's; only ever put into the create request
 
 	GPUs    []string `json:"gpus"` // NVML UUIDs

@@ -32,7 +32,7 @@ type Spec struct {
 	RegistryAuth *RegistryAuth     `json:"registry_auth,omitempty" doc:"for a private registry; stored encrypted, never shown again"`
 	Restart      string            `json:"restart" enum:"never,on_failure"`
 	Egress       string            `json:"egress" enum:"full,limited,off"`
-	Command      []string          `json:"command" doc:"empty: the image's own"`
+	Command      []string          `json:"command" doc:"in place of the image's own, after its entry point, as docker run does; empty: the image's own"`
 	Env          map[string]string `json:"env"`
 	Ports        []Port            `json:"ports"`
 	DiskGB       int64             `json:"disk_gb" doc:"per node"`
