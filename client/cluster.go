@@ -133,7 +133,7 @@ func (c *Client) Clusters(ctx context.Context, state State, p PageOf) (Page[Clus
 func (c *Client) WaitCluster(ctx context.Context, cl id.Cluster, state State, each func(Cluster)) (Cluster, error) {
 	timeout := "60"
 	if each != nil {
-		timeout = "1"
+		timeout = "0" // tell at once how it stands
 	}
 	for {
 		v, err := get[Cluster](ctx, c, "/clusters/"+cl.String(), url.Values{"wait": {string(state)}, "timeout": {timeout}})
@@ -141,6 +141,7 @@ func (c *Client) WaitCluster(ctx context.Context, cl id.Cluster, state State, ea
 			return v, err
 		}
 		if each != nil {
+			timeout = "1"
 			each(v)
 		}
 		switch {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 
@@ -29,14 +28,10 @@ func run(ctx context.Context, args, environ []string, in io.Reader, out, errs io
 	root.SetOut(out)
 	root.SetErr(errs)
 	err := root.ExecuteContext(context.WithValue(ctx, environKey{}, environ))
-	if err == nil {
-		return 0
+	if err != nil {
+		explain(errs, err)
 	}
-	fmt.Fprintln(errs, "muster:", err)
-	if f := fault.From(err); f != nil {
-		return f.Kind.ExitCode()
-	}
-	return 1
+	return exitCode(err)
 }
 
 type environKey struct{}
@@ -54,7 +49,18 @@ func newRoot() *cobra.Command {
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fault.New(fault.Invalid, "there is no command %q; see muster help", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fault.New(fault.Invalid, "%s; see %s --help", err, cmd.CommandPath())
+	})
 	root.AddCommand(serverCommand(), devCommand())
+	addPeople(root)
 	return root
 }

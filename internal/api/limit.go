@@ -34,8 +34,7 @@ func (a *API) limit(perMinute int, key httprate.KeyFunc, next http.Handler) http
 	if perMinute < 0 {
 		return next
 	}
-	return httprate.Limit(perMinute, time.Minute,
-		httprate.WithKeyFuncs(key),
+	return httprate.LimitBy(perMinute, time.Minute, key,
 		httprate.WithResponseHeaders(httprate.ResponseHeaders{}),
 		httprate.WithLimitHandler(func(w http.ResponseWriter, r *http.Request) {
 			p := newProblem(fault.RateLimited, "too many requests: slow down and try again")

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+func hostCommand(s *shell) *cobra.Command {
+	return noun("host", "Enrol and run machines that earn",
+		hostEnroll(s), hostList(s), hostShow(s), hostSet(s),
+		hostAct(s, "drain", "Take no new leases; what runs goes on"),
+		hostAct(s, "resume", "Take leases again"),
+		hostAct(s, "retire", "Take a host out for ever; drain it first"),
+		hostEarnings(s))
+}
+
+func hostEnroll(s *shell) *cobra.Command {
+	var name, region, fabric string
+	cmd := &cobra.Command{
+		Use: "enroll", Short: "A token with which one machine enrols, once",
+		Example: "  muster host enroll --region eu-west --fabric rack-7",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			e, err := c.Enroll(cmd.Context(), name, region, fabric)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, e, func(p *printer) {
+				p.line("Run this on the machine within %s:", time.Until(e.ExpiresAt).Round(time.Minute))
+				p.line("")
+				p.line("  %s", e.Command)
+				p.line("")
+				p.line("Then set a price: muster host set HOST --price 2.40")
+			})
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "name of the host (default: the machine's own)")
+	cmd.Flags().StringVar(&region, "region", "", "where it stands, such as eu-west")
+	cmd.Flags().StringVar(&fabric, "fabric", "", "the fast network it shares with your other hosts")
+	return cmd
+}
+
+func hostList(s *shell) *cobra.Command {
+	var after string
+	var limit int
+	cmd := &cobra.Command{
+		Use: "list", Short: "Your hosts", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			page, err := c.Hosts(cmd.Context(), client.PageOf{Limit: limit, After: after})
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, page, func(p *printer) { printHosts(p, page) })
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 50, "hosts at most")
+	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
+	return cmd
+}
+
+func printHosts(p *printer, page client.Page[client.Host]) {
+	if len(page.Items) == 0 {
+		p.line("No hosts. Enrol one: muster host enroll --region eu-west")
+		return
+	}
+	rows := make([][]string, len(page.Items))
+	for i, h := range page.Items {
+		selling := "selling"
+		if !h.Selling {
+			selling = h.NotSelling
+		}
+		rows[i] = []string{h.ID.String(), h.Name, h.Region, h.State, taken(h), gpuModels(h), prices(h), selling}
+	}
+	p.table([]string{"ID", "NAME", "REGION", "STATE", ">GPUS TAKEN", "MODEL", ">PER GPU-HOUR", ""}, rows)
+	if page.Next != nil {
+		p.line("More: --after %s", *page.Next)
+	}
+}
+
+func taken(h client.Host) string {
+	n := 0
+	for _, g := range h.GPUs {
+		if g.TakenFor != "" {
+			n++
+		}
+	}
+	return fmt.Sprintf("%d/%d", n, len(h.GPUs))
+}
+
+func gpuModels(h client.Host) string {
+	var out []string
+	for _, o := range h.Offers {
+		out = append(out, o.GPUModel)
+	}
+	return strings.Join(out, ", ")
+}
+
+func prices(h client.Host) string {
+	var out []string
+	for _, o := range h.Offers {
+		if o.Price == nil {
+			out = append(out, "none")
+		} else {
+			out = append(out, micro(*o.Price))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// findHost takes an id or a name.
+func findHost(ctx context.Context, c *client.Client, arg string) (id.Host, error) {
+	if strings.HasPrefix(arg, "host_") {
+		h, err := id.Parse[id.Host](arg)
+		if err != nil {
+			return h, fault.New(fault.NotFound, "there is no such host")
+		}
+		return h, nil
+	}
+	all, err := client.All(ctx, c.Hosts)
+	if err != nil {
+		return id.Host{}, err
+	}
+	for _, h := range all {
+		if h.Name == arg {
+			return h.ID, nil
+		}
+	}
+	return id.Host{}, fault.New(fault.NotFound, "no host is called %s", arg)
+}
+
+// onHost is a command about one host.
+func onHost(s *shell, use, short string, f func(*cobra.Command, *client.Client, id.Host) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " HOST", Short: short, Args: exactly("HOST"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			h, err := findHost(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			return f(cmd, c, h)
+		},
+	}
+}
+
+func hostShow(s *shell) *cobra.Command {
+	return onHost(s, "show", "Look at a host", func(cmd *cobra.Command, c *client.Client, h id.Host) error {
+		v, err := c.Host(cmd.Context(), h)
+		if err != nil {
+			return err
+		}
+		return s.show(cmd, v, func(p *printer) { printHost(p, v) })
+	})
+}
+
+func printHost(p *printer, h client.Host) {
+	fabric := ""
+	if h.Fabric != nil {
+		fabric = *h.Fabric
+	}
+	p.facts("Host", h.ID.String(), "Name", h.Name, "Region", h.Region, "Fabric", fabric, "State", h.State, "Not selling", h.NotSelling,
+		"Agent", h.AgentVersion, "Last seen", whenPtr(h.LastSeenAt), "Driver", h.Driver, "CPU, RAM, disk", fmt.Sprintf("%d cores, %d GB, %d GB", h.CPUCores, h.RAMMB>>10, h.DiskGB),
+		"You can", strings.Join(h.Actions, ", "))
+	p.line("")
+	rows := make([][]string, len(h.GPUs))
+	for i, g := range h.GPUs {
+		rows[i] = []string{fmt.Sprint(g.Index), g.Model, fmt.Sprint(g.VRAMMB >> 10), g.Health, firstOf(g.TakenFor, "free"), g.UUID}
+	}
+	p.table([]string{">GPU", "MODEL", ">VRAM GB", "HEALTH", "TAKEN FOR", "UUID"}, rows)
+	for _, o := range h.Offers {
+		price := "not listed"
+		if o.Price != nil {
+			price = micro(*o.Price) + " per GPU-hour"
+		}
+		p.line("%s: %s, at least %d GPUs, %.1f %% of the price is yours", o.GPUModel, price, o.MinGPUs, float64(o.HostSharePPM)/10_000)
+	}
+	for _, x := range h.Problems {
+		p.line("%s: %s %s", strings.ToUpper(x.Severity), x.Cause, x.Fix)
+	}
+}
+
+func hostSet(s *shell) *cobra.Command {
+	var name, price, model, maxDuration string
+	var minGPUs int
+	var unlist bool
+	cmd := onHost(s, "set", "Set name, price and terms", nil)
+	cmd.Example = "  muster host set rack-7-a --price 2.40 --min-gpus 4\n  muster host set rack-7-a --unlist"
+	cmd.Flags().StringVar(&name, "name", "", "new name")
+	cmd.Flags().StringVar(&price, "price", "", "per GPU-hour; running leases keep theirs")
+	cmd.Flags().StringVar(&model, "model", "", "for this GPU model only")
+	cmd.Flags().IntVar(&minGPUs, "min-gpus", 0, "GPUs rented together at least")
+	cmd.Flags().StringVar(&maxDuration, "max-duration", "", "longest lease: 12h, or 0 for no limit")
+	cmd.Flags().BoolVar(&unlist, "unlist", false, "take the price off: nothing new is rented")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		change := client.HostChange{GPUModel: model, Unlist: unlist}
+		var bad fault.Fields
+		if cmd.Flags().Changed("name") {
+			change.Name = &name
+		}
+		if cmd.Flags().Changed("min-gpus") {
+			change.MinGPUs = &minGPUs
+		}
+		if price != "" {
+			v, err := money.ParseMicro(price)
+			note1(&bad, "--price", err)
+			change.Price = &v
+		}
+		if maxDuration != "" {
+			v, err := parseSeconds(maxDuration)
+			note1(&bad, "--max-duration", err)
+			change.MaxDuration = &v
+		}
+		if err := bad.Err(); err != nil {
+			return err
+		}
+		c, err := s.client(cmd)
+		if err != nil {
+			return err
+		}
+		h, err := findHost(cmd.Context(), c, args[0])
+		if err != nil {
+			return err
+		}
+		v, err := c.ChangeHost(cmd.Context(), h, change)
+		if err != nil {
+			return err
+		}
+		return s.show(cmd, v, func(p *printer) { printHost(p, v) })
+	}
+	return cmd
+}
+
+func hostAct(s *shell, action, short string) *cobra.Command {
+	return onHost(s, action, short, func(cmd *cobra.Command, c *client.Client, h id.Host) error {
+		v, err := c.ActOnHost(cmd.Context(), h, action)
+		if err != nil {
+			return err
+		}
+		return s.show(cmd, v, func(p *printer) { p.line("%s is %s.", v.Name, v.State) })
+	})
+}
+
+func hostEarnings(s *shell) *cobra.Command {
+	return onHost(s, "earnings", "What a host earned, per lease and per day", func(cmd *cobra.Command, c *client.Client, h id.Host) error {
+		e, err := c.Earnings(cmd.Context(), h)
+		if err != nil {
+			return err
+		}
+		return s.show(cmd, e, func(p *printer) {
+			var rows [][]string
+			for _, l := range e.Leases {
+				rows = append(rows, []string{l.LeaseID.Short(), l.GPUModel, fmt.Sprint(l.GPUs), when(l.StartedAt), orDash(whenPtr(l.EndedAt)), l.Seconds.String(), l.Earned.String()})
+			}
+			p.table([]string{"LEASE", "MODEL", ">GPUS", "FROM", "TO", ">SECONDS", ">EARNED"}, rows)
+			for _, d := range e.Days {
+				p.line("%s  %s", d.Day, d.Earned)
+			}
+			p.line("Earned %s %s, and %s not yet proven.", e.Total, e.Currency, e.Pending)
+		})
+	})
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/internal/money"
+)
+
+// show prints v as JSON, or as words and tables for people.
+func (s *shell) show(cmd *cobra.Command, v any, words func(*printer)) error {
+	if s.output == "json" {
+		return printJSON(cmd.OutOrStdout(), v)
+	}
+	p := &printer{w: cmd.OutOrStdout()}
+	words(p)
+	return p.err
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// printer writes for people and remembers the first error.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+// table prints columns that line up. A head that begins with ">" is aligned to the right.
+func (p *printer) table(heads []string, rows [][]string) {
+	right := make([]bool, len(heads))
+	width := make([]int, len(heads))
+	names := make([]string, len(heads))
+	for i, h := range heads {
+		names[i], right[i] = strings.TrimPrefix(h, ">"), strings.HasPrefix(h, ">")
+		width[i] = utf8.RuneCountInString(names[i])
+	}
+	for _, r := range rows {
+		for i, c := range r {
+			width[i] = max(width[i], utf8.RuneCountInString(c))
+		}
+	}
+	for _, r := range append([][]string{names}, rows...) {
+		var b strings.Builder
+		for i, c := range r {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))
+			if i > 0 {
+				b.WriteString("  ")
+			}
+			if right[i] {
+				b.WriteString(pad + c)
+			} else {
+				b.WriteString(c + pad)
+			}
+		}
+		p.line("%s", strings.TrimRight(b.String(), " "))
+	}
+}
+
+// facts prints names and values in two columns; empty values are left out.
+func (p *printer) facts(pairs ...string) {
+	width := 0
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			width = max(width, utf8.RuneCountInString(pairs[i]))
+		}
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			p.line("%-*s  %s", width, pairs[i], pairs[i+1])
+		}
+	}
+}
+
+// decimal is an amount without the zeros nobody reads: at least two decimals.
+func decimal(s string) string {
+	whole, frac, _ := strings.Cut(s, ".")
+	frac = strings.TrimRight(frac, "0")
+	for len(frac) < 2 {
+		frac += "0"
+	}
+	return whole + "." + frac
+}
+
+func nano(n money.Nano) string   { return decimal(n.String()) }
+func micro(m money.Micro) string { return decimal(m.String()) }
+
+func when(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+
+func whenPtr(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return when(*t)
+}
+
+func seconds(s int64) string { return (time.Duration(s) * time.Second).String() }
+
+func orDash(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return s
+}
+
+func floatOr(f *float64) string {
+	if f == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.0f", *f)
+}
