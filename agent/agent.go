@@ -80,6 +80,7 @@ type Agent struct {
 
 	syncNow   chan struct{} // something must be reported
 	inventory chan struct{} // the inventory must be sent
+	rescan    chan struct{} // Docker's list must be read again
 	firewall  sync.Mutex    // one change at a time
 
 	mu      sync.Mutex
@@ -99,7 +100,7 @@ func New(cfg Config) (*Agent, error) {
 		cfg.Tick = 5 * time.Second
 	}
 	a := &Agent{cfg: cfg, log: cfg.Log, disk: disk{cfg.StateDir}, leases: map[string]*lease{},
-		syncNow: make(chan struct{}, 1), inventory: make(chan struct{}, 1)}
+		syncNow: make(chan struct{}, 1), inventory: make(chan struct{}, 1), rescan: make(chan struct{}, 1)}
 	if err := a.disk.prepare(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}

@@ -34,6 +34,7 @@ type run struct {
 	overlay *overlay.Handle
 	peers   []agentapi.Peer // what the overlay was given
 	tries   int             // failures of the present step in a row
+	blind   int             // failures to see how it is, in a row
 	told    time.Time       // when its progress was last worth a report
 	egress  egress
 }
@@ -118,10 +119,11 @@ func (a *Agent) step(ctx context.Context, l *lease, r *run) time.Duration {
 	if err != nil {
 		if ctx.Err() == nil {
 			a.log.Warn("cannot see how a lease is", "lease", r.ref, "err", err)
-			a.blind(r, err)
+			a.unseen(r, err)
 		}
-		return a.backOff(r)
+		return backOff(&r.blind)
 	}
+	r.blind = 0
 	s := plan(v)
 	a.report(r, v, s)
 	if s.do.ending() {
@@ -144,13 +146,13 @@ func (a *Agent) step(ctx context.Context, l *lease, r *run) time.Duration {
 	}
 	a.log.Warn("step of a lease failed and is tried again", "lease", r.ref, "step", s.do, "err", err)
 	a.delayed(r, err)
-	return a.backOff(r)
+	return backOff(&r.tries)
 }
 
-// backOff is the wait after a failure: 0.5 s doubling to 15 s.
-func (a *Agent) backOff(r *run) time.Duration {
-	r.tries++
-	return min(250*time.Millisecond<<min(r.tries, 8), 15*time.Second)
+// backOff counts a failure and is the wait after it: 0.5 s doubling to 15 s.
+func backOff(failures *int) time.Duration {
+	*failures++
+	return min(250*time.Millisecond<<min(*failures, 8), 15*time.Second)
 }
 
 // change alters what the host remembers of a run, on the disk first.

@@ -12,6 +12,7 @@ import (
 // containerChanged is called when one of our containers started or ended, and with the zero ref when anything may have.
 func (a *Agent) containerChanged(ref agentapi.LeaseRef) {
 	if ref == (agentapi.LeaseRef{}) {
+		poke(a.rescan)
 		a.kickAll()
 		return
 	}
@@ -33,7 +34,10 @@ func (a *Agent) scanLoop(ctx context.Context) {
 			if ctx.Err() == nil {
 				a.log.Warn("cannot list containers", "err", err)
 			}
-			wait = 2 * time.Second
+			if !pause(ctx, 2*time.Second, nil) {
+				return
+			}
+			wait = 0
 		} else {
 			a.mu.Lock()
 			first := !a.scanned
@@ -43,7 +47,7 @@ func (a *Agent) scanLoop(ctx context.Context) {
 				poke(a.syncNow)
 			}
 		}
-		if !pause(ctx, wait, nil) {
+		if !pause(ctx, wait, a.rescan) {
 			return
 		}
 	}
@@ -113,10 +117,7 @@ func (a *Agent) meter(ctx context.Context) error {
 	if len(ticks) == 0 {
 		return nil
 	}
-	if err := a.journal.Tick(ticks); err != nil {
-		return err
-	}
-	return nil
+	return a.journal.Tick(ticks)
 }
 
 const (

@@ -145,11 +145,12 @@ func (a *Agent) say(r *run, f func(agentapi.LeaseStatus) agentapi.LeaseStatus) {
 	}
 }
 
-// blind notes that a run cannot be seen: nobody can say that it is well.
-func (a *Agent) blind(r *run, err error) {
+// unseen notes that a run cannot be seen: nobody can say that it is well, or that a report is full.
+func (a *Agent) unseen(r *run, err error) {
 	a.mu.Lock()
 	a.scanned = false
 	a.mu.Unlock()
+	poke(a.rescan)
 	a.say(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
 		st.Good = false
 		st.Progress.WaitingFor = safe(err)
