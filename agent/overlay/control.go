@@ -107,7 +107,7 @@ func converse(ctx context.Context, dir string, q request) (net.Conn, answer, err
 	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var a answer
-	if err := json.NewEncoder(c).Encode(q); err == nil {
+	if err = json.NewEncoder(c).Encode(q); err == nil {
 		err = json.NewDecoder(c).Decode(&a)
 	}
 	if err == nil && a.Error != "" {
