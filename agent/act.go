@@ -28,7 +28,7 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 	case actStartGuest:
 		return 0, a.startGuest(ctx, r, v)
 	case actStartOverlay:
-		return 0, a.startOverlay(ctx, r, v)
+		return 0, a.startOverlay(ctx, l, r, v)
 	case actSetPeers:
 		return 0, a.setPeers(ctx, r, v)
 	case actPreflight:
@@ -132,7 +132,7 @@ func (a *Agent) startGuest(ctx context.Context, r *run, v view) error {
 	return a.admit(ctx, r, c, v.spec().Egress)
 }
 
-func (a *Agent) startOverlay(ctx context.Context, r *run, v view) error {
+func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) error {
 	if err := a.admit(ctx, r, v.guest, v.spec().Egress); err != nil { // again after a restart of the agent
 		return err
 	}
@@ -148,6 +148,11 @@ func (a *Agent) startOverlay(ctx context.Context, r *run, v view) error {
 		r.peers = n.Peers
 	}
 	a.mu.Unlock()
+	a.workers.Go(func() { // a killed overlay is started again before a job notices
+		if h.Wait(a.ctx) == nil {
+			poke(l.kick)
+		}
+	})
 	return a.change(r, func(rec *record) { rec.WGKey, rec.Endpoints = h.PublicKey(), h.Endpoints() })
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -187,6 +189,24 @@ func TestGuestDeathFailsTheNode(t *testing.T) {
 	}
 }
 
+func TestADeadOverlayIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	spec := h.launch(h.spec())
+	before := h.await(spec.LeaseRef, "running", running)
+	if err := overlay.Stop(t.Context(), filepath.Join(h.dir, "leases", spec.Lease+"-e1")); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "another overlay process", func() bool {
+		pid, err := exec.Command("pgrep", "-f", "overlay "+h.dir).Output()
+		return err == nil && len(pid) > 0
+	})
+	after := h.await(spec.LeaseRef, "running", running)
+	if after.WGKey != before.WGKey || after.Endpoints[0] != before.Endpoints[0] {
+		t.Errorf("key and port did not survive: %s, then %s", said(before), said(after))
+	}
+}
+
 func TestANewEpochReplacesTheOld(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -275,8 +295,9 @@ func TestTwoNodesMeet(t *testing.T) {
 		if want := fmt.Sprintf("rank %d has not joined", 1-rank); st.Progress.WaitingFor != want {
 			t.Errorf("rank %d waits for %q, want %q", rank, st.Progress.WaitingFor, want)
 		}
-		other := &specs[1-rank].Network.Peers[0]
-		other.Key, other.Endpoints = st.WGKey, st.Endpoints
+		peer := specs[1-rank].Network.Peers[0]
+		peer.Key, peer.Endpoints = st.WGKey, st.Endpoints
+		specs[1-rank].Network.Peers = []agentapi.Peer{peer} // a new slice: the agent reads the old one
 	}
 	for rank, h := range hosts {
 		h.want(specs[rank])

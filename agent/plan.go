@@ -101,6 +101,8 @@ func plan(v view) step {
 		return step{do: actRest}
 	case v.rec.Outcome != nil:
 		return planEnd(v)
+	case v.report.State == guest.StateStarted && !v.rec.Started && v.rec.BootID == v.boot:
+		return step{do: actNoteStart} // before its end is looked at: a short command has run too
 	}
 	if o := ended(v); o != nil {
 		return step{do: actConclude, outcome: o}
@@ -138,7 +140,7 @@ func ended(v view) *outcome {
 // exited reads the end of the workload's container. An end that coincides with the daemon's is the host's, whatever
 // the code: a program that handles TERM exits with 0. Codes of the init before the barrier are not the command's.
 func exited(v view) *outcome {
-	started := v.rec.Started || v.report.State == guest.StateStarted
+	started := v.rec.Started
 	switch {
 	case v.interrupted:
 		return failed(agentapi.ReasonHostInterrupted, "the host's container runtime was stopped")
@@ -195,9 +197,6 @@ func planStart(v view) step {
 		}
 		return step{do: actAwaitGo}
 	case guest.StateStarted:
-		if !v.rec.Started {
-			return step{do: actNoteStart}
-		}
 		return step{do: actWatch}
 	}
 	return step{do: actAwaitInit}

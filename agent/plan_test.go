@@ -66,6 +66,7 @@ func TestPlan(t *testing.T) {
 		{"go", at(barrier, func(v *view) { v.want.Go = true }), actRelease},
 		{"released", at(barrier, func(v *view) { v.want.Go, v.rec.Released = true, true }), actAwaitStart},
 		{"begun", at(begun), actNoteStart},
+		{"begun and ended unseen", at(begun, exit(3)), actNoteStart},
 		{"running", at(running), actWatch},
 		{"running, overlay died", at(running, func(v *view) { v.overlay = false }), actStartOverlay},
 		{"running, a peer was replaced", at(running, func(v *view) { v.peers = false }), actSetPeers},
@@ -111,7 +112,6 @@ func TestHowRunsEnd(t *testing.T) {
 	}{
 		{"exit 0", at(running, exit(0)), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: code(0)}},
 		{"exit 127 of the command itself", at(running, exit(127)), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: code(127)}},
-		{"started and ended while the agent was away", at(begun, exit(3)), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: code(3)}},
 		{"out of memory", at(running, exit(137), func(v *view) { v.work.OOMKilled = true }),
 			&outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, Detail: "out of memory: the node's limit was reached", ExitCode: code(137)}},
 		{"exit 0 with the daemon", at(running, exit(0), func(v *view) { v.interrupted = true }),
