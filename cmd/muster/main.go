@@ -60,7 +60,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fault.New(fault.Invalid, "%s; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(serverCommand(), devCommand())
+	root.AddCommand(serverCommand(), devCommand(), demoCommand())
 	addPeople(root)
 	return root
 }
