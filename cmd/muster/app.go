@@ -259,7 +259,7 @@ func (a *app) handlers(box *seal.Box) {
 		people.Handle(p, rest)
 	}
 	people.Handle("/", pages)
-	a.people.handler = people
+	a.people.handler = api.ClientAddress(a.cfg.TrustedProxies, people)
 
 	agents := http.NewServeMux()
 	agents.Handle(agentapi.EnrollPath, a.link.EnrollHandler())

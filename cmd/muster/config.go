@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -21,8 +22,12 @@ type serverConfig struct {
 	DBConns     int32      `env:"MUSTER_DB_CONNS" envDefault:"32"`
 	Secret      secretText `env:"MUSTER_SECRET"` // base64, ≥ 32 bytes; the same on every replica
 
-	Listen          string `env:"MUSTER_LISTEN" envDefault:"127.0.0.1:8080"`       // pages and REST
-	PublicURL       string `env:"MUSTER_PUBLIC_URL" envDefault:""`                 // as people reach it; default http://LISTEN
+	Listen    string `env:"MUSTER_LISTEN" envDefault:"127.0.0.1:8080"` // pages and REST
+	PublicURL string `env:"MUSTER_PUBLIC_URL" envDefault:""`           // as people reach it; default http://LISTEN
+	// Proxies in front of this server, as CIDRs: only what they say of the client's address is believed. Limits per
+	// address take a proxy that is not listed for one client.
+	TrustedProxies []netip.Prefix `env:"MUSTER_TRUSTED_PROXIES"`
+
 	AgentListen     string `env:"MUSTER_AGENT_LISTEN" envDefault:"127.0.0.1:8443"` // hosts: enrolment and streams, TLS
 	AgentURL        string `env:"MUSTER_AGENT_URL" envDefault:""`                  // as hosts reach it; default https://AGENT_LISTEN
 	StreamURL       string `env:"MUSTER_ADVERTISE_STREAM_URL" envDefault:""`       // as hosts reach this very replica; default AgentURL

@@ -88,7 +88,7 @@ func TestPrefix(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"192.0.2.1:80": "192.0.2.1", "192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1",
-		"[2001:db8:1:2:3::4]:80": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64", "": "unknown", "x:1": "unknown",
+		"[2001:db8:1:2:3::4]:80": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64", "": "", "x:1": "unknown",
 	} {
 		if got := prefix(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)

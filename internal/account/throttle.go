@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/internal/fault"
@@ -39,7 +40,12 @@ func (a *Accounts) countSignUp(ctx context.Context, address string) error {
 	return a.count(ctx, "signup:"+prefix(address), a.cfg.SignUpsPerHour, signUpWindow)
 }
 
+// count counts one more attempt. A call without an address comes from the platform itself (a command on the server,
+// its own set-up): only the account's limit holds for it.
 func (a *Accounts) count(ctx context.Context, key string, limit int, window time.Duration) error {
+	if strings.HasSuffix(key, ":") {
+		return nil
+	}
 	r, err := a.db.Q.CountAttempt(ctx, key, window.Seconds())
 	if err != nil {
 		return fmt.Errorf("count attempt: %w", err)
@@ -52,8 +58,11 @@ func (a *Accounts) count(ctx context.Context, key string, limit int, window time
 	return f
 }
 
-// prefix is what counts as one address: an IPv4 address, or the /64 a network gives to one customer in IPv6.
+// prefix is what counts as one address ("" for none): an IPv4 address, or the /64 a network gives to one customer in IPv6.
 func prefix(address string) string {
+	if address == "" {
+		return ""
+	}
 	ap, err := netip.ParseAddrPort(address)
 	ip := ap.Addr()
 	if err != nil {

@@ -381,7 +381,9 @@ func (o *logWriter) flush() {
 	_ = o.ctl.Flush()
 }
 
+// end leaves the connection as it was, for the next request on it.
 func (o *logWriter) end() error {
 	o.begin()
+	_ = o.ctl.SetWriteDeadline(time.Time{})
 	return nil
 }

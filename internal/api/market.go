@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"reflect"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/market"
@@ -107,6 +109,9 @@ func (a *API) quote(ctx context.Context, p account.Principal, in *quoteInput, on
 		})
 		return err
 	})
+	if errors.Is(err, market.ErrStale) { // planned afresh several times, and each time somebody was faster
+		err = fault.Wrap(err, fault.NoCapacity, "the GPUs that fit are being taken by others at this moment: try again")
+	}
 	return answer, quoteView{}, err
 }
 
