@@ -8,11 +8,10 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/musterhq/muster/agent/netns"
 )
 
 // A table is compared by what nft lists of it, not by its text: the same text is listed differently by different
@@ -24,27 +23,15 @@ import (
 type listing []map[string]any
 
 // meaning is how this machine lists text.
-func meaning(ctx context.Context, table, text string) (listing, error) {
-	type result struct {
-		l   listing
-		err error
-	}
-	done := make(chan result)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends, and the namespace with it
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			done <- result{err: fmt.Errorf("make an empty network namespace: %w", err)}
-			return
+func meaning(ctx context.Context, table, text string) (l listing, err error) {
+	err = netns.Empty(func() error {
+		if err := load(ctx, text); err != nil {
+			return err
 		}
-		err := load(ctx, text)
-		var l listing
-		if err == nil {
-			l, err = list(ctx, table)
-		}
-		done <- result{l, err}
-	}()
-	r := <-done
-	return r.l, r.err
+		l, err = list(ctx, table)
+		return err
+	})
+	return l, err
 }
 
 // list reads the table in the present thread's namespace; a table that is missing lists as nothing.

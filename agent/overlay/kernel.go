@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"github.com/musterhq/muster/agent/netns"
 )
 
 // kernel is WireGuard in the kernel. The device is made in the host's namespace, where its UDP socket stays for ever,
@@ -21,19 +22,14 @@ type kernel struct {
 	udp int
 }
 
-// KernelWireGuard reports whether this kernel can make WireGuard devices. It makes one, in a namespace of its own
-// that vanishes with the thread: module lists and version numbers do not tell.
+// KernelWireGuard reports whether this kernel can make WireGuard devices. It makes one, in an empty namespace of a
+// moment: module lists and version numbers do not tell.
 func KernelWireGuard() bool {
-	found := make(chan bool)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with its namespace
-		if unix.Unshare(unix.CLONE_NEWNET) != nil {
-			found <- false
-			return
-		}
-		found <- netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: named("probe")}) == nil
-	}()
-	return <-found
+	found := false
+	return netns.Empty(func() error {
+		found = netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: named("probe")}) == nil
+		return nil
+	}) == nil && found
 }
 
 func named(name string) netlink.LinkAttrs {
@@ -49,7 +45,7 @@ func openKernel(w where) (tunnel, error) {
 		err = k.create(w)
 	}
 	if err == nil {
-		err = inside(w.ns, func() error { return bringUp(w.address, w.mtu) })
+		err = netns.Inside(w.ns, func() error { return bringUp(w.address, w.mtu) })
 	}
 	if err == nil {
 		err = k.configure(wgtypes.Config{PrivateKey: &w.key, ListenPort: &w.port})
@@ -66,7 +62,7 @@ func openKernel(w where) (tunnel, error) {
 
 // present seals the guest off and looks for a device a former process made.
 func (k *kernel) present(w where) (there bool, err error) {
-	err = inside(k.ns, func() error {
+	err = netns.Inside(k.ns, func() error {
 		if err := sealOff(w.cidr); err != nil {
 			return err
 		}
@@ -97,7 +93,7 @@ func (k *kernel) create(w where) error {
 		netlink.LinkDel(link)
 		return fmt.Errorf("move the WireGuard device into the guest: %w", err)
 	}
-	return inside(k.ns, func() error {
+	return netns.Inside(k.ns, func() error {
 		moved, err := netlink.LinkByName(link.Name)
 		if err != nil {
 			return err
@@ -122,7 +118,7 @@ func (k *kernel) device(f func(*wgtypes.Device)) error {
 }
 
 func (k *kernel) client(f func(*wgctrl.Client) error) error {
-	return inside(k.ns, func() error {
+	return netns.Inside(k.ns, func() error {
 		wg, err := wgctrl.New()
 		if err != nil {
 			return err

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/agent/netns"
 )
 
 func TestMain(m *testing.M) {
@@ -56,7 +58,7 @@ func (n namespace) path() string { return "/proc/self/fd/" + strconv.Itoa(int(n.
 
 func (n namespace) do(t *testing.T, f func() error) {
 	t.Helper()
-	if err := inside(n.file, f); err != nil {
+	if err := netns.Inside(n.file, f); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/leasefiles"
+	"github.com/musterhq/muster/agent/netns"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -137,8 +138,9 @@ func TestTCPSurvivesKilledOverlay(t *testing.T) {
 		sum <- fmt.Sprint(hex.EncodeToString(h.Sum(nil)), n, err)
 	}()
 	c := a.dial(t, address(1)+":9000")
-	sent := sha256.New()
+	sent, all := sha256.New(), make(chan struct{})
 	go func() {
+		defer close(all)
 		src := rand.NewChaCha8([32]byte{1})
 		io.Copy(io.MultiWriter(c, sent), io.LimitReader(src, total))
 		c.Close()
@@ -163,6 +165,7 @@ func TestTCPSurvivesKilledOverlay(t *testing.T) {
 	}
 	// No SetPeers: the new process remembers.
 	got := <-sum
+	<-all
 	if want := fmt.Sprint(hex.EncodeToString(sent.Sum(nil)), int64(total/2), nil); got != want {
 		t.Errorf("received %s\nsent     %s", got, want)
 	}
@@ -233,7 +236,7 @@ func TestNothingLeaksWithoutTheDevice(t *testing.T) {
 		if device == "gone" {
 			r.ns.ip(t, "link", "del", Interface)
 		}
-		err := inside(r.ns.file, func() error {
+		err := netns.Inside(r.ns.file, func() error {
 			c, err := net.DialTimeout("tcp4", address(1)+":9000", 300*time.Millisecond)
 			if err == nil {
 				c.Close()

@@ -22,6 +22,10 @@ import (
 // again, by adding the peer anew, at growing gaps: it comes through at latest as long after both know each other as
 // they were apart. Only if nobody called for calledAfter does the other end call too (the lower one may not reach it).
 //
+// Mending. Calls that crossed, or were overtaken on the way, can leave a session that works in one direction only, and
+// WireGuard does not notice before it renews keys two minutes later. An end that hears nothing from a peer it has met
+// calls it anew well before the silence counts as a loss.
+//
 // Silence. What counts is bytes that came through the peer's own keys: nothing inside a container can forge or starve
 // that. WireGuard's keepalive alone does not do: any packet, received or sent, restarts its timer, so of two idle ends
 // only the quicker one ever sends. The roster sends one to every peer every keepalive itself.
@@ -39,10 +43,11 @@ const (
 	firstGap    = 25 * time.Millisecond
 	lastGap     = 3200 * time.Millisecond
 	calledAfter = 2 * time.Second
-	// tryNext is after how much silence another endpoint of a peer is tried that had been met. WireGuard itself calls
-	// every five seconds then, so a shorter turn would skip endpoints untried.
-	tryNext = 5500 * time.Millisecond
-	restful = 500 * time.Millisecond // between looks at the counters when nothing is due
+	// muteCaller and mute are after how much silence of a peer it has met an end calls it anew, and how often: more
+	// than a keepalive, less than agentapi.PeerSilenceMS, and not both ends at once.
+	muteCaller = 3 * time.Second
+	mute       = 4500 * time.Millisecond
+	restful    = 500 * time.Millisecond // between looks at the counters when nothing is due
 )
 
 type watched struct {
@@ -52,14 +57,13 @@ type watched struct {
 
 	caller bool          // ours is the lower key
 	called bool          // we may call: always for the caller
-	due    time.Time     // the next call, while not met
+	due    time.Time     // not to be called anew before
 	gap    time.Duration // before the one after it
 	met    bool          // a handshake was completed
 
 	rx    int64
 	heard bool
 	quiet time.Time // bytes last came, or the peer was set
-	tried time.Time // the endpoint in use was taken
 }
 
 func newRoster(t tunnel, self wgtypes.Key) *roster {
@@ -96,7 +100,7 @@ func (r *roster) set(peers []agentapi.Peer, resume bool, now time.Time) error {
 }
 
 func newWatched(p agentapi.Peer, now time.Time) (*watched, error) {
-	w := &watched{peer: p, tried: now, quiet: now}
+	w := &watched{peer: p, quiet: now}
 	if _, err := netip.ParseAddr(p.Address); err != nil {
 		return nil, fmt.Errorf("rank %d's address %q is none", p.Rank, p.Address)
 	}
@@ -199,26 +203,33 @@ func (w *watched) act(key wgtypes.Key, now time.Time) []peerChange {
 		w.called = true
 		w.due = now.Add(lastGap)
 		return []peerChange{{key: key, keepalive: true}}
-	case !w.met && w.caller && !now.Before(w.due): // call again: a peer added anew is called at once
+	case !w.met && w.caller && !now.Before(w.due):
 		w.gap = min(2*w.gap, lastGap)
 		w.due = now.Add(w.gap)
-		w.nextEndpoint(now)
-		w.rx = 0
-		return []peerChange{{key: key, remove: true}, w.change(key)}
+		return w.callAnew(key)
 	case !w.met && !now.Before(w.due):
 		w.due = now.Add(lastGap)
-	case now.Sub(w.quiet) > tryNext && now.Sub(w.tried) > tryNext && len(w.endpoints) > 1:
-		w.nextEndpoint(now)
-		return []peerChange{{key: key, endpoint: w.endpoints[w.turn], keepalive: w.called}}
+	case w.met && now.Sub(w.quiet) > w.patience() && !now.Before(w.due):
+		w.due = now.Add(w.patience())
+		return w.callAnew(key)
 	}
 	return nil
 }
 
-func (w *watched) nextEndpoint(now time.Time) {
+func (w *watched) patience() time.Duration {
+	if w.caller {
+		return muteCaller
+	}
+	return mute
+}
+
+// callAnew adds the peer anew, at its next endpoint: that calls it at once.
+func (w *watched) callAnew(key wgtypes.Key) []peerChange {
 	if len(w.endpoints) > 1 {
 		w.turn = (w.turn + 1) % len(w.endpoints)
 	}
-	w.tried = now
+	w.rx = 0
+	return []peerChange{{key: key, remove: true}, w.change(key)}
 }
 
 // count takes the counters in.

@@ -15,6 +15,8 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"github.com/musterhq/muster/agent/netns"
 )
 
 // userspace is WireGuard in this process over a TUN device in the guest's namespace. The TUN is persistent: it, its
@@ -26,7 +28,7 @@ type userspace struct {
 
 func openUserspace(w where) (tunnel, error) {
 	var fd int
-	err := inside(w.ns, func() (err error) {
+	err := netns.Inside(w.ns, func() (err error) {
 		if err := sealOff(w.cidr); err != nil {
 			return err
 		}
@@ -60,7 +62,7 @@ func openTUN() (int, error) {
 	ifr, err := unix.NewIfreq(Interface)
 	if err == nil {
 		ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr)
+		err = whileDying(unix.EBUSY, func() error { return unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr) })
 	}
 	if err == nil {
 		err = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)
@@ -72,6 +74,17 @@ func openTUN() (int, error) {
 	return fd, nil
 }
 
+// whileDying repeats f for a moment while it fails with busy. A killed process lets go of its lock, its device and
+// its port one after the other.
+func whileDying(busy unix.Errno, f func() error) error {
+	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		err := f()
+		if !errors.Is(err, busy) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
 // start sets the key and binds UDP in the host's namespace, where this process is. A port that was taken meanwhile is
 // given up for any other: peers learn the new one from our first packet.
 func (u *userspace) start(w where) error {
@@ -81,7 +94,7 @@ func (u *userspace) start(w where) error {
 	if err := set(w.port); err != nil {
 		return fmt.Errorf("set the overlay's key: %w", err)
 	}
-	err := u.dev.Up()
+	err := whileDying(unix.EADDRINUSE, u.dev.Up)
 	if err != nil && w.port != 0 && errors.Is(err, unix.EADDRINUSE) {
 		if err = set(0); err == nil {
 			err = u.dev.Up()

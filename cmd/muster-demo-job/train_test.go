@@ -28,7 +28,7 @@ func trainAll(t *testing.T, world int, extra ...string) ([]string, error) {
 	var g errgroup.Group
 	for rank := range world {
 		g.Go(func() error {
-			env := append([]string{fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", world), fmt.Sprint("MASTER_PORT=", port), "TRAIN_STEPS=120"}, extra...)
+			env := append([]string{fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", world), fmt.Sprint("MASTER_PORT=", port), "TRAIN_STEPS=60"}, extra...)
 			var stderr bytes.Buffer
 			if code := run(t.Context(), []string{"train"}, env, &out[rank], &stderr); code != 0 {
 				return fmt.Errorf("rank %d: code %d: %s", rank, code, stderr.String())
@@ -44,15 +44,15 @@ func trainAll(t *testing.T, world int, extra ...string) ([]string, error) {
 	return texts, err
 }
 
-var lossOf = regexp.MustCompile(`step (\d+)/120 loss ([0-9.]+)`)
-var end = regexp.MustCompile(`done steps=120 loss=([0-9.]+) params=sha256:([0-9a-f]{64})\n$`)
+var lossOf = regexp.MustCompile(`step (\d+)/60 loss ([0-9.]+)`)
+var end = regexp.MustCompile(`done steps=60 loss=([0-9.]+) params=sha256:([0-9a-f]{64})\n$`)
 
 // Every rank sees the same losses and ends with the same parameters, the loss falls, and more ranks learn from more
 // data: the result differs from one rank's.
 func TestTrainIsTheSameOnEveryRank(t *testing.T) {
 	t.Parallel()
 	results := map[string]int{}
-	for _, world := range []int{1, 2, 3, 5} {
+	for _, world := range []int{1, 2, 3} {
 		logs, err := trainAll(t, world)
 		if err != nil {
 			t.Fatal(err)
@@ -73,13 +73,13 @@ func TestTrainIsTheSameOnEveryRank(t *testing.T) {
 		var first, final float64
 		fmt.Sscan(lossOf.FindStringSubmatch(logs[0])[2], &first)
 		fmt.Sscan(last[1], &final)
-		if final > first*0.7 {
+		if final > first*0.8 {
 			t.Errorf("world %d: the loss went from %v to %v", world, first, final)
 		}
 		t.Logf("world %d: loss %v → %v", world, first, final)
 		results[last[2]]++
 	}
-	if len(results) != 4 {
+	if len(results) != 3 {
 		t.Error("other ranks' data made no difference")
 	}
 }

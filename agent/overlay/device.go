@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -17,33 +16,6 @@ func identify(f *os.File) (nsID, error) {
 		return nsID{}, os.NewSyscallError("fstat", err)
 	}
 	return nsID{Dev: uint64(st.Dev), Inode: st.Ino}, nil
-}
-
-// inside runs f on a thread that is in the namespace ns. A thread that cannot come back is never used again: the
-// goroutine ends with it still locked.
-func inside(ns *os.File, f func() error) error {
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		home, err := os.Open("/proc/thread-self/ns/net")
-		if err != nil {
-			runtime.UnlockOSThread()
-			result <- err
-			return
-		}
-		defer home.Close()
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			runtime.UnlockOSThread()
-			result <- fmt.Errorf("enter the guest's network namespace: %w", err)
-			return
-		}
-		err = f()
-		if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back == nil {
-			runtime.UnlockOSThread()
-		}
-		result <- err
-	}()
-	return <-result
 }
 
 // sealOff puts the blackhole in place: without it, traffic for other ranks would take the default route out of eth0
