@@ -99,6 +99,9 @@ func stage(v view) agentapi.NodeState {
 
 // report puts what was seen into the run's status.
 func (a *Agent) report(r *run, v view, s step) {
+	if s.do == actConclude {
+		return // how it ended is said with its cause, once that is recorded: before, it would look like a node that is not well
+	}
 	sound := a.sound(v.spec().GPUs)
 	a.say(r, func(old agentapi.LeaseStatus) agentapi.LeaseStatus {
 		st := statusOf(r.ref, v, old.Progress)

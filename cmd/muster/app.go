@@ -40,8 +40,9 @@ import (
 // app is one running replica of the control plane. It keeps nothing that another replica would need: start as many as
 // one likes on one database.
 type app struct {
-	cfg serverConfig
-	log *slog.Logger
+	cfg     serverConfig
+	log     *slog.Logger
+	started time.Time
 
 	db       *db.DB
 	accounts *account.Accounts
@@ -58,7 +59,7 @@ type app struct {
 
 // startApp wires a replica and starts it. On failure it takes down what it had started. cfg is complete.
 func startApp(ctx context.Context, cfg serverConfig, log *slog.Logger) (a *app, err error) {
-	a = &app{cfg: cfg, log: log}
+	a = &app{cfg: cfg, log: log, started: time.Now()}
 	defer func() {
 		if err != nil {
 			down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)

@@ -201,7 +201,11 @@ func (s devServer) Connected(ctx context.Context, operatorToken, hostID string) 
 		return false, err
 	}
 	d, err := host.Get(ctx, s.db.Q, p.Org, h)
-	return err == nil && d.Unsellable(time.Now()) == "", err
+	if err != nil || d.Status.LastSyncAt == nil {
+		return false, err
+	}
+	// A status of before our start may still say "connected": the one that wrote it was killed.
+	return d.Status.LastSyncAt.After(s.started) && d.Unsellable(time.Now()) == "", nil
 }
 
 func (s devServer) operatorsHost(ctx context.Context, operatorToken, hostID string) (account.Principal, id.Host, error) {
