@@ -140,7 +140,7 @@ func (a *app) openNouns(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.accounts = account.New(a.db, account.Config{SignUpOff: a.cfg.SignUpOff})
+	a.accounts = account.New(a.db, account.Config{SignUpOff: a.cfg.SignUpOff, SignUpsPerHour: a.cfg.SignUpsPerHour})
 	a.market, err = market.New(a.db, box, market.Config{Currency: a.cfg.Currency, AllowSimulated: a.cfg.AllowSimulated})
 	if err != nil {
 		return err

@@ -45,7 +45,8 @@ type serverConfig struct {
 	Currency       string `env:"MUSTER_CURRENCY" envDefault:"USD"`
 	HostSharePPM   int    `env:"MUSTER_HOST_SHARE_PPM" envDefault:"850000"`
 	SignUpOff      bool   `env:"MUSTER_SIGNUP_OFF"`
-	AllowSimulated bool   `env:"MUSTER_ALLOW_SIMULATED"` // hosts with the fake NVML library; sandbox only
+	SignUpsPerHour int    `env:"MUSTER_SIGNUPS_PER_HOUR"` // from one address; 0 = 20
+	AllowSimulated bool   `env:"MUSTER_ALLOW_SIMULATED"`  // hosts with the fake NVML library; sandbox only
 
 	StripeKey           secretText `env:"MUSTER_STRIPE_KEY"` // "" = sandbox: our own fake Stripe
 	StripeWebhookSecret secretText `env:"MUSTER_STRIPE_WEBHOOK_SECRET"`
