@@ -241,7 +241,7 @@ func (a *Agent) acknowledge(s agentapi.Sync, gone []*run, reply agentapi.SyncRep
 	if reply.StatusAck == s.Seq {
 		for _, r := range gone {
 			r.reported = true
-			poke(a.leases[r.ref.Lease].kick)
+			a.kick(r.ref)
 		}
 	}
 	for _, ref := range reply.LogsStored {
@@ -254,7 +254,14 @@ func (a *Agent) acknowledge(s agentapi.Sync, gone []*run, reply agentapi.SyncRep
 		if err := a.disk.dropLog(r.ref, r.rec); err != nil {
 			a.log.Error("cannot remove a stored log", "lease", r.ref, "err", err)
 		}
-		poke(a.leases[r.ref.Lease].kick)
+		a.kick(r.ref)
+	}
+}
+
+// kick has a lease looked at again. It may have been forgotten while its report was under way. Callers hold a.mu.
+func (a *Agent) kick(ref agentapi.LeaseRef) {
+	if l := a.leases[ref.Lease]; l != nil {
+		poke(l.kick)
 	}
 }
 

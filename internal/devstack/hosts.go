@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/musterhq/muster/agent/gpu/fakeprofile"
@@ -66,7 +67,35 @@ func (s *Stack) startHosts(ctx context.Context) error {
 			return fmt.Errorf("host %d: %w", i+1, err)
 		}
 	}
-	return s.waitForHosts(ctx)
+	if err := s.waitForHosts(ctx); err != nil {
+		return err
+	}
+	s.superviseHosts()
+	return nil
+}
+
+// superviseHosts does what systemd does on a host: an agent that ended is started again after two seconds.
+func (s *Stack) superviseHosts() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(2 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			for i := range s.cfg.Hosts {
+				h := s.localHost(i)
+				if started, err := h.agent.start(); err != nil || started {
+					s.cfg.Log.Warn("an agent had ended and was started again", "host", h.name, "err", err)
+				}
+			}
+		}
+	})
+	s.onClose(func(context.Context) error { cancel(); wg.Wait(); return nil })
 }
 
 func (s *Stack) startHost(ctx context.Context, i int) error {
