@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"time"
 
@@ -28,6 +29,9 @@ func demoCommand() *cobra.Command {
 		Short: "Run the whole platform here and play a renter's journey on it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("listen") && portTaken(f.listen) {
+				f.listen = "127.0.0.1:0" // somebody else's server is no reason not to show ours
+			}
 			cfg, err := f.config(cmd)
 			if err != nil {
 				return err
@@ -45,6 +49,15 @@ func demoCommand() *cobra.Command {
 	f.register(cmd)
 	cmd.Flags().BoolVar(&exit, "exit", false, "end after the journey")
 	return cmd
+}
+
+func portTaken(addr string) bool {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return true
+	}
+	l.Close()
+	return false
 }
 
 // demoResult is the last line of `make demo` on stdout.
@@ -77,7 +90,7 @@ func (j *journey) tell(format string, args ...any) { fmt.Fprintf(j.say, "    "+f
 const (
 	demoNodes = 2
 	demoGPUs  = 4
-	demoLoss  = "params=" // of the job's last line: the hash of its parameters
+	demoHash  = "params=" // of the job's last line: the hash of its parameters
 )
 
 func (j *journey) play(ctx context.Context) error {
@@ -195,7 +208,7 @@ func (j *journey) follow(ctx context.Context, c *client.Client, cl client.Cluste
 	sc := bufio.NewScanner(logs)
 	for n := 0; sc.Scan(); n++ {
 		line := sc.Text()
-		_, hash, done := strings.Cut(line, demoLoss)
+		_, hash, done := strings.Cut(line, demoHash)
 		if done {
 			results[hash]++
 		}
