@@ -65,7 +65,7 @@ CREATE TABLE node_status (
     node_id       uuid PRIMARY KEY REFERENCES node,
     epoch         integer NOT NULL,
     last_good_ms  bigint NOT NULL DEFAULT 0,     -- server's clock at the last report that found the node well
-    good          boolean NOT NULL DEFAULT false,  -- the last report found it well
+    good          boolean NOT NULL DEFAULT false,  -- the last report found nothing wrong with it
     peers_down    integer[] NOT NULL DEFAULT '{}', -- ranks whose overlay it hears nothing from
     progress      jsonb NOT NULL DEFAULT '{}',
     boot_id       text NOT NULL DEFAULT '',      -- with boot_ms: the report this comes from, so that a late one

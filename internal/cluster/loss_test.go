@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -274,4 +275,51 @@ func TestAnAbandonedHostFreesItsCluster(t *testing.T) {
 	}
 	w.noClaims()
 	w.books()
+}
+
+// A rank whose end is known but not yet taken in must not pass for lost: the others' reports come in between, and the
+// time since its last good report would be forfeited.
+func TestAnEndBeingHeardIsNoLoss(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 2})
+	c := w.runUp(spec(2, 2))
+	done := func(h *fakeHost, r *run) {
+		if r.Started && r.ExitCode == nil {
+			h.exit(r, 0)
+		}
+	}
+	w.behave(0, done)
+	w.behave(1, done)
+	first, second := w.hostOf(c, 0), w.hostOf(c, 1)
+
+	// The first host's report is written down and then has to wait for the cluster, until its sender gives up.
+	tx, err := w.d.Pool.Begin(w.ctx)
+	w.must(err)
+	_, err = tx.Exec(w.ctx, "SELECT FROM cluster WHERE id = $1 FOR UPDATE", c.ID)
+	w.must(err)
+	const waiting = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+	ctx, giveUp := context.WithCancel(w.ctx)
+	sent := make(chan error, 1)
+	go func() { sent <- first.sync(ctx, 0) }()
+	for n := 0; n == 0; {
+		w.must(w.d.Pool.QueryRow(w.ctx, waiting).Scan(&n))
+	}
+	giveUp()
+	if err := <-sent; err == nil {
+		t.Fatal("the report went through")
+	}
+	w.must(tx.Rollback(w.ctx))
+
+	w.must(second.sync(w.ctx, 0))
+	if c = w.get(c); c.State != cluster.Running || !c.Billing {
+		t.Fatalf("%s, billing %v: %s", c.State, c.Billing, c.Detail)
+	}
+	c = w.rounds(c, "released", in(cluster.Released))
+	if c.Reason != cluster.ReasonCompleted {
+		t.Errorf("%s: %s", c.Reason, c.Detail)
+	}
+	if open, end := w.openWindow(c); open || end <= c.RunningAt.UnixMilli() {
+		t.Errorf("open %v, billed to %d of a run from %d", open, end, c.RunningAt.UnixMilli())
+	}
+	w.clean(c)
 }

@@ -134,7 +134,7 @@ func (c *Clusters) saveStatuses(ctx context.Context, s agentapi.Sync, at time.Ti
 		p.Nodes = append(p.Nodes, uuids(h.row.Node.ID)...)
 		p.Epochs = append(p.Epochs, h.row.LeaseEpoch)
 		p.GoodMs = append(p.GoodMs, h.goodMS(s.BootID))
-		p.Good = append(p.Good, st.Good)
+		p.Good = append(p.Good, !unwell(st))
 		p.PeersDown = append(p.PeersDown, arrayLiteral(ranks(st.PeersDown)))
 		p.Progress = append(p.Progress, string(progress))
 	}

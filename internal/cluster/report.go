@@ -73,6 +73,13 @@ func obeyed(reason string) bool {
 	return false
 }
 
+// unwell reports whether a status says that something is wrong with a node that has started. One that has ended as it
+// should is not well any more either, but nothing is wrong: it must not pass for lost while its end is being heard.
+func unwell(st agentapi.LeaseStatus) bool {
+	ended := st.ExitCode != nil || ((st.State == agentapi.NodeStopping || st.State == agentapi.NodeStopped) && obeyed(st.Reason))
+	return !st.Good && !ended
+}
+
 // matters reports whether the report changes anything that is decided under the cluster's lock. Most do not: they only
 // say that all is still well.
 func (h heard) matters(goodMS int64) bool {
@@ -95,7 +102,7 @@ func (h heard) matters(goodMS int64) bool {
 		(h.now.Preflight != nil && len(n.Preflight) <= len("{}")) ||
 		(h.now.Started && n.StartedAt == nil) ||
 		(h.now.ExitCode != nil && n.ExitCode == nil) ||
-		(n.StartedAt != nil && (h.now.Good != st.Good || !slices.Equal(ranks(h.now.PeersDown), st.PeersDown))) ||
+		(n.StartedAt != nil && (unwell(*h.now) == st.Good || !slices.Equal(ranks(h.now.PeersDown), st.PeersDown))) ||
 		(NodeState(n.State) == NodeLost && goodMS > 0)
 }
 
