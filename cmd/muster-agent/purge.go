@@ -2,21 +2,25 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/agent"
 	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/link"
 )
 
 func purgeCommand() *cobra.Command {
 	var host hostFlags
 	var state string
+	var images bool
 	cmd := &cobra.Command{
 		Use:   "purge",
 		Short: "Remove all containers, networks and rules this agent has made",
@@ -41,10 +45,26 @@ run. Whatever runs for renters ends; what the host has proven so far stays in it
 				return err
 			}
 			defer engine.Close()
-			return agent.Purge(ctx, identity.Host, state, engine)
+			err = agent.Purge(ctx, identity.Host, state, engine)
+			if images {
+				err = errors.Join(err, purgeImages(ctx, state, identity, engine))
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&state, "state", defaultState, "the agent's state directory")
+	cmd.Flags().BoolVar(&images, "images", false, "remove the images it has pulled, too")
 	host.add(cmd)
 	return cmd
+}
+
+// purgeImages removes every image that was pulled for this host, and no other.
+func purgeImages(ctx context.Context, state string, identity *link.Identity, engine *container.Engine) error {
+	p, err := image.New(image.Config{Daemon: engine, Dir: filepath.Join(state, "images"), Prefix: imagePrefix(identity),
+		Free: func() (int64, error) { return 0, nil }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	_, err = p.GC(ctx, nil, 0, 1) // as if the disk were full
+	return err
 }

@@ -146,7 +146,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 		return err
 	}
 	defer engine.Close()
-	images, err := image.New(image.Config{Daemon: engine, Dir: filepath.Join(h.flags.state, "images"), Prefix: "muster-" + container.Host8(h.identity.Host),
+	images, err := image.New(image.Config{Daemon: engine, Dir: filepath.Join(h.flags.state, "images"), Prefix: imagePrefix(h.identity),
 		Allow: h.flags.registries, Free: h.diskFree, Now: time.Now, Log: h.log})
 	if err != nil {
 		return err
@@ -182,6 +182,9 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	h.log.Info("agent ends; what runs on the host goes on")
 	return errors.Join(err, served)
 }
+
+// imagePrefix tells this agent's images from those of others on the machine.
+func imagePrefix(id *link.Identity) string { return "muster-" + container.Host8(id.Host) }
 
 func (h *hostDaemon) engine(attach container.Attach) (*container.Engine, error) {
 	guest := h.flags.guest

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -172,10 +173,14 @@ func (s *Stack) startServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	listen, err := s.listen()
+	if err != nil {
+		return err
+	}
 	local := func(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
 	s.server, err = s.cfg.Start(ctx, ServerParams{
 		DatabaseURL: s.pg.URL(), Secret: s.state.Secret,
-		Listen: s.cfg.Listen, AgentListen: local(s.state.Ports.Agent), NATSListen: local(s.state.Ports.NATS), Metrics: local(s.state.Ports.Metrics),
+		Listen: listen, AgentListen: local(s.state.Ports.Agent), NATSListen: local(s.state.Ports.NATS), Metrics: local(s.state.Ports.Metrics),
 		TLSCert: certs.Cert, TLSKey: certs.Key, TLSCA: certs.CA,
 		SandboxFile: filepath.Join(s.cfg.Dir, "stripe.json"),
 	})
@@ -185,6 +190,18 @@ func (s *Stack) startServer(ctx context.Context) error {
 	s.onClose(s.server.Close)
 	s.Info.URL, s.Info.AgentURL = s.server.URL(), s.server.AgentURL()
 	return nil
+}
+
+// listen is where people come. Port 0 is one that stays the same over restarts, so that open pages and clients go on.
+func (s *Stack) listen() (string, error) {
+	host, port, err := net.SplitHostPort(s.cfg.Listen)
+	if err != nil {
+		return "", fmt.Errorf("--listen: %w", err)
+	}
+	if port == "0" {
+		port = strconv.Itoa(s.state.Ports.People)
+	}
+	return net.JoinHostPort(host, port), nil
 }
 
 // The three people of a local platform. Their password is made at the first start and kept in the state folder.

@@ -214,8 +214,8 @@ func (s *Stack) stopHosts(ctx context.Context) error {
 }
 
 // purge removes the host's containers, networks, overlays and firewall rules; its state stays.
-func (s *Stack) purge(ctx context.Context, h localHost) error {
-	cmd := s.agent(h, "purge")
+func (s *Stack) purge(ctx context.Context, h localHost, args ...string) error {
+	cmd := s.agent(h, "purge", args...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: purge: %w: %s", h.name, err, lastLines(string(out), 3))
 	}
@@ -245,7 +245,7 @@ func Down(ctx context.Context, cfg Config) error {
 	hosts, _ := filepath.Glob(filepath.Join(dir, "hosts", "local-*"))
 	for i := range hosts {
 		h := s.localHost(i)
-		errs = append(errs, h.agent.stop(ctx, 10*time.Second), s.purge(ctx, h))
+		errs = append(errs, h.agent.stop(ctx, 10*time.Second), s.purge(ctx, h, "--images"))
 	}
 	pg, err := newPostgres(s.state.Postgres.Data, s.state.Postgres.Port, cfg.Log)
 	if err == nil {

@@ -28,7 +28,8 @@ type state struct {
 
 // ports stay the same over restarts: enrolled hosts come back to them, and image references name the registry's.
 type ports struct {
-	Agent    int `json:"agent"` // enrolment and streams, TLS
+	People   int `json:"people"` // dashboard and REST, where no port was asked for
+	Agent    int `json:"agent"`  // enrolment and streams, TLS
 	NATS     int `json:"nats"`
 	Registry int `json:"registry"`
 	Metrics  int `json:"metrics"`
@@ -64,11 +65,11 @@ func loadState(dir string) (*state, error) {
 func (s *state) fill(dir string) error {
 	s.Secret = secret(32)
 	s.Accounts.Password = secret(12)
-	free, err := freePorts(5)
+	free, err := freePorts(6)
 	if err != nil {
 		return err
 	}
-	s.Postgres.Port, s.Ports = free[0], ports{free[1], free[2], free[3], free[4]}
+	s.Postgres.Port, s.Ports = free[0], ports{free[1], free[2], free[3], free[4], free[5]}
 	s.Postgres.Data, err = postgresData(dir)
 	if err != nil {
 		return err

@@ -1,0 +1,98 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// running is everything on the machine that belongs to the platform: processes, containers, networks, firewall tables.
+func (p *platform) running() []string {
+	var out []string
+	for pid, args := range p.processes("") {
+		out = append(out, fmt.Sprintf("process %d: %s", pid, args))
+	}
+	tables := lines("nft", "list", "tables")
+	for _, h := range p.state.Hosts {
+		short := host8(h.ID)
+		for _, what := range []string{"container", "network"} {
+			args := []string{what, "ls", "--filter", "label=muster.host=" + h.ID, "--format", "{{.ID}}"}
+			if what == "container" {
+				args = append(args, "--all")
+			}
+			for _, l := range lines("docker", args...) {
+				out = append(out, what+" "+l+" of "+h.Name)
+			}
+		}
+		for _, l := range tables {
+			if strings.HasSuffix(l, "muster_"+short) {
+				out = append(out, "firewall "+l)
+			}
+		}
+		if _, err := os.Stat("/sys/class/net/mst" + short); err == nil {
+			out = append(out, "bridge mst"+short)
+		}
+	}
+	return out
+}
+
+// stored is what stays of the platform on disk.
+func (p *platform) stored() []string {
+	var out []string
+	for _, path := range []string{p.dir, p.state.Postgres.Data} {
+		if _, err := os.Stat(path); path != "" && err == nil {
+			out = append(out, "folder "+path)
+		}
+	}
+	for _, h := range p.state.Hosts {
+		for _, l := range lines("docker", "image", "ls", "--filter", "reference=muster-"+host8(h.ID)+"/*", "--format", "{{.Repository}}:{{.Tag}}") {
+			out = append(out, "image "+l)
+		}
+	}
+	return out
+}
+
+// processes are those whose command line names the platform's state folder and the word, by pid.
+func (p *platform) processes(word string) map[int]string {
+	out := map[int]string{}
+	found, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range found {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		args := strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
+		line := strings.Join(args, " ")
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		ours := func(arg string) bool { return arg == p.dir || strings.HasPrefix(arg, p.dir+"/") }
+		if err == nil && slices.ContainsFunc(args, ours) && strings.Contains(line, word) {
+			out[pid] = line
+		}
+	}
+	return out
+}
+
+// host8 is how a host's things are named on the machine.
+func host8(host string) string {
+	h, err := id.Parse[id.Host](host)
+	if err != nil {
+		return host
+	}
+	return container.Host8(h)
+}
+
+// lines is a command's output; a command that fails has said nothing.
+func lines(name string, args ...string) []string {
+	out, err := exec.Command(name, args...).Output()
+	if err != nil {
+		return []string{fmt.Sprintf("%s %s: %v", name, strings.Join(args, " "), err)}
+	}
+	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' })
+}
