@@ -36,6 +36,7 @@ var beside = map[string][]string{
 	"devstack":   {},
 	"dbtest":     {},
 	"testnet":    {},
+	"e2e":        {},
 	"archtest":   {},
 }
 

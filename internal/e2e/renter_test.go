@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -215,4 +216,20 @@ func (r *renter) call(t *testing.T, method, path, body string, header ...string)
 	out := reply{status: resp.StatusCode, body: string(raw)}
 	_ = json.Unmarshal(raw, &out) // a log is no JSON
 	return out
+}
+
+// follow reads a rank's log from now on; the function it returns waits for the end and gives all of it.
+func (r *renter) follow(ctx context.Context, t *testing.T, c client.Cluster, rank int) func() string {
+	t.Helper()
+	stream, err := r.Logs(ctx, c.ID, client.LogsOf{Node: &rank, Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(chan string, 1)
+	go func() {
+		defer stream.Close()
+		b, _ := io.ReadAll(stream) // a broken stream shows as text that is not all there
+		all <- string(b)
+	}()
+	return sync.OnceValue(func() string { return <-all })
 }
