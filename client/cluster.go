@@ -59,6 +59,7 @@ type Node struct {
 	Rank     int       `json:"rank"`
 	ID       id.Node   `json:"id"`
 	HostID   id.Host   `json:"host_id"`
+	HostName string    `json:"host_name"`
 	State    string    `json:"state"`
 	Reason   string    `json:"reason"`
 	Detail   string    `json:"detail"`
@@ -255,12 +256,13 @@ type Metrics struct {
 
 // GPUMetrics are the readings of one GPU.
 type GPUMetrics struct {
-	Rank    int      `json:"rank"`
-	HostID  id.Host  `json:"host_id"`
-	UUID    string   `json:"uuid"`
-	Model   string   `json:"model"`
-	VRAMMB  int64    `json:"vram_mb"`
-	Samples []Sample `json:"samples"`
+	Rank     int      `json:"rank"`
+	HostID   id.Host  `json:"host_id"`
+	HostName string   `json:"host_name"`
+	UUID     string   `json:"uuid"`
+	Model    string   `json:"model"`
+	VRAMMB   int64    `json:"vram_mb"`
+	Samples  []Sample `json:"samples"`
 }
 
 // Sample is one reading; nil where the GPU does not tell.

@@ -134,6 +134,7 @@ type Quote struct {
 type QuoteNode struct {
 	Rank         int         `json:"rank"`
 	HostID       id.Host     `json:"host_id"`
+	HostName     string      `json:"host_name"`
 	OfferID      id.Offer    `json:"offer_id"`
 	GPUModel     string      `json:"gpu_model"`
 	GPUs         int         `json:"gpus"`

@@ -114,12 +114,12 @@ func (s *Web) statement(ctx context.Context, who account.Principal) (view.Statem
 			continue
 		}
 		g := view.StatementGroup{Name: c.Name, Summary: summary(c), Href: "/clusters/" + c.ID.String(), Amount: u.Cost}
-		g.Lines = statementLines(c, u)
+		g.Lines = statementLines(u)
 		for _, l := range g.Lines {
 			st.Total += l.Amount
 		}
-		for _, n := range c.Nodes {
-			hosts[n.HostID] = true
+		for _, seg := range u.Segments {
+			hosts[seg.HostID] = true
 		}
 		st.Lines += len(g.Lines)
 		st.Segments += len(u.Segments)
@@ -132,7 +132,7 @@ func (s *Web) statement(ctx context.Context, who account.Principal) (view.Statem
 }
 
 // statementLines sums a cluster's segments by rank and lease.
-func statementLines(c cluster.Cluster, u report.Usage) []view.StatementLine {
+func statementLines(u report.Usage) []view.StatementLine {
 	type key struct {
 		rank  int
 		lease id.Lease
@@ -145,12 +145,7 @@ func statementLines(c cluster.Cluster, u report.Usage) []view.StatementLine {
 		k := key{seg.Rank, seg.Lease, seg.PricePerHour}
 		l := byKey[k]
 		if l == nil {
-			l = &view.StatementLine{Rank: seg.Rank, GPUs: seg.GPUs, Rate: seg.PricePerHour}
-			for _, n := range c.Nodes {
-				if n.Rank == seg.Rank {
-					l.Host = n.HostID.Short()
-				}
-			}
+			l = &view.StatementLine{Rank: seg.Rank, Host: seg.HostName, GPUs: seg.GPUs, Rate: seg.PricePerHour}
 			byKey[k], from[k], to[k] = l, seg.From, seg.To
 			order = append(order, k)
 		}

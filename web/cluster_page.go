@@ -137,7 +137,7 @@ func clockSince(c cluster.Cluster, now time.Time) string {
 
 func nodeRow(n cluster.Node, u metering.Usage, now time.Time) view.NodeRow {
 	row := view.NodeRow{
-		Rank: n.Rank, GPUs: len(n.GPUs), Host: n.HostID.Short(), State: nodeState(n), Squares: squares(n), Address: n.Address, Percent: -1,
+		Rank: n.Rank, GPUs: len(n.GPUs), Host: n.HostName, State: nodeState(n), Squares: squares(n), Address: n.Address, Percent: -1,
 		Trouble: n.State == cluster.NodeLost || n.State == cluster.NodeFailed, Detail: n.Detail,
 	}
 	row.Progress, row.Percent = progress(n, now)

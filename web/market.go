@@ -262,7 +262,7 @@ func (s *Web) showQuote(m *view.Market, q market.Quote) {
 		Left: max(left, 0), Total: q.ExpiresAt.Sub(q.CreatedAt), Expired: left <= 0 || q.State != market.QuoteHeld,
 	}
 	for _, n := range q.Placement.Nodes {
-		box.Rows = append(box.Rows, view.QuoteRow{Rank: n.Rank, GPUs: len(n.GPUs), Host: n.Host.Short(), Each: n.Price, Rate: n.Rate})
+		box.Rows = append(box.Rows, view.QuoteRow{Rank: n.Rank, GPUs: len(n.GPUs), Host: n.HostName, Each: n.Price, Rate: n.Rate})
 	}
 	m.Quote = box
 }

@@ -50,6 +50,7 @@ type quoteInput struct {
 type quoteNodeView struct {
 	Rank         int         `json:"rank"`
 	HostID       id.Host     `json:"host_id"`
+	HostName     string      `json:"host_name"`
 	OfferID      id.Offer    `json:"offer_id"`
 	GPUModel     string      `json:"gpu_model"`
 	GPUs         int         `json:"gpus"`
@@ -81,7 +82,7 @@ func (a *API) viewQuote(q market.Quote) quoteView {
 		v.ClusterID = &q.Cluster
 	}
 	for _, n := range q.Placement.Nodes {
-		v.Nodes = append(v.Nodes, quoteNodeView{n.Rank, n.Host, n.Offer, n.Model, len(n.GPUs), n.Rate})
+		v.Nodes = append(v.Nodes, quoteNodeView{n.Rank, n.Host, n.HostName, n.Offer, n.Model, len(n.GPUs), n.Rate})
 	}
 	return v
 }

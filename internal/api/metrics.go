@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/id"
@@ -32,12 +31,13 @@ type sampleView struct {
 }
 
 type gpuMetricsView struct {
-	Rank    int          `json:"rank"`
-	HostID  id.Host      `json:"host_id"`
-	UUID    string       `json:"uuid"`
-	Model   string       `json:"model"`
-	VRAMMB  int64        `json:"vram_mb"`
-	Samples []sampleView `json:"samples"`
+	Rank     int          `json:"rank"`
+	HostID   id.Host      `json:"host_id"`
+	HostName string       `json:"host_name"`
+	UUID     string       `json:"uuid"`
+	Model    string       `json:"model"`
+	VRAMMB   int64        `json:"vram_mb"`
+	Samples  []sampleView `json:"samples"`
 }
 
 type networkMetricsView struct {
@@ -71,41 +71,18 @@ func (a *API) clusterMetrics(ctx context.Context, p account.Principal, in *metri
 	v := metricsView{From: from, To: to, Step: int(step.Seconds()), GPUs: []gpuMetricsView{}, Network: networkMetricsView{
 		BusbwGbps: c.Network.BusbwGbps, RTTMicros: orEmpty(c.Network.RTTMicros), PairGbps: orEmpty(c.Network.PairGbps),
 	}}
-	had, err := a.db.Q.GPUsOfCluster(ctx, cl, p.Org)
+	gpus, err := a.clusters.Metrics(ctx, p.Org, cl, from, to, step)
 	if err != nil {
 		return metricsView{}, err
 	}
-	for _, g := range had {
-		m := gpuMetricsView{Rank: int(g.Rank), HostID: g.HostID, UUID: g.UUID, Model: g.Model, VRAMMB: g.VramMb, Samples: []sampleView{}}
-		if m.Samples, err = a.samples(ctx, g, from, to, step); err != nil {
-			return metricsView{}, err
+	for _, g := range gpus {
+		m := gpuMetricsView{Rank: g.Rank, HostID: g.Host, HostName: g.HostName, UUID: g.UUID, Model: g.Model, VRAMMB: g.VRAMMB, Samples: []sampleView{}}
+		for _, s := range g.Samples {
+			m.Samples = append(m.Samples, sampleView{s.At.UTC(), told(s.Util), told(s.MemMB), told(s.PowerW), told(s.TempC)})
 		}
 		v.GPUs = append(v.GPUs, m)
 	}
 	return v, nil
-}
-
-func (a *API) samples(ctx context.Context, g dbq.GPUsOfClusterRow, from, to time.Time, step time.Duration) ([]sampleView, error) {
-	out := []sampleView{}
-	if g.HadFrom.After(from) {
-		from = g.HadFrom
-	}
-	if g.HadUntil != nil && g.HadUntil.Before(to) {
-		to = *g.HadUntil
-	}
-	if !from.Before(to) {
-		return out, nil
-	}
-	series, err := host.Telemetry(ctx, a.db.Q, []id.GPU{g.ID}, from, to, step)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range series {
-		for _, r := range s.Samples {
-			out = append(out, sampleView{r.At.UTC(), told(r.Util), told(r.MemMB), told(r.PowerW), told(r.TempC)})
-		}
-	}
-	return out, nil
 }
 
 // span is the time asked for, bounded, and a step that keeps the answer small.

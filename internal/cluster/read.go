@@ -184,7 +184,7 @@ func plain(r dbq.Cluster) (Cluster, error) {
 
 func viewNode(n dbq.ClusterNodesRow, device map[id.GPU]GPU) Node {
 	v := Node{
-		Rank: int(n.Node.Rank), ID: n.Node.ID, HostID: n.Node.HostID, State: NodeState(n.Node.State), Reason: Reason(n.Node.Reason),
+		Rank: int(n.Node.Rank), ID: n.Node.ID, HostID: n.Node.HostID, HostName: n.HostName, State: NodeState(n.Node.State), Reason: Reason(n.Node.Reason),
 		Detail: n.Node.Detail, GPUs: []GPU{}, Address: n.Node.Address, Required: n.Required, Since: n.Node.Since, ExitCode: intp(n.Node.ExitCode),
 	}
 	if n.NodeStatus.Epoch == n.Node.Epoch {

@@ -66,6 +66,7 @@ type Node struct {
 	Rank     int               `json:"rank"`
 	ID       id.Node           `json:"id"`
 	HostID   id.Host           `json:"host_id"`
+	HostName string            `json:"host_name"`
 	State    NodeState         `json:"state"`
 	Reason   Reason            `json:"reason"`
 	Detail   string            `json:"detail"`

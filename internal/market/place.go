@@ -160,7 +160,7 @@ func (p *placing) placement(g gang) Placement {
 func (h *Host) node(rank int, o *HostOffer, count int, diskGB int64) Placed {
 	cores, ram := h.share(count)
 	n := Placed{
-		Rank: rank, Host: h.ID, HostOrg: h.Org, Offer: o.ID, Fabric: h.Fabric, Model: o.Model, GPUs: h.choose(o.Model, count),
+		Rank: rank, Host: h.ID, HostName: h.Name, HostOrg: h.Org, Offer: o.ID, Fabric: h.Fabric, Model: o.Model, GPUs: h.choose(o.Model, count),
 		CPUCores: cores, RAMMB: ram, DiskGB: diskGB, Price: o.Price, Rate: o.Price * money.Micro(count), HostSharePPM: o.HostSharePPM,
 	}
 	n.Lines = []Line{

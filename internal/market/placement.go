@@ -15,13 +15,14 @@ type Placement struct {
 
 // Placed is one node of a placement with everything that is frozen at rent.
 type Placed struct {
-	Rank    int       `json:"rank"`
-	Host    id.Host   `json:"host"`
-	HostOrg id.Org    `json:"host_org"`
-	Offer   id.Offer  `json:"offer"`
-	Fabric  id.Fabric `json:"fabric"` // zero: none
-	Model   string    `json:"model"`
-	GPUs    []GPU     `json:"gpus"` // by index
+	Rank     int       `json:"rank"`
+	Host     id.Host   `json:"host"`
+	HostName string    `json:"host_name"` // for people: as it was when the placement was made
+	HostOrg  id.Org    `json:"host_org"`
+	Offer    id.Offer  `json:"offer"`
+	Fabric   id.Fabric `json:"fabric"` // zero: none
+	Model    string    `json:"model"`
+	GPUs     []GPU     `json:"gpus"` // by index
 
 	CPUCores float64 `json:"cpu_cores"` // the node's share of its host
 	RAMMB    int64   `json:"ram_mb"`

@@ -104,7 +104,7 @@ func TestACrashAnywhereChangesNothing(t *testing.T) {
 		w.booksBalance()
 		lines := w.usage().Lines
 		for i := range lines { // what differs between two worlds
-			lines[i].Lease, lines[i].From, lines[i].To = id.Lease{}, time.Time{}, time.Time{}
+			lines[i].Lease, lines[i].Host, lines[i].From, lines[i].To = id.Lease{}, id.Host{}, time.Time{}, time.Time{}
 		}
 		m := w.money()
 		m.Fee = 0 // one for all worlds

@@ -30,6 +30,7 @@ type Usage struct {
 // UsageLine is what one signed segment adds to the bill at one price.
 type UsageLine struct {
 	Lease    id.Lease
+	Host     id.Host
 	Rank     int
 	Epoch    int
 	BootID   string
@@ -99,7 +100,7 @@ func itemise(l *lease, segs []dbq.SegmentsOfLeasesRow) (lines []UsageLine, bille
 			sum.Add(sum, new(big.Int).Mul(big.NewInt(int64(p.Rate)), big.NewInt(ms)))
 			total := money.Posted(sum)
 			lines = append(lines, UsageLine{
-				Lease: l.ID, Rank: int(l.Rank), Epoch: int(s.Epoch), BootID: s.BootID, Seq: s.Seq,
+				Lease: l.ID, Host: l.HostID, Rank: int(l.Rank), Epoch: int(s.Epoch), BootID: s.BootID, Seq: s.Seq,
 				From: time.UnixMilli(part[0].Start).UTC(), To: time.UnixMilli(part[len(part)-1].End).UTC(), MS: ms,
 				GPUs: int(l.GPUCount), Rate: p.Rate, Cost: total - before, EnergyMJ: energy,
 			})

@@ -3,9 +3,12 @@ package report
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
@@ -46,6 +49,8 @@ func (s *Seconds) UnmarshalJSON(b []byte) error {
 type UsageSegment struct {
 	Rank         int         `json:"rank"`
 	Lease        id.Lease    `json:"lease_id"`
+	HostID       id.Host     `json:"host_id"`
+	HostName     string      `json:"host_name"`
 	Epoch        int         `json:"epoch"`
 	Seq          int64       `json:"seq"`
 	From         time.Time   `json:"from"`
@@ -67,13 +72,36 @@ func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usag
 		CostSoFar: max(m.Cost, m.Estimate), EnergyWh: wattHours(m.EnergyMJ), Settled: m.Settled, Currency: m.Currency,
 		Segments: make([]UsageSegment, len(m.Lines)),
 	}
+	names, err := hostNames(ctx, q, m.Lines)
+	if err != nil {
+		return Usage{}, err
+	}
 	for i, l := range m.Lines {
 		u.Segments[i] = UsageSegment{
-			Rank: l.Rank, Lease: l.Lease, Epoch: l.Epoch, Seq: l.Seq, From: l.From, To: l.To, Seconds: Seconds(l.MS),
+			Rank: l.Rank, Lease: l.Lease, HostID: l.Host, HostName: names[l.Host], Epoch: l.Epoch, Seq: l.Seq, From: l.From, To: l.To, Seconds: Seconds(l.MS),
 			GPUs: l.GPUs, PricePerHour: l.Rate, Cost: l.Cost,
 		}
 	}
 	return u, nil
+}
+
+// hostNames are the names of the hosts that the lines tell of.
+func hostNames(ctx context.Context, q *dbq.Queries, lines []metering.UsageLine) (map[id.Host]string, error) {
+	var hosts []pgtype.UUID
+	for _, l := range lines {
+		if h := (pgtype.UUID{Bytes: l.Host.UUID(), Valid: true}); !slices.Contains(hosts, h) {
+			hosts = append(hosts, h)
+		}
+	}
+	rows, err := q.HostNames(ctx, hosts)
+	if err != nil {
+		return nil, fmt.Errorf("report: names of hosts: %w", err)
+	}
+	names := make(map[id.Host]string, len(rows))
+	for _, r := range rows {
+		names[r.ID] = r.Name
+	}
+	return names, nil
 }
 
 // wattHours is millijoules as decimal watt-hours, to the milliwatt-hour below: 1 Wh = 3.6e6 mJ × 1,000.

@@ -39,10 +39,12 @@ func (q *Queries) ClaimedLeases(ctx context.Context, leases []pgtype.UUID) ([]pg
 }
 
 const clusterNodes = `-- name: ClusterNodes :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+       h.name AS host_name
 FROM node n
 JOIN node_status s ON s.node_id = n.id
 JOIN lease l ON l.id = n.lease_id
+JOIN host h ON h.id = n.host_id
 WHERE n.cluster_id = ANY ($1::uuid[])
 ORDER BY n.cluster_id, n.rank
 `
@@ -56,6 +58,7 @@ type ClusterNodesRow struct {
 	RunUntil     *time.Time
 	LeaseEndedAt *time.Time
 	LeaseGoneAt  *time.Time
+	HostName     string
 }
 
 func (q *Queries) ClusterNodes(ctx context.Context, clusters []pgtype.UUID) ([]ClusterNodesRow, error) {
@@ -101,6 +104,7 @@ func (q *Queries) ClusterNodes(ctx context.Context, clusters []pgtype.UUID) ([]C
 			&i.RunUntil,
 			&i.LeaseEndedAt,
 			&i.LeaseGoneAt,
+			&i.HostName,
 		); err != nil {
 			return nil, err
 		}
@@ -144,6 +148,58 @@ func (q *Queries) GPUNames(ctx context.Context, ids []pgtype.UUID) ([]GPUNamesRo
 	for rows.Next() {
 		var i GPUNamesRow
 		if err := rows.Scan(&i.ID, &i.UUID, &i.Model); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const gPUsOfCluster = `-- name: GPUsOfCluster :many
+SELECT l.rank, l.host_id, h.name AS host_name, g.id, g.uuid, g.model, g.vram_mb, l.created_at AS had_from, l.ended_at AS had_until
+FROM lease l
+JOIN host h ON h.id = l.host_id
+JOIN gpu g ON g.id = ANY (l.gpu_ids)
+WHERE l.cluster_id = $1
+ORDER BY l.rank, l.created_at, g.idx
+`
+
+type GPUsOfClusterRow struct {
+	Rank     int32
+	HostID   id.Host
+	HostName string
+	ID       id.GPU
+	UUID     string
+	Model    string
+	VramMb   int64
+	HadFrom  time.Time
+	HadUntil *time.Time
+}
+
+// The GPUs a cluster has and had, with the time in which they were its own.
+func (q *Queries) GPUsOfCluster(ctx context.Context, clusterID id.Cluster) ([]GPUsOfClusterRow, error) {
+	rows, err := q.db.Query(ctx, gPUsOfCluster, clusterID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []GPUsOfClusterRow{}
+	for rows.Next() {
+		var i GPUsOfClusterRow
+		if err := rows.Scan(
+			&i.Rank,
+			&i.HostID,
+			&i.HostName,
+			&i.ID,
+			&i.UUID,
+			&i.Model,
+			&i.VramMb,
+			&i.HadFrom,
+			&i.HadUntil,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

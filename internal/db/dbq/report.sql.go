@@ -8,8 +8,38 @@ package dbq
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
 )
+
+const hostNames = `-- name: HostNames :many
+SELECT id, name FROM host WHERE id = ANY ($1::uuid[])
+`
+
+type HostNamesRow struct {
+	ID   id.Host
+	Name string
+}
+
+func (q *Queries) HostNames(ctx context.Context, ids []pgtype.UUID) ([]HostNamesRow, error) {
+	rows, err := q.db.Query(ctx, hostNames, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []HostNamesRow{}
+	for rows.Next() {
+		var i HostNamesRow
+		if err := rows.Scan(&i.ID, &i.Name); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
 
 const hostOwner = `-- name: HostOwner :one
 SELECT org_id FROM host WHERE id = $1

@@ -47,10 +47,12 @@ SET epoch = @epoch, state = @state, reason = @reason, detail = @detail, wg_key =
 WHERE id = @id;
 
 -- name: ClusterNodes :many
-SELECT sqlc.embed(n), sqlc.embed(s), l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at
+SELECT sqlc.embed(n), sqlc.embed(s), l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+       h.name AS host_name
 FROM node n
 JOIN node_status s ON s.node_id = n.id
 JOIN lease l ON l.id = n.lease_id
+JOIN host h ON h.id = n.host_id
 WHERE n.cluster_id = ANY (@clusters::uuid[])
 ORDER BY n.cluster_id, n.rank;
 
@@ -178,3 +180,12 @@ SELECT revision FROM host WHERE id = @host_id;
 
 -- name: ClaimedLeases :many
 SELECT DISTINCT ref FROM gpu_claim WHERE ref = ANY (@leases::uuid[]) AND ended_at IS NULL;
+
+-- name: GPUsOfCluster :many
+-- The GPUs a cluster has and had, with the time in which they were its own.
+SELECT l.rank, l.host_id, h.name AS host_name, g.id, g.uuid, g.model, g.vram_mb, l.created_at AS had_from, l.ended_at AS had_until
+FROM lease l
+JOIN host h ON h.id = l.host_id
+JOIN gpu g ON g.id = ANY (l.gpu_ids)
+WHERE l.cluster_id = @cluster_id
+ORDER BY l.rank, l.created_at, g.idx;

@@ -3,3 +3,6 @@ SELECT zone FROM org WHERE id = $1;
 
 -- name: HostOwner :one
 SELECT org_id FROM host WHERE id = $1;
+
+-- name: HostNames :many
+SELECT id, name FROM host WHERE id = ANY (@ids::uuid[]);
