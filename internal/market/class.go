@@ -106,8 +106,9 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 // class is the lots with equal facts.
 type class struct {
 	facts
-	lots []*lot
-	at   [2]int // index in its rung of the market's ladder and of the fabric's
+	supply *supply // of its model
+	lots   []*lot
+	at     [2]int // index in its rung of the market's ladder and of the fabric's
 }
 
 // fabric is the classes of one fabric.
@@ -119,7 +120,7 @@ type fabric struct {
 func (s *Snapshot) classify(l *lot, f facts) {
 	c := s.classes[f]
 	if c == nil {
-		c = &class{facts: f}
+		c = &class{facts: f, supply: s.supplyOf(f.model)}
 		s.classes[f] = c
 		s.market.add(c, 0)
 		if !f.fabric.IsZero() {
@@ -133,9 +134,17 @@ func (s *Snapshot) classify(l *lot, f facts) {
 	}
 	l.class, l.at = c, len(c.lots)
 	c.lots = append(c.lots, l)
+	c.supply.count(f.free, true)
 	if fab := s.fabrics[f.fabric]; fab != nil {
 		fab.free += f.free
 	}
+}
+
+func (s *Snapshot) supplyOf(model string) *supply {
+	if s.supplies[model] == nil {
+		s.supplies[model] = newSupply(model)
+	}
+	return s.supplies[model]
 }
 
 func (s *Snapshot) declassify(l *lot) {
@@ -143,6 +152,7 @@ func (s *Snapshot) declassify(l *lot) {
 	last := c.lots[len(c.lots)-1]
 	c.lots[l.at], last.at = last, l.at
 	c.lots = c.lots[:len(c.lots)-1]
+	c.supply.count(c.free, false)
 	fab := s.fabrics[c.fabric]
 	if fab != nil {
 		fab.free -= c.free

@@ -92,7 +92,7 @@ func (p *placing) fromLadder(l *ladder) gang {
 		fit := p.scratch[:0]
 		for _, c := range r.classes {
 			if p.fits(c) {
-				fit = append(fit, candidate{c, wasteOf(&c.facts, p.ask)})
+				fit = append(fit, candidate{c, wasteOf(c, p.ask, p.ask.GPUs)})
 			}
 		}
 		p.scratch = fit

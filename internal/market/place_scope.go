@@ -57,16 +57,15 @@ func (p *placing) onOneHost() gang {
 
 // onPlainHost takes all nodes from one offer.
 func (p *placing) onPlainHost() gang {
-	whole := *p.ask
-	whole.GPUs *= p.ask.Nodes
+	whole := p.ask.GPUs * p.ask.Nodes
 	for _, r := range p.s.market.rungs {
 		var best *lot
 		var least waste
 		for _, c := range r.classes {
-			if c.free < whole.GPUs || !p.fits(c) {
+			if c.free < whole || !p.fits(c) {
 				continue
 			}
-			w := wasteOf(&c.facts, &whole)
+			w := wasteOf(c, p.ask, whole)
 			if best != nil && !w.less(least, c, best.class) {
 				continue
 			}

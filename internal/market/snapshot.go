@@ -63,11 +63,12 @@ type HostOffer struct {
 // Snapshot is a set of sellable hosts, indexed for placement. It may be changed by its owner between calls of Place; it
 // is not safe for concurrent use while it changes.
 type Snapshot struct {
-	hosts   map[id.Host]*entry
-	classes map[facts]*class
-	market  ladder                // all classes by price
-	fabrics map[id.Fabric]*fabric // those of each fabric
-	models  map[string]*wordList  // interned
+	hosts    map[id.Host]*entry
+	classes  map[facts]*class
+	market   ladder                // all classes by price
+	fabrics  map[id.Fabric]*fabric // those of each fabric
+	models   map[string]*wordList  // interned
+	supplies map[string]*supply    // by model
 	// mixed are the hosts with more than one offer: the only ones where a gang on one host may mix models.
 	mixed map[id.Host]*entry
 	turn  int
@@ -103,7 +104,7 @@ func NewSnapshot(turn int) *Snapshot {
 	}
 	return &Snapshot{
 		hosts: map[id.Host]*entry{}, classes: map[facts]*class{}, fabrics: map[id.Fabric]*fabric{},
-		models: map[string]*wordList{}, mixed: map[id.Host]*entry{}, turn: turn,
+		models: map[string]*wordList{}, supplies: map[string]*supply{}, mixed: map[id.Host]*entry{}, turn: turn,
 	}
 }
 

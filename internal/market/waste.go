@@ -5,19 +5,19 @@ import "cmp"
 // waste says how much taking the ask's GPUs from a class would break the fleet up. Smaller is better; it only ever
 // decides between equal prices.
 type waste struct {
-	stranded int  // GPUs left that nobody can rent: fewer than the offer's least
-	opened   bool // breaks into a host nobody uses
-	left     int  // free GPUs left on the host
-	fabric   bool // takes from a fabric for a cluster that needs none
+	stranded int     // GPUs left that nobody can rent: fewer than the offer's least
+	lost     float64 // what the demand to come loses, see package pack
+	left     int     // free GPUs left on the host
+	fabric   bool    // takes from a fabric for a cluster that needs none
 }
 
-func wasteOf(f *facts, a *Ask) waste {
-	w := waste{left: f.hostFree - a.GPUs}
-	if left := f.free - a.GPUs; left > 0 && left < f.minGPUs {
+// wasteOf is the waste of taking gpus from one host of the class.
+func wasteOf(c *class, a *Ask, gpus int) waste {
+	w := waste{left: c.hostFree - gpus, lost: c.supply.lost(c.free, gpus)}
+	if left := c.free - gpus; left > 0 && left < c.minGPUs {
 		w.stranded = left
 	}
-	w.opened = w.left > 0 && f.hostFree == f.hostTotal
-	w.fabric = !f.fabric.IsZero() && (a.Nodes == 1 || a.Scope == ScopeHost)
+	w.fabric = !c.fabric.IsZero() && (a.Nodes == 1 || a.Scope == ScopeHost)
 	return w
 }
 
@@ -26,9 +26,9 @@ func wasteOf(f *facts, a *Ask) waste {
 func (w waste) less(v waste, c, d *class) bool {
 	return cmp.Or(
 		cmp.Compare(w.stranded, v.stranded),
-		compareBool(w.opened, v.opened),
+		cmp.Compare(w.lost, v.lost),
 		cmp.Compare(w.left, v.left),
-		compareBool(w.fabric, v.fabric),
+		cmp.Compare(b2i(w.fabric), b2i(v.fabric)),
 		cmp.Compare(c.hostTotal, d.hostTotal),
 		cmp.Compare(c.vramGB, d.vramGB),
 		cmp.Compare(c.diskFreeGB, d.diskFreeGB),
@@ -37,14 +37,4 @@ func (w waste) less(v waste, c, d *class) bool {
 		cmp.Compare(c.model, d.model),
 		cmp.Compare(c.region, d.region),
 	) < 0
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }

@@ -1,0 +1,61 @@
+package market
+
+import "github.com/musterhq/muster/internal/market/pack"
+
+// usualDemand is what sizes of node renters ask for, as a guess that holds for any fleet: it only decides between equal
+// prices. A host's processors and memory go with its GPUs, so they never run out apart and are left out.
+var usualDemand = []pack.Kind{
+	{Request: pack.Request{GPUs: 1, Milli: pack.Whole}, Part: 0.5},
+	{Request: pack.Request{GPUs: 2, Milli: pack.Whole}, Part: 0.2},
+	{Request: pack.Request{GPUs: 4, Milli: pack.Whole}, Part: 0.15},
+	{Request: pack.Request{GPUs: 8, Milli: pack.Whole}, Part: 0.15},
+}
+
+// maxHostGPUs is how many GPUs of a model a host is told apart by; those with more count as if they had so many.
+const maxHostGPUs = 32
+
+// supply is the free GPUs of one model: how many hosts have how many, and so what taking some costs the others.
+type supply struct {
+	outlook *pack.Outlook
+	states  [maxHostGPUs + 1]*pack.State // by free GPUs
+	cost    [maxHostGPUs + 1][MaxGPUsPerNode + 1]float64
+}
+
+func newSupply(model string) *supply {
+	s := &supply{outlook: pack.NewOutlook(usualDemand)}
+	for free := range s.states {
+		left := make([]int64, free)
+		for i := range left {
+			left[i] = pack.Whole
+		}
+		s.states[free] = pack.NewState(model, 0, 0, left)
+	}
+	s.price()
+	return s
+}
+
+// count notes a host with so many free GPUs, or one less.
+func (s *supply) count(free int, more bool) {
+	state := s.states[min(free, maxHostGPUs)]
+	if more {
+		s.outlook.Add(state)
+	} else {
+		s.outlook.Remove(state)
+	}
+	if s.outlook.Reprice() {
+		s.price()
+	}
+}
+
+func (s *supply) price() {
+	for free, state := range s.states {
+		for n := 1; n <= min(free, MaxGPUsPerNode); n++ {
+			s.cost[free][n], _ = s.outlook.Best(state, &pack.Request{GPUs: n, Milli: pack.Whole})
+		}
+	}
+}
+
+// lost is what the demand to come loses when n GPUs are taken from a host with so many free, in thousandths of a GPU.
+func (s *supply) lost(free, n int) float64 {
+	return s.cost[min(free, maxHostGPUs)][min(n, MaxGPUsPerNode)]
+}
