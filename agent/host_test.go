@@ -191,7 +191,7 @@ func pushJob(t *testing.T, ref string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, Config: v1.Config{Entrypoint: []string{"/job"}, Cmd: []string{"run"}}})
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, Config: v1.Config{Cmd: []string{"/job", "run"}}})
 	if err == nil {
 		img, err = mutate.AppendLayers(img, layer)
 	}

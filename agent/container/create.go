@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
+	dockerspec "github.com/moby/docker-image-spec/specs-go/v1"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
@@ -98,14 +99,7 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	if err != nil {
 		return Container{}, unavailable(err, "look at the image")
 	}
-	// As `docker run IMAGE COMMAND` does: the command takes the place of the image's, its entry point stays.
-	command := slices.Clone(w.Lease.Command)
-	if img.Config != nil {
-		if len(command) == 0 {
-			command = img.Config.Cmd
-		}
-		command = append(slices.Clone(img.Config.Entrypoint), command...)
-	}
+	command := commandLine(img.Config, w.Lease.Command)
 	if len(command) == 0 {
 		return Container{}, Refusal{agentapi.ReasonCommandNotFound, "the image has no command of its own: give one"}
 	}
@@ -232,4 +226,16 @@ func (e *Engine) refused(err error, format string, args ...any) error {
 		return Refusal{agentapi.ReasonRuntimeFailed, fmt.Sprintf(format, args...) + ": " + clip(text)}
 	}
 	return unavailable(err, format, args...)
+}
+
+// commandLine is what a node runs: as with `docker run IMAGE COMMAND`, the renter's command takes the place of the
+// image's own, and the image's entry point stays before it.
+func commandLine(image *dockerspec.DockerOCIImageConfig, command []string) []string {
+	if image == nil {
+		return command
+	}
+	if len(command) == 0 {
+		command = image.Cmd
+	}
+	return append(slices.Clone(image.Entrypoint), command...)
 }
