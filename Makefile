@@ -4,7 +4,6 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 export GOFLAGS := -buildvcs=false -trimpath
-TOOL := go tool -modfile=tools/go.mod
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -X main.version=$(VERSION)
 SERVICES := scripts/with-services
@@ -31,8 +30,7 @@ setup-build:
 
 .PHONY: generate
 generate: ## regenerate sqlc and templ output (committed)
-	$(TOOL) sqlc generate
-	$(TOOL) templ generate -path web
+	@scripts/generate
 
 .PHONY: static
 static: ## vendor the browser's assets again, at the pinned versions
@@ -54,7 +52,7 @@ test-full: ## the long matrices too (under an hour)
 
 .PHONY: lint
 lint: ## formatting, vet, staticcheck, generated code is fresh
-	@scripts/lint
+	@scripts/lint full
 
 .PHONY: bench
 bench: build ## the benchmarks of bench/ beside their baselines, one table
