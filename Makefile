@@ -13,7 +13,7 @@ help: ## show this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
 
 .PHONY: build
-build: setup-build ## bin/muster, bin/muster-agent, bin/muster-guest, the demo job and the fake NVML library
+build: toolchain ## bin/muster, bin/muster-agent, bin/muster-guest, the demo job and the fake NVML library
 	@mkdir -p bin
 	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/muster ./cmd/muster
 	CGO_ENABLED=1 go build -ldflags '$(LDFLAGS) -extldflags=-Wl,-z,lazy' -o bin/muster-agent ./cmd/muster-agent
@@ -24,9 +24,9 @@ build: setup-build ## bin/muster, bin/muster-agent, bin/muster-guest, the demo j
 bin/fakenvml/libnvidia-ml.so.1: $(wildcard agent/gpu/fakenvml/*.[ch]) agent/gpu/fakenvml/build.sh go.mod
 	agent/gpu/fakenvml/build.sh $@
 
-.PHONY: setup-build
-setup-build:
-	@scripts/setup build
+.PHONY: toolchain
+toolchain:
+	@scripts/setup check
 
 .PHONY: generate
 generate: ## regenerate sqlc and templ output (committed)
