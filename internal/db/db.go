@@ -62,11 +62,17 @@ type Tx struct {
 	pgx.Tx
 	Q     *dbq.Queries
 	after []func()
+	outer *Tx // of a pipe's: the one that commits
 }
 
 // AfterCommit runs f once the transaction has committed, in order of registration; never when it rolls back. For
 // effects that may be lost without harm: wakes, page events.
-func (tx *Tx) AfterCommit(f func()) { tx.after = append(tx.after, f) }
+func (tx *Tx) AfterCommit(f func()) {
+	for tx.outer != nil {
+		tx = tx.outer
+	}
+	tx.after = append(tx.after, f)
+}
 
 // Now is PostgreSQL's clock at this moment, not at the transaction's start: read it after taking locks.
 func (tx *Tx) Now(ctx context.Context) (time.Time, error) {
