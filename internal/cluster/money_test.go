@@ -98,6 +98,21 @@ func (w *world) age(c cluster.Cluster, by time.Duration) {
 	}
 }
 
+// TestARentAnswersWhatIsThere: the answer is made without reading back, and is what a read shows.
+func TestARentAnswersWhatIsThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 3, gpus: 4})
+	s := spec(2, 3)
+	s.Name, s.Labels, s.Env = "train", map[string]string{"team": "a"}, map[string]string{"SECRET": "x"}
+	got, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+	w.must(err)
+	want, err := w.clusters[0].Get(w.ctx, w.renter.Org, got.ID)
+	w.must(err)
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(id.Cluster{}, id.Node{}, id.Host{}, id.Org{})); diff != "" {
+		t.Errorf("answered otherwise (-read +answered):\n%s", diff)
+	}
+}
+
 func TestTheSameKeyRentsOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1, replicas: 2})

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -21,9 +19,6 @@ import (
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/metering"
 )
-
-// overlay is the range of every cluster's network; rank n has base + n + 1. Clusters never meet, so all use the same.
-var overlay = netip.MustParsePrefix("10.77.0.0/20")
 
 // RentRequest asks for a cluster: by spec, or by a quote and fields that change neither its placement nor its price.
 type RentRequest struct {
@@ -50,15 +45,20 @@ func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest,
 			case earlier != nil:
 				return json.Unmarshal(earlier.Body, &out)
 			}
-			cl, err := c.rent(ctx, tx, p, r, plan)
+			done, err := c.rent(ctx, tx, p, r, plan)
 			if err != nil {
 				return err
 			}
-			if out, err = view(ctx, tx.Q, cl); err != nil {
+			if out, err = done.view(); err != nil {
 				return err
 			}
-			_, err = key.Finish(ctx, tx, http.StatusAccepted, out)
-			return err
+			return tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error {
+				if err := done.note(ctx, tx, p); err != nil {
+					return err
+				}
+				_, err := key.Finish(ctx, tx, http.StatusAccepted, out)
+				return err
+			})
 		})
 	})
 	if errors.Is(err, market.ErrStale) { // planned afresh several times, and each time somebody was faster
@@ -69,72 +69,34 @@ func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest,
 
 // rent does it inside the transaction, in the order of locks: the cluster's row is new, then hosts, claims, leases,
 // money.
-func (c *Clusters) rent(ctx context.Context, tx *db.Tx, p account.Principal, r RentRequest, plan *market.Planner) (id.Cluster, error) {
+func (c *Clusters) rent(ctx context.Context, tx *db.Tx, p account.Principal, r RentRequest, plan *market.Planner) (*rental, error) {
 	cl := id.New[id.Cluster]()
-	leases := map[int]id.Lease{}
-	leaseOf := func(rank int) id.Lease {
-		if _, ok := leases[rank]; !ok {
-			leases[rank] = id.New[id.Lease]()
-		}
-		return leases[rank]
+	n := &rental{leases: map[int]id.Lease{}, nodes: map[int]id.Node{}}
+	var err error
+	if n.spec, n.placed, err = c.take(ctx, tx, p, r, plan, cl, n.lease); err != nil {
+		return nil, err
 	}
-	spec, placed, err := c.take(ctx, tx, p, r, plan, cl, leaseOf)
-	if err != nil {
-		return cl, err
+	if _, err := account.SSHKeysByID(ctx, tx.Q, p.Org, n.spec.SSHKeyIDs); err != nil {
+		return nil, err
 	}
-	if _, err := account.SSHKeysByID(ctx, tx.Q, p.Org, spec.SSHKeyIDs); err != nil {
-		return cl, err
+	if n.now, err = tx.Now(ctx); err != nil {
+		return nil, err
 	}
-	now, err := tx.Now(ctx)
-	if err != nil {
-		return cl, err
+	if n.row, err = c.newCluster(cl, p, r.Quote, n.spec, n.placed, n.now); err != nil {
+		return nil, err
 	}
-	row, err := c.newCluster(cl, p, r.Quote, spec, placed, now)
-	if err != nil {
-		return cl, err
+	if err := host.RaiseRevision(ctx, tx, c.bus, n.placed.HostIDs()...); err != nil {
+		return nil, fmt.Errorf("raise revisions: %w", err)
 	}
-	if err := tx.Q.InsertCluster(ctx, row); err != nil {
-		return cl, fmt.Errorf("insert cluster: %w", err)
-	}
-	if err := host.RaiseRevision(ctx, tx, c.bus, placed.HostIDs()...); err != nil {
-		return cl, fmt.Errorf("raise revisions: %w", err)
-	}
-	nodes := map[int]id.Node{}
-	var terms []metering.NewLease
-	for _, n := range placed.Nodes {
-		nodes[n.Rank] = id.New[id.Node]()
-		terms = append(terms, newLease(cl, nodes[n.Rank], leaseOf(n.Rank), p.Org, row.Currency, n))
-	}
-	if err := metering.CreateLeases(ctx, tx, terms); err != nil {
-		return cl, fmt.Errorf("create leases: %w", err)
-	}
-	for _, n := range placed.Nodes {
-		if err := tx.Q.InsertNode(ctx, dbq.InsertNodeParams{
-			ID: nodes[n.Rank], ClusterID: cl, Rank: int32(n.Rank), HostID: n.Host, LeaseID: leaseOf(n.Rank), Address: address(n.Rank), Since: now,
-		}); err != nil {
-			return cl, fmt.Errorf("insert node: %w", err)
-		}
-		if err := tx.Q.InsertNodeStatus(ctx, nodes[n.Rank], now); err != nil {
-			return cl, fmt.Errorf("insert node status: %w", err)
-		}
+	if err := tx.Together(ctx, n.insert); err != nil {
+		return nil, fmt.Errorf("write cluster %s: %w", cl, err)
 	}
 	auth, err := metering.Authorise(ctx, tx, metering.AuthoriseRequest{
-		Cluster: cl, Org: p.Org, Currency: row.Currency, Budget: spec.Budget, NotAfter: notAfter(now, nil, spec.MaxDuration),
+		Cluster: cl, Org: p.Org, Currency: n.row.Currency, Budget: n.spec.Budget, NotAfter: notAfter(n.now, nil, n.spec.MaxDuration),
 	})
-	if err != nil {
-		return cl, err
-	}
-	rented, _ := on("", OnRented)
-	if err := tx.Q.InsertClusterEvent(ctx, dbq.InsertClusterEventParams{
-		ClusterID: cl, At: now, Kind: string(OnRented), Title: rented.Says, Data: []byte("{}"),
-		Detail: fmt.Sprintf("%d × %d GPUs at %s per hour; %s held", spec.Nodes, spec.GPUsPerNode, placed.Rate, auth.Held),
-	}); err != nil {
-		return cl, err
-	}
+	n.held = auth.Held
 	tx.AfterCommit(func() { c.bus.Changed(bus.TopicCluster(cl), bus.TopicOrg(p.Org)) })
-	return cl, audit.Record(ctx, tx, p.Event("cluster.rent", cl.String(), map[string]any{
-		"nodes": spec.Nodes, "gpus_per_node": spec.GPUsPerNode, "price_per_hour": placed.Rate.String(), "image": spec.Image,
-	}))
+	return n, err
 }
 
 // take claims the GPUs: those of a quote, or those of a fresh plan.
@@ -197,28 +159,5 @@ func (c *Clusters) newCluster(cl id.Cluster, p account.Principal, quote id.Quote
 	}, nil
 }
 
-func newLease(cl id.Cluster, node id.Node, lease id.Lease, renter id.Org, currency string, n market.Placed) metering.NewLease {
-	l := metering.NewLease{
-		ID: lease, Cluster: cl, Node: node, Rank: n.Rank, Host: n.Host, Renter: renter, Operator: n.HostOrg, GPUModel: n.Model,
-		CPUs: n.CPUCores, RAMMB: n.RAMMB, DiskGB: n.DiskGB, Currency: currency, HostSharePPM: int64(n.HostSharePPM), Epoch: 1, Rate: n.Rate,
-	}
-	for _, g := range n.GPUs {
-		l.GPUs = append(l.GPUs, g.ID)
-	}
-	for _, i := range n.Lines {
-		l.Items = append(l.Items, metering.PriceItem{Label: i.Text, Quantity: i.Quantity, Unit: i.Kind, UnitRate: i.UnitPrice, Rate: i.Price})
-	}
-	return l
-}
-
 // belongs binds a cluster's sealed secrets to it.
 func belongs(cl id.Cluster) string { return "cluster:" + cl.UUID().String() }
-
-// address of a rank on the cluster's network.
-func address(rank int) string {
-	a := overlay.Addr().As4()
-	n := rank + 1
-	a[2] += byte(n >> 8)
-	a[3] = byte(n)
-	return netip.AddrFrom4(a).String()
-}

@@ -44,23 +44,41 @@ type GPURef struct {
 // up and planned anew.
 var ErrTaken = fault.New(fault.NoCapacity, "A GPU was taken by somebody else in the meantime.")
 
+// Taking is the GPUs of one ref: a quote, a lease, a host.
+type Taking struct {
+	Ref  uuid.UUID
+	GPUs []GPURef
+}
+
 // Claim takes GPUs for ref (a quote, a lease, a host). The caller has locked their hosts. expires is for quotes only:
 // a quote's claim that has run out no longer stands in anybody's way.
 func Claim(ctx context.Context, tx *db.Tx, kind ClaimKind, ref uuid.UUID, gpus []GPURef, expires *time.Time) error {
-	p := dbq.InsertClaimsParams{Kind: string(kind), Ref: pgtype.UUID{Bytes: ref, Valid: true}, ExpiresAt: expires}
-	for _, g := range gpus {
-		p.Ids = append(p.Ids, pgtype.UUID{Bytes: id.New[id.Claim]().UUID(), Valid: true})
-		p.Gpus = append(p.Gpus, pgtype.UUID{Bytes: g.GPU.UUID(), Valid: true})
-		p.Hosts = append(p.Hosts, pgtype.UUID{Bytes: g.Host.UUID(), Valid: true})
+	return ClaimAll(ctx, tx, kind, []Taking{{ref, gpus}}, expires)
+}
+
+// ClaimAll is Claim for several refs at once: all of it or ErrTaken.
+func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []Taking, expires *time.Time) error {
+	p := dbq.InsertClaimsParams{Kind: string(kind), ExpiresAt: expires}
+	for _, t := range takings {
+		for _, g := range t.GPUs {
+			p.Ids = append(p.Ids, pgtype.UUID{Bytes: id.New[id.Claim]().UUID(), Valid: true})
+			p.Gpus = append(p.Gpus, pgtype.UUID{Bytes: g.GPU.UUID(), Valid: true})
+			p.Hosts = append(p.Hosts, pgtype.UUID{Bytes: g.Host.UUID(), Valid: true})
+			p.Refs = append(p.Refs, pgtype.UUID{Bytes: t.Ref, Valid: true})
+		}
 	}
-	if err := tx.Q.ExpireClaimsOn(ctx, p.Gpus); err != nil {
-		return fmt.Errorf("host: expire claims: %w", err)
+	pipe, inner := tx.Pipe()
+	if err := inner.Q.ExpireClaimsOn(ctx, p.Gpus); err != nil {
+		return err
 	}
-	n, err := tx.Q.InsertClaims(ctx, p)
-	if err != nil {
-		return fmt.Errorf("host: claim for %s %s: %w", kind, ref, err)
+	inserted := inner.Q.InsertClaims(ctx, []dbq.InsertClaimsParams{p})
+	pipe.Send(ctx)
+	var free int64
+	inserted.QueryRow(db.Keep(pipe, &free))
+	if err := pipe.Close(); err != nil {
+		return fmt.Errorf("host: claim: %w", err)
 	}
-	if int(n) != len(gpus) {
+	if int(free) != len(p.Gpus) {
 		return ErrTaken
 	}
 	return nil

@@ -122,6 +122,14 @@ func Lock(ctx context.Context, tx *db.Tx, hosts []id.Host) ([]Host, error) {
 	return out, nil
 }
 
+// LockOnly is Lock for a caller that reads what it needs itself: it may be put in a pipe.
+func LockOnly(ctx context.Context, tx *db.Tx, hosts []id.Host) error {
+	if err := tx.Q.LockHostRows(ctx, uuids(hosts)); err != nil {
+		return fmt.Errorf("host: lock: %w", err)
+	}
+	return nil
+}
+
 // lockOne is Lock for one host that must exist.
 func lockOne(ctx context.Context, tx *db.Tx, host id.Host) (Host, error) {
 	hs, err := Lock(ctx, tx, []id.Host{host})

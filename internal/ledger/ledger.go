@@ -10,7 +10,7 @@
 //     concurrently.
 //   - Account rows are inserted before their balances are locked, and balances are locked in account-id order, after
 //     every other lock of the transaction (see package db). A transaction that posts more than once calls Lock with
-//     all its accounts first, or posts once with PostAll.
+//     all its accounts first and posts through what it returns, or posts once with PostAll.
 package ledger
 
 import (

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/id"
@@ -25,7 +26,7 @@ func LoadSnapshot(ctx context.Context, q *dbq.Queries, allowSimulated bool) (*Sn
 	if err != nil {
 		return nil, fmt.Errorf("market: reachable hosts: %w", err)
 	}
-	hosts, err := loadHosts(ctx, q, ids, allowSimulated)
+	hosts, err := loadHosts(ctx, db.NewPipe(q), ids, allowSimulated)
 	if err != nil {
 		return nil, err
 	}
@@ -36,54 +37,70 @@ func LoadSnapshot(ctx context.Context, q *dbq.Queries, allowSimulated bool) (*Sn
 	return s, nil
 }
 
-// loadHosts reads those of the hosts that sell now, by id. Under the hosts' locks what it finds cannot change before the
-// transaction ends, but for the hosts' own reports.
-func loadHosts(ctx context.Context, q *dbq.Queries, ids []id.Host, allowSimulated bool) (map[id.Host]*Host, error) {
-	out := make(map[id.Host]*Host, len(ids))
+// fleetRows is all there is about some hosts, as read.
+type fleetRows struct {
+	hosts  []dbq.FleetHostsRow
+	gpus   []dbq.FleetGPUsRow
+	offers []dbq.FleetOffersRow
+	leases []dbq.FleetLeasesRow
+	quotes []dbq.FleetQuotesRow
+}
+
+// loadHosts reads those of the hosts that sell now, by id, in one round trip with what the pipe holds already. Under
+// the hosts' locks what it finds cannot change before the transaction ends, but for the hosts' own reports.
+func loadHosts(ctx context.Context, p *db.Pipe, ids []id.Host, allowSimulated bool) (map[id.Host]*Host, error) {
 	if len(ids) == 0 {
-		return out, nil
+		return map[id.Host]*Host{}, nil
 	}
-	rows, err := q.FleetHosts(ctx, dbq.FleetHostsParams{
-		Hosts: uuids(ids), WithinMs: host.ReachableFor.Milliseconds(), Protocol: oldestProtocol, Simulated: allowSimulated,
-	})
-	if err != nil {
+	named := [][]pgtype.UUID{uuids(ids)}
+	hosts := p.Q.FleetHosts(ctx, []dbq.FleetHostsParams{{
+		Hosts: named[0], WithinMs: host.ReachableFor.Milliseconds(), Protocol: oldestProtocol, Simulated: allowSimulated,
+	}})
+	gpus, offers := p.Q.FleetGPUs(ctx, named), p.Q.FleetOffers(ctx, named)
+	leases, quotes := p.Q.FleetLeases(ctx, named), p.Q.FleetQuotes(ctx, named)
+	p.Send(ctx)
+	var r fleetRows
+	hosts.Query(db.Keep(p, &r.hosts))
+	gpus.Query(db.Keep(p, &r.gpus))
+	offers.Query(db.Keep(p, &r.offers))
+	leases.Query(db.Keep(p, &r.leases))
+	quotes.Query(db.Keep(p, &r.quotes))
+	if err := p.Close(); err != nil {
 		return nil, fmt.Errorf("market: load hosts: %w", err)
 	}
+	return r.assemble()
+}
+
+// assemble makes hosts of the rows; those without a priced offer are left out.
+func (r *fleetRows) assemble() (map[id.Host]*Host, error) {
+	out := make(map[id.Host]*Host, len(r.hosts))
 	topologies := map[string]*Topology{} // most hosts of a fleet are built alike
-	for i := range rows {
-		r := &rows[i]
-		t, seen := topologies[r.Topology]
+	for i := range r.hosts {
+		h := &r.hosts[i]
+		t, seen := topologies[h.Topology]
 		if !seen {
-			t = ParseTopology([]byte(r.Topology))
-			topologies[r.Topology] = t
+			t = ParseTopology([]byte(h.Topology))
+			topologies[h.Topology] = t
 		}
-		out[r.ID] = &Host{
-			ID: r.ID, Org: r.OrgID, Name: r.Name, Region: r.Region, Fabric: r.FabricID, FabricName: r.FabricName,
-			Simulated: r.Simulated, MultiNode: r.MultiNode, CPUCores: int(r.CPUCores), RAMMB: r.RAMMb, DiskFreeGB: r.DiskGb,
-			Driver: r.Driver, CUDAMax: r.CudaMax, BusbwGbps: r.BusbwGbps, NetUpMbps: r.NetUpMbps, NetDownMbps: r.NetDownMbps,
+		out[h.ID] = &Host{
+			ID: h.ID, Org: h.OrgID, Name: h.Name, Region: h.Region, Fabric: h.FabricID, FabricName: h.FabricName,
+			Simulated: h.Simulated, MultiNode: h.MultiNode, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskFreeGB: h.DiskGb,
+			Driver: h.Driver, CUDAMax: h.CudaMax, BusbwGbps: h.BusbwGbps, NetUpMbps: h.NetUpMbps, NetDownMbps: h.NetDownMbps,
 			Topology: t,
 		}
 	}
-	if len(out) == 0 {
-		return out, nil
-	}
-	if err := loadGPUs(ctx, q, out); err != nil {
-		return nil, err
-	}
-	if err := loadOffers(ctx, q, out); err != nil {
-		return nil, err
-	}
-	return out, loadTaken(ctx, q, out)
+	r.addGPUs(out)
+	r.addOffers(out)
+	return out, r.subtractTaken(out)
 }
 
-func loadGPUs(ctx context.Context, q *dbq.Queries, hosts map[id.Host]*Host) error {
-	rows, err := q.FleetGPUs(ctx, keys(hosts))
-	if err != nil {
-		return fmt.Errorf("market: load GPUs: %w", err)
-	}
-	for i := range rows {
-		g := &rows[i]
+func (r *fleetRows) addGPUs(hosts map[id.Host]*Host) {
+	for i := range r.gpus {
+		g := &r.gpus[i]
 		h := hosts[g.HostID]
+		if h == nil {
+			continue
+		}
 		h.GPUs = append(h.GPUs, HostGPU{
 			GPU: GPU{g.ID, g.UUID, int(g.Idx)}, Model: g.Model, Arch: g.Arch, VRAMMB: g.VramMb, ComputeCap: g.ComputeCap,
 			PCIeGen: int(g.PcieGen), NVLink: g.Nvlink, NVLinkGbps: g.NvlinkGbps, Free: g.Free,
@@ -92,17 +109,12 @@ func loadGPUs(ctx context.Context, q *dbq.Queries, hosts map[id.Host]*Host) erro
 			h.NextExpiry = *g.ExpiresAt
 		}
 	}
-	return nil
 }
 
-func loadOffers(ctx context.Context, q *dbq.Queries, hosts map[id.Host]*Host) error {
-	rows, err := q.FleetOffers(ctx, keys(hosts))
-	if err != nil {
-		return fmt.Errorf("market: load offers: %w", err)
-	}
-	for _, o := range rows {
+func (r *fleetRows) addOffers(hosts map[id.Host]*Host) {
+	for _, o := range r.offers {
 		h := hosts[o.HostID]
-		if slices.ContainsFunc(h.GPUs, func(g HostGPU) bool { return g.Model == o.GPUModel }) {
+		if h != nil && slices.ContainsFunc(h.GPUs, func(g HostGPU) bool { return g.Model == o.GPUModel }) {
 			h.Offers = append(h.Offers, HostOffer{
 				ID: o.ID, Model: o.GPUModel, Price: *o.Price, MinGPUs: int(o.MinGpus), MaxDuration: o.MaxDurationS,
 				HostSharePPM: int(o.HostSharePpm),
@@ -114,23 +126,16 @@ func loadOffers(ctx context.Context, q *dbq.Queries, hosts map[id.Host]*Host) er
 			delete(hosts, hid)
 		}
 	}
-	return nil
 }
 
-// loadTaken subtracts what leases and quotes keep.
-func loadTaken(ctx context.Context, q *dbq.Queries, hosts map[id.Host]*Host) error {
-	leases, err := q.FleetLeases(ctx, keys(hosts))
-	if err != nil {
-		return fmt.Errorf("market: load leases: %w", err)
+// subtractTaken subtracts what leases and quotes keep.
+func (r *fleetRows) subtractTaken(hosts map[id.Host]*Host) error {
+	for _, l := range r.leases {
+		if h := hosts[l.HostID]; h != nil {
+			h.take(l.CPUCores, l.RAMMb, l.DiskGb)
+		}
 	}
-	for _, l := range leases {
-		hosts[l.HostID].take(l.CPUCores, l.RAMMb, l.DiskGb)
-	}
-	quotes, err := q.FleetQuotes(ctx, keys(hosts))
-	if err != nil {
-		return fmt.Errorf("market: load quotes: %w", err)
-	}
-	for _, row := range quotes {
+	for _, row := range r.quotes {
 		var p Placement
 		if err := json.Unmarshal(row.Placement, &p); err != nil {
 			return fmt.Errorf("market: placement of %s: %w", row.ID, err)
@@ -158,14 +163,6 @@ type fleetRead struct {
 	hosts map[id.Host]*Host
 	// reach is every reachable host; nil when this read did not ask.
 	reach map[id.Host]bool
-}
-
-func keys(hosts map[id.Host]*Host) []pgtype.UUID {
-	out := make([]pgtype.UUID, 0, len(hosts))
-	for h := range hosts {
-		out = append(out, pgtype.UUID{Bytes: h.UUID(), Valid: true})
-	}
-	return out
 }
 
 // uuids is ids as a query parameter.

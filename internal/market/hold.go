@@ -22,21 +22,17 @@ func (m *Market) Hold(ctx context.Context, tx *db.Tx, plan Placement, leases Lea
 	if err != nil {
 		return Placement{}, err
 	}
-	for _, n := range held.Nodes {
-		if err := claim(ctx, tx, host.ForLease, leases(n.Rank).UUID(), n, nil); err != nil {
-			return Placement{}, err
-		}
-	}
-	return held, nil
+	return held, claim(ctx, tx, host.ForLease, held, func(rank int) uuid.UUID { return leases(rank).UUID() }, nil)
 }
 
 // recheck locks the hosts of a plan and fits the plan to what they are now.
 func (m *Market) recheck(ctx context.Context, tx *db.Tx, plan Placement) (Placement, error) {
 	ids := plan.HostIDs()
-	if _, err := host.Lock(ctx, tx, ids); err != nil {
+	pipe, inner := tx.Pipe()
+	if err := host.LockOnly(ctx, inner, ids); err != nil {
 		return Placement{}, err
 	}
-	now, err := loadHosts(ctx, tx.Q, ids, m.cfg.AllowSimulated)
+	now, err := loadHosts(ctx, pipe, ids, m.cfg.AllowSimulated)
 	if err != nil {
 		return Placement{}, err
 	}
@@ -98,15 +94,18 @@ func (h *Host) free(model string) int {
 	return n
 }
 
-// claim inserts the claims of one node. Its host is locked.
-func claim(ctx context.Context, tx *db.Tx, kind host.ClaimKind, ref uuid.UUID, n Placed, expires *time.Time) error {
-	gpus := make([]host.GPURef, len(n.GPUs))
-	for i, g := range n.GPUs {
-		gpus[i] = host.GPURef{Host: n.Host, GPU: g.ID}
+// claim inserts the claims of a placement whose hosts are locked, each node's for its own ref.
+func claim(ctx context.Context, tx *db.Tx, kind host.ClaimKind, p Placement, ref func(rank int) uuid.UUID, expires *time.Time) error {
+	takings := make([]host.Taking, len(p.Nodes))
+	for i, n := range p.Nodes {
+		takings[i].Ref = ref(n.Rank)
+		for _, g := range n.GPUs {
+			takings[i].GPUs = append(takings[i].GPUs, host.GPURef{Host: n.Host, GPU: g.ID})
+		}
 	}
-	err := host.Claim(ctx, tx, kind, ref, gpus, expires)
+	err := host.ClaimAll(ctx, tx, kind, takings, expires)
 	if errors.Is(err, host.ErrTaken) {
-		return fmt.Errorf("%s: %w", n.Host, ErrStale)
+		return fmt.Errorf("a GPU is claimed: %w", ErrStale)
 	}
 	return err
 }

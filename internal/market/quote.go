@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -71,10 +73,8 @@ func (m *Market) HoldQuote(ctx context.Context, tx *db.Tx, org id.Org, user id.U
 	if err := m.insertQuote(ctx, tx, q); err != nil {
 		return Quote{}, err
 	}
-	for _, n := range held.Nodes {
-		if err := claim(ctx, tx, host.ForQuote, q.ID.UUID(), n, &q.ExpiresAt); err != nil {
-			return Quote{}, err
-		}
+	if err := claim(ctx, tx, host.ForQuote, held, func(int) uuid.UUID { return q.ID.UUID() }, &q.ExpiresAt); err != nil {
+		return Quote{}, err
 	}
 	return q, m.withinHoldingLimit(ctx, tx, q)
 }

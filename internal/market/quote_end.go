@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
+
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/host"
@@ -56,14 +58,12 @@ func (m *Market) TakeQuote(ctx context.Context, tx *db.Tx, org id.Org, quote id.
 	if err := m.endQuote(ctx, tx, q, host.EndRented); err != nil {
 		return Quote{}, err
 	}
-	for _, n := range q.Placement.Nodes {
-		err := claim(ctx, tx, host.ForLease, leases(n.Rank).UUID(), n, nil)
-		if errors.Is(err, ErrStale) { // nobody can have rented it: it went bad
-			return Quote{}, fault.Wrap(err, fault.Conflict, "a GPU of the quote is no longer available: ask for a new one")
-		}
-		if err != nil {
-			return Quote{}, fmt.Errorf("market: take %s: %w", quote, err)
-		}
+	err = claim(ctx, tx, host.ForLease, q.Placement, func(rank int) uuid.UUID { return leases(rank).UUID() }, nil)
+	if errors.Is(err, ErrStale) { // nobody can have rented it: it went bad
+		return Quote{}, fault.Wrap(err, fault.Conflict, "a GPU of the quote is no longer available: ask for a new one")
+	}
+	if err != nil {
+		return Quote{}, fmt.Errorf("market: take %s: %w", quote, err)
 	}
 	return q, nil
 }

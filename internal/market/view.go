@@ -135,7 +135,7 @@ func (v *view) read(ctx context.Context, whole, reach bool) (fleetRead, error) {
 			r.ids = append(r.ids, h)
 		}
 	}
-	r.hosts, err = loadHosts(ctx, q, r.ids, v.simulate)
+	r.hosts, err = loadHosts(ctx, db.NewPipe(q), r.ids, v.simulate)
 	return r, err
 }
 

@@ -68,7 +68,7 @@ func Authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest) (Authorisatio
 	}
 	hold := ledger.Hold(r.Org, r.Cluster, r.Currency)
 	wallet := ledger.Wallet(r.Org, r.Currency)
-	have, err := ledger.Lock(ctx, tx, hold, wallet)
+	books, err := ledger.Lock(ctx, tx, hold, wallet)
 	if err != nil {
 		return Authorisation{}, err
 	}
@@ -76,13 +76,13 @@ func Authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest) (Authorisatio
 	if err != nil {
 		return Authorisation{}, err
 	}
-	now := at.UnixMilli()
+	now, held := at.UnixMilli(), books.Balance(hold)
 	target, limit := now+fullStepMS, LimitNone
 	if r.NotAfter != nil && r.NotAfter.UnixMilli() <= target {
 		target, limit = r.NotAfter.UnixMilli(), LimitDuration
 	}
 	present := authorised(leases)
-	reach, short := affordable(leases, now, target, have[0]+have[1], r.Budget)
+	reach, short := affordable(leases, now, target, held+books.Balance(wallet), r.Budget)
 	if short != LimitNone {
 		limit = short
 	}
@@ -90,15 +90,15 @@ func Authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest) (Authorisatio
 	if present == 0 {
 		until = max(until, promised(leases))
 		if until < min(now+minStartMS, target) || until > max(reach, now) {
-			return Authorisation{}, tooPoor(leases, now, short, have[1])
+			return Authorisation{}, tooPoor(leases, now, short, books.Balance(wallet))
 		}
 	}
-	out := Authorisation{RunUntil: time.UnixMilli(present).UTC(), Held: have[0], Limit: limit}
+	out := Authorisation{RunUntil: time.UnixMilli(present).UTC(), Held: held, Limit: limit}
 	if until <= present {
 		return out, nil
 	}
-	if missing := need(leases, now, until) - have[0]; missing > 0 {
-		if _, err := ledger.Post(ctx, tx, ledger.Entry{
+	if missing := need(leases, now, until) - held; missing > 0 {
+		if _, err := books.Post(ctx, ledger.Entry{
 			Kind: "authorise", Key: "authorise:" + id.New[id.LedgerTx]().String(), Ref: r.Cluster.String(),
 			Memo:      "held until " + time.UnixMilli(until).UTC().Format("2006-01-02 15:04:05"),
 			Transfers: []ledger.Transfer{{Debit: wallet, Credit: hold, Amount: missing}},

@@ -56,21 +56,33 @@ func withMeters(ctx context.Context, q *dbq.Queries, meters []dbq.LeaseMeter) ([
 	for i, m := range meters {
 		ids[i] = raw(m.LeaseID)
 	}
-	rows, err := q.LeasesByID(ctx, ids)
-	if err != nil {
+	p := db.NewPipe(q)
+	asked := [][]pgtype.UUID{ids}
+	leases, prices, windows := p.Q.LeasesByID(ctx, asked), p.Q.LeasePrices(ctx, asked), p.Q.WindowsOfLeases(ctx, asked)
+	p.Send(ctx)
+	var rows []dbq.LeasesByIDRow
+	var priceRows []dbq.LeasePricesRow
+	var windowRows []dbq.ClusterWindow
+	leases.Query(db.Keep(p, &rows))
+	prices.Query(db.Keep(p, &priceRows))
+	windows.Query(db.Keep(p, &windowRows))
+	if err := p.Close(); err != nil {
 		return nil, fmt.Errorf("metering: leases: %w", err)
 	}
-	prices, err := q.LeasePrices(ctx, ids)
-	if err != nil {
-		return nil, fmt.Errorf("metering: prices: %w", err)
+	if len(rows) != len(meters) {
+		return nil, fmt.Errorf("metering: %d meters of %d leases", len(meters), len(rows))
 	}
 	byLease := map[id.Lease][]Price{}
-	for _, p := range prices {
+	for _, p := range priceRows {
 		byLease[p.LeaseID] = append(byLease[p.LeaseID], Price{p.FromMs, p.Rate})
 	}
-	windows, err := windowsOf(ctx, q, rows)
-	if err != nil {
-		return nil, err
+	byCluster := map[id.Cluster][]Window{}
+	for _, r := range windowRows {
+		w := Window{OpenedMS: r.OpenedMs, ConfirmedMS: r.ConfirmedUntilMs}
+		if r.ClosedMs != nil {
+			w.ClosedMS = *r.ClosedMs
+		}
+		byCluster[r.ClusterID] = append(byCluster[r.ClusterID], w)
 	}
 	out := make([]*lease, len(rows))
 	for i, r := range rows {
@@ -79,35 +91,12 @@ func withMeters(ctx context.Context, q *dbq.Queries, meters []dbq.LeaseMeter) ([
 			return nil, fmt.Errorf("metering: lease %s has no meter or price", r.ID)
 		}
 		out[i] = &lease{
-			LeasesByIDRow: r, meter: meterOf(m), energy: m.EnergyMj, frozen: m.Frozen, windows: windows[r.ClusterID],
+			LeasesByIDRow: r, meter: meterOf(m), energy: m.EnergyMj, frozen: m.Frozen, windows: byCluster[r.ClusterID],
 			terms: Terms{Life: Interval{r.CreatedAt.UnixMilli(), forever}, Prices: byLease[r.ID], SharePPM: int64(r.HostSharePpm)},
 		}
 		if r.EndedAt != nil {
 			out[i].terms.Life.End = r.EndedAt.UnixMilli()
 		}
-	}
-	return out, nil
-}
-
-func windowsOf(ctx context.Context, q *dbq.Queries, leases []dbq.LeasesByIDRow) (map[id.Cluster][]Window, error) {
-	out := map[id.Cluster][]Window{}
-	var clusters []pgtype.UUID
-	for _, l := range leases {
-		if _, seen := out[l.ClusterID]; !seen {
-			out[l.ClusterID] = nil
-			clusters = append(clusters, raw(l.ClusterID))
-		}
-	}
-	rows, err := q.WindowsOfClusters(ctx, clusters)
-	if err != nil {
-		return nil, fmt.Errorf("metering: windows: %w", err)
-	}
-	for _, r := range rows {
-		w := Window{OpenedMS: r.OpenedMs, ConfirmedMS: r.ConfirmedUntilMs}
-		if r.ClosedMs != nil {
-			w.ClosedMS = *r.ClosedMs
-		}
-		out[r.ClusterID] = append(out[r.ClusterID], w)
 	}
 	return out, nil
 }

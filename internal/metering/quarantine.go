@@ -81,11 +81,11 @@ func Unfreeze(ctx context.Context, tx *db.Tx, lease id.Lease) error {
 	if n == 0 {
 		return fault.New(fault.Conflict, "the lease is not frozen")
 	}
-	rows, err := tx.Q.LeasesByID(ctx, idList(lease))
-	if err != nil || len(rows) == 0 {
+	cluster, err := tx.Q.ClusterOfLease(ctx, lease)
+	if err != nil {
 		return fmt.Errorf("metering: unfreeze: %w", err)
 	}
-	return Post(ctx, tx, rows[0].ClusterID)
+	return Post(ctx, tx, cluster)
 }
 
 func sortByID(ls []*lease) {

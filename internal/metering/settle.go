@@ -125,7 +125,7 @@ func release(ctx context.Context, tx *db.Tx, leases []*lease) error {
 	l := leases[0]
 	hold := ledger.Hold(l.RenterOrgID, l.ClusterID, l.Currency)
 	wallet := ledger.Wallet(l.RenterOrgID, l.Currency)
-	have, err := ledger.Lock(ctx, tx, hold, wallet)
+	books, err := ledger.Lock(ctx, tx, hold, wallet)
 	if err != nil {
 		return err
 	}
@@ -135,11 +135,11 @@ func release(ctx context.Context, tx *db.Tx, leases []*lease) error {
 			from, until = min(from, l.CoveredFromMs), max(until, l.runUntil())
 		}
 	}
-	spare := have[0] - need(leases, from, until)
+	spare := books.Balance(hold) - need(leases, from, until)
 	if spare <= 0 {
 		return nil
 	}
-	_, err = ledger.Post(ctx, tx, ledger.Entry{
+	_, err = books.Post(ctx, ledger.Entry{
 		Kind: "hold_release", Key: "hold_release:" + id.New[id.LedgerTx]().String(), Ref: l.ClusterID.String(),
 		Memo:      "no longer needed",
 		Transfers: []ledger.Transfer{{Debit: hold, Credit: wallet, Amount: spare}},

@@ -86,6 +86,586 @@ func (b *AppendTelemetryBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const findLedgerAccounts = `-- name: FindLedgerAccounts :batchmany
+SELECT a.id, a.kind, a.owner, a.currency
+FROM (SELECT unnest($1::text[]) AS kind, unnest($2::uuid[]) AS owner, unnest($3::text[]) AS currency) u
+JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
+`
+
+type FindLedgerAccountsBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type FindLedgerAccountsParams struct {
+	Kinds      []string
+	Owners     []pgtype.UUID
+	Currencies []string
+}
+
+type FindLedgerAccountsRow struct {
+	ID       id.LedgerAccount
+	Kind     string
+	Owner    pgtype.UUID
+	Currency string
+}
+
+func (q *Queries) FindLedgerAccounts(ctx context.Context, arg []FindLedgerAccountsParams) *FindLedgerAccountsBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.Kinds,
+			a.Owners,
+			a.Currencies,
+		}
+		batch.Queue(findLedgerAccounts, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &FindLedgerAccountsBatchResults{br, len(arg), false}
+}
+
+func (b *FindLedgerAccountsBatchResults) Query(f func(int, []FindLedgerAccountsRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []FindLedgerAccountsRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i FindLedgerAccountsRow
+				if err := rows.Scan(
+					&i.ID,
+					&i.Kind,
+					&i.Owner,
+					&i.Currency,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *FindLedgerAccountsBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const fleetGPUs = `-- name: FleetGPUs :batchmany
+SELECT g.host_id, g.id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
+       (g.health = 'healthy' AND (c.id IS NULL OR coalesce(c.expires_at <= clock_timestamp(), false)))::boolean AS free,
+       c.expires_at
+FROM gpu g
+LEFT JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL
+WHERE g.host_id = ANY($1::uuid[]) AND g.present AND g.removed_at IS NULL
+ORDER BY g.host_id, g.idx, g.id
+`
+
+type FleetGPUsBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type FleetGPUsRow struct {
+	HostID     id.Host
+	ID         id.GPU
+	UUID       string
+	Idx        int32
+	Model      string
+	Arch       string
+	VramMb     int64
+	ComputeCap string
+	PcieGen    int32
+	Nvlink     bool
+	NvlinkGbps float64
+	Free       bool
+	ExpiresAt  *time.Time
+}
+
+func (q *Queries) FleetGPUs(ctx context.Context, hosts [][]pgtype.UUID) *FleetGPUsBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range hosts {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(fleetGPUs, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &FleetGPUsBatchResults{br, len(hosts), false}
+}
+
+func (b *FleetGPUsBatchResults) Query(f func(int, []FleetGPUsRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []FleetGPUsRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i FleetGPUsRow
+				if err := rows.Scan(
+					&i.HostID,
+					&i.ID,
+					&i.UUID,
+					&i.Idx,
+					&i.Model,
+					&i.Arch,
+					&i.VramMb,
+					&i.ComputeCap,
+					&i.PcieGen,
+					&i.Nvlink,
+					&i.NvlinkGbps,
+					&i.Free,
+					&i.ExpiresAt,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *FleetGPUsBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const fleetHosts = `-- name: FleetHosts :batchmany
+SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
+       h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
+       coalesce((i.inventory -> 'topology')::text, '')::text AS topology
+FROM host h
+JOIN host_status s ON s.host_id = h.id
+LEFT JOIN fabric f ON f.id = h.fabric_id
+LEFT JOIN host_inventory i ON i.host_id = h.id
+WHERE h.id = ANY($1::uuid[])
+  AND h.state = 'active' AND h.blocked = '' AND NOT h.needs_full_report
+  AND s.connected AND s.last_sync_at > clock_timestamp() - interval '1 millisecond' * $2::bigint
+  AND s.protocol >= $3::integer AND (NOT h.simulated OR $4::boolean)
+`
+
+type FleetHostsBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type FleetHostsParams struct {
+	Hosts     []pgtype.UUID
+	WithinMs  int64
+	Protocol  int32
+	Simulated bool
+}
+
+type FleetHostsRow struct {
+	ID          id.Host
+	OrgID       id.Org
+	Name        string
+	Region      string
+	FabricID    id.Fabric
+	FabricName  string
+	BusbwGbps   *float64
+	Simulated   bool
+	MultiNode   bool
+	CPUCores    int32
+	RAMMb       int64
+	DiskGb      int64
+	Driver      string
+	CudaMax     string
+	NetUpMbps   *float64
+	NetDownMbps *float64
+	Topology    string
+}
+
+func (q *Queries) FleetHosts(ctx context.Context, arg []FleetHostsParams) *FleetHostsBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.Hosts,
+			a.WithinMs,
+			a.Protocol,
+			a.Simulated,
+		}
+		batch.Queue(fleetHosts, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &FleetHostsBatchResults{br, len(arg), false}
+}
+
+func (b *FleetHostsBatchResults) Query(f func(int, []FleetHostsRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []FleetHostsRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i FleetHostsRow
+				if err := rows.Scan(
+					&i.ID,
+					&i.OrgID,
+					&i.Name,
+					&i.Region,
+					&i.FabricID,
+					&i.FabricName,
+					&i.BusbwGbps,
+					&i.Simulated,
+					&i.MultiNode,
+					&i.CPUCores,
+					&i.RAMMb,
+					&i.DiskGb,
+					&i.Driver,
+					&i.CudaMax,
+					&i.NetUpMbps,
+					&i.NetDownMbps,
+					&i.Topology,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *FleetHostsBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const fleetLeases = `-- name: FleetLeases :batchmany
+SELECT c.host_id, sum(l.cpu_cores)::double precision AS cpu_cores, sum(l.ram_mb)::bigint AS ram_mb, sum(l.disk_gb)::bigint AS disk_gb
+FROM (SELECT DISTINCT host_id, ref FROM gpu_claim WHERE host_id = ANY($1::uuid[]) AND ended_at IS NULL AND kind = 'lease') c
+CROSS JOIN LATERAL (SELECT cpu_cores, ram_mb, disk_gb FROM lease WHERE id = c.ref OFFSET 0) l
+GROUP BY c.host_id
+`
+
+type FleetLeasesBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type FleetLeasesRow struct {
+	HostID   id.Host
+	CPUCores float64
+	RAMMb    int64
+	DiskGb   int64
+}
+
+// What leases keep of their hosts, until their claims end. (OFFSET 0: a lookup per claim, whatever PostgreSQL guesses how
+// many there are.)
+func (q *Queries) FleetLeases(ctx context.Context, hosts [][]pgtype.UUID) *FleetLeasesBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range hosts {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(fleetLeases, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &FleetLeasesBatchResults{br, len(hosts), false}
+}
+
+func (b *FleetLeasesBatchResults) Query(f func(int, []FleetLeasesRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []FleetLeasesRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i FleetLeasesRow
+				if err := rows.Scan(
+					&i.HostID,
+					&i.CPUCores,
+					&i.RAMMb,
+					&i.DiskGb,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *FleetLeasesBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const fleetOffers = `-- name: FleetOffers :batchmany
+SELECT id, host_id, gpu_model, price, min_gpus, max_duration_s, host_share_ppm
+FROM offer
+WHERE host_id = ANY($1::uuid[]) AND price IS NOT NULL
+ORDER BY host_id, gpu_model
+`
+
+type FleetOffersBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type FleetOffersRow struct {
+	ID           id.Offer
+	HostID       id.Host
+	GPUModel     string
+	Price        *money.Micro
+	MinGpus      int32
+	MaxDurationS int64
+	HostSharePpm int32
+}
+
+func (q *Queries) FleetOffers(ctx context.Context, hosts [][]pgtype.UUID) *FleetOffersBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range hosts {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(fleetOffers, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &FleetOffersBatchResults{br, len(hosts), false}
+}
+
+func (b *FleetOffersBatchResults) Query(f func(int, []FleetOffersRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []FleetOffersRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i FleetOffersRow
+				if err := rows.Scan(
+					&i.ID,
+					&i.HostID,
+					&i.GPUModel,
+					&i.Price,
+					&i.MinGpus,
+					&i.MaxDurationS,
+					&i.HostSharePpm,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *FleetOffersBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const fleetQuotes = `-- name: FleetQuotes :batchmany
+SELECT DISTINCT q.id, q.placement
+FROM gpu_claim c
+JOIN quote q ON q.id = c.ref
+WHERE c.host_id = ANY($1::uuid[]) AND c.ended_at IS NULL AND c.kind = 'quote' AND c.expires_at > clock_timestamp()
+`
+
+type FleetQuotesBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type FleetQuotesRow struct {
+	ID        id.Quote
+	Placement []byte
+}
+
+// What live quotes keep of their hosts.
+func (q *Queries) FleetQuotes(ctx context.Context, hosts [][]pgtype.UUID) *FleetQuotesBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range hosts {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(fleetQuotes, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &FleetQuotesBatchResults{br, len(hosts), false}
+}
+
+func (b *FleetQuotesBatchResults) Query(f func(int, []FleetQuotesRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []FleetQuotesRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i FleetQuotesRow
+				if err := rows.Scan(&i.ID, &i.Placement); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *FleetQuotesBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const insertClaims = `-- name: InsertClaims :batchone
+WITH inserted AS (
+    INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref, expires_at)
+    SELECT n.id, g.id, g.host_id, $1, n.ref, $2::timestamptz
+    FROM (SELECT unnest($3::uuid[]) AS id, unnest($4::uuid[]) AS gpu_id, unnest($5::uuid[]) AS host_id, unnest($6::uuid[]) AS ref) n
+    JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined'
+    ORDER BY g.id
+    ON CONFLICT (gpu_id) WHERE ended_at IS NULL DO NOTHING
+    RETURNING 1
+)
+SELECT count(*) FROM inserted
+`
+
+type InsertClaimsBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type InsertClaimsParams struct {
+	Kind      string
+	ExpiresAt *time.Time
+	Ids       []pgtype.UUID
+	Gpus      []pgtype.UUID
+	Hosts     []pgtype.UUID
+	Refs      []pgtype.UUID
+}
+
+// How many were free. Several refs at a time; a claim's place in the lists is the same in all of them.
+func (q *Queries) InsertClaims(ctx context.Context, arg []InsertClaimsParams) *InsertClaimsBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.Kind,
+			a.ExpiresAt,
+			a.Ids,
+			a.Gpus,
+			a.Hosts,
+			a.Refs,
+		}
+		batch.Queue(insertClaims, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &InsertClaimsBatchResults{br, len(arg), false}
+}
+
+func (b *InsertClaimsBatchResults) QueryRow(f func(int, int64, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		var count int64
+		if b.closed {
+			if f != nil {
+				f(t, count, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		row := b.br.QueryRow()
+		err := row.Scan(&count)
+		if f != nil {
+			f(t, count, err)
+		}
+	}
+}
+
+func (b *InsertClaimsBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const insertLease = `-- name: InsertLease :batchexec
 INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
                    cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)
@@ -261,6 +841,239 @@ func (b *InsertLeasePriceBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const leasePrices = `-- name: LeasePrices :batchmany
+SELECT lease_id, from_ms, rate FROM lease_price WHERE lease_id = ANY($1::uuid[]) ORDER BY lease_id, from_ms
+`
+
+type LeasePricesBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type LeasePricesRow struct {
+	LeaseID id.Lease
+	FromMs  int64
+	Rate    money.Micro
+}
+
+func (q *Queries) LeasePrices(ctx context.Context, ids [][]pgtype.UUID) *LeasePricesBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range ids {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(leasePrices, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &LeasePricesBatchResults{br, len(ids), false}
+}
+
+func (b *LeasePricesBatchResults) Query(f func(int, []LeasePricesRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []LeasePricesRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i LeasePricesRow
+				if err := rows.Scan(&i.LeaseID, &i.FromMs, &i.Rate); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *LeasePricesBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const leasesByID = `-- name: LeasesByID :batchmany
+SELECT id, cluster_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, currency, host_share_ppm, epoch,
+       run_until, covered_from_ms, created_at, ended_at, settled_at
+FROM lease
+WHERE id = ANY($1::uuid[])
+ORDER BY id
+`
+
+type LeasesByIDBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type LeasesByIDRow struct {
+	ID            id.Lease
+	ClusterID     id.Cluster
+	Rank          int32
+	HostID        id.Host
+	RenterOrgID   id.Org
+	HostOrgID     id.Org
+	GPUCount      int32
+	GPUModel      string
+	Currency      string
+	HostSharePpm  int32
+	Epoch         int32
+	RunUntil      *time.Time
+	CoveredFromMs int64
+	CreatedAt     time.Time
+	EndedAt       *time.Time
+	SettledAt     *time.Time
+}
+
+func (q *Queries) LeasesByID(ctx context.Context, ids [][]pgtype.UUID) *LeasesByIDBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range ids {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(leasesByID, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &LeasesByIDBatchResults{br, len(ids), false}
+}
+
+func (b *LeasesByIDBatchResults) Query(f func(int, []LeasesByIDRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []LeasesByIDRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i LeasesByIDRow
+				if err := rows.Scan(
+					&i.ID,
+					&i.ClusterID,
+					&i.Rank,
+					&i.HostID,
+					&i.RenterOrgID,
+					&i.HostOrgID,
+					&i.GPUCount,
+					&i.GPUModel,
+					&i.Currency,
+					&i.HostSharePpm,
+					&i.Epoch,
+					&i.RunUntil,
+					&i.CoveredFromMs,
+					&i.CreatedAt,
+					&i.EndedAt,
+					&i.SettledAt,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *LeasesByIDBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const lockLedgerBalances = `-- name: LockLedgerBalances :batchmany
+SELECT b.account_id, b.amount, b.floor
+FROM (SELECT unnest($1::text[]) AS kind, unnest($2::uuid[]) AS owner, unnest($3::text[]) AS currency) u
+JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
+JOIN ledger_balance b ON b.account_id = a.id
+ORDER BY b.account_id
+FOR UPDATE OF b
+`
+
+type LockLedgerBalancesBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type LockLedgerBalancesParams struct {
+	Kinds      []string
+	Owners     []pgtype.UUID
+	Currencies []string
+}
+
+func (q *Queries) LockLedgerBalances(ctx context.Context, arg []LockLedgerBalancesParams) *LockLedgerBalancesBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.Kinds,
+			a.Owners,
+			a.Currencies,
+		}
+		batch.Queue(lockLedgerBalances, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &LockLedgerBalancesBatchResults{br, len(arg), false}
+}
+
+func (b *LockLedgerBalancesBatchResults) Query(f func(int, []LedgerBalance, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []LedgerBalance{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i LedgerBalance
+				if err := rows.Scan(&i.AccountID, &i.Amount, &i.Floor); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *LockLedgerBalancesBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const updateMeter = `-- name: UpdateMeter :batchexec
 UPDATE lease_meter
 SET settled_through_ms = $2, proven_ms = $3, billed_ms = $4, numerator = $5, posted = $6, posted_billed_ms = $7,
@@ -325,6 +1138,73 @@ func (b *UpdateMeterBatchResults) Exec(f func(int, error)) {
 }
 
 func (b *UpdateMeterBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const windowsOfLeases = `-- name: WindowsOfLeases :batchmany
+SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms
+FROM cluster_window
+WHERE cluster_id IN (SELECT l.cluster_id FROM lease l WHERE l.id = ANY($1::uuid[]))
+ORDER BY cluster_id, n
+`
+
+type WindowsOfLeasesBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+func (q *Queries) WindowsOfLeases(ctx context.Context, ids [][]pgtype.UUID) *WindowsOfLeasesBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range ids {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(windowsOfLeases, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &WindowsOfLeasesBatchResults{br, len(ids), false}
+}
+
+func (b *WindowsOfLeasesBatchResults) Query(f func(int, []ClusterWindow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []ClusterWindow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i ClusterWindow
+				if err := rows.Scan(
+					&i.ClusterID,
+					&i.N,
+					&i.OpenedMs,
+					&i.ConfirmedUntilMs,
+					&i.ClosedMs,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *WindowsOfLeasesBatchResults) Close() error {
 	b.closed = true
 	return b.br.Close()
 }

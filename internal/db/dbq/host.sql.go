@@ -174,6 +174,15 @@ func (q *Queries) ListHosts(ctx context.Context, arg ListHostsParams) ([]ListHos
 	return items, nil
 }
 
+const lockHostRows = `-- name: LockHostRows :exec
+SELECT id FROM host WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
+`
+
+func (q *Queries) LockHostRows(ctx context.Context, ids []pgtype.UUID) error {
+	_, err := q.db.Exec(ctx, lockHostRows, ids)
+	return err
+}
+
 const lockHosts = `-- name: LockHosts :many
 
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps

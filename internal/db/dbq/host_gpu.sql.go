@@ -153,39 +153,6 @@ func (q *Queries) HostOutOfReach(ctx context.Context, afterMs int64, iD id.Host)
 	return out, err
 }
 
-const insertClaims = `-- name: InsertClaims :execrows
-INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref, expires_at)
-SELECT n.id, g.id, g.host_id, $1, $2, $3::timestamptz
-FROM (SELECT unnest($4::uuid[]) AS id, unnest($5::uuid[]) AS gpu_id, unnest($6::uuid[]) AS host_id) n
-JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined'
-ORDER BY g.id
-ON CONFLICT (gpu_id) WHERE ended_at IS NULL DO NOTHING
-`
-
-type InsertClaimsParams struct {
-	Kind      string
-	Ref       pgtype.UUID
-	ExpiresAt *time.Time
-	Ids       []pgtype.UUID
-	Gpus      []pgtype.UUID
-	Hosts     []pgtype.UUID
-}
-
-func (q *Queries) InsertClaims(ctx context.Context, arg InsertClaimsParams) (int64, error) {
-	result, err := q.db.Exec(ctx, insertClaims,
-		arg.Kind,
-		arg.Ref,
-		arg.ExpiresAt,
-		arg.Ids,
-		arg.Gpus,
-		arg.Hosts,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const insertGPU = `-- name: InsertGPU :exec
 INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, facts, health, health_reason)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)

@@ -26,44 +26,6 @@ func (q *Queries) AddLedgerBalances(ctx context.Context, ids []pgtype.UUID, delt
 	return err
 }
 
-const findLedgerAccounts = `-- name: FindLedgerAccounts :many
-SELECT a.id, a.kind, a.owner, a.currency
-FROM (SELECT unnest($1::text[]) AS kind, unnest($2::uuid[]) AS owner, unnest($3::text[]) AS currency) u
-JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
-`
-
-type FindLedgerAccountsRow struct {
-	ID       id.LedgerAccount
-	Kind     string
-	Owner    pgtype.UUID
-	Currency string
-}
-
-func (q *Queries) FindLedgerAccounts(ctx context.Context, kinds []string, owners []pgtype.UUID, currencies []string) ([]FindLedgerAccountsRow, error) {
-	rows, err := q.db.Query(ctx, findLedgerAccounts, kinds, owners, currencies)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []FindLedgerAccountsRow{}
-	for rows.Next() {
-		var i FindLedgerAccountsRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.Kind,
-			&i.Owner,
-			&i.Currency,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const insertLedgerAccounts = `-- name: InsertLedgerAccounts :exec
 INSERT INTO ledger_account (id, kind, owner, org_id, currency)
 SELECT unnest($1::uuid[]), unnest($2::text[]), unnest($3::uuid[]),
@@ -93,13 +55,29 @@ func (q *Queries) InsertLedgerAccounts(ctx context.Context, arg InsertLedgerAcco
 const insertLedgerBalances = `-- name: InsertLedgerBalances :exec
 INSERT INTO ledger_balance (account_id, amount, floor)
 SELECT a.id, 0, CASE WHEN a.kind = ANY($1::text[]) THEN 0 END
-FROM ledger_account a
-WHERE a.id = ANY($2::uuid[]) AND a.kind = ANY($3::text[])
+FROM (SELECT unnest($2::text[]) AS kind, unnest($3::uuid[]) AS owner, unnest($4::text[]) AS currency) u
+JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
+WHERE a.kind = ANY($5::text[])
 ON CONFLICT (account_id) DO NOTHING
 `
 
-func (q *Queries) InsertLedgerBalances(ctx context.Context, floored []string, ids []pgtype.UUID, cached []string) error {
-	_, err := q.db.Exec(ctx, insertLedgerBalances, floored, ids, cached)
+type InsertLedgerBalancesParams struct {
+	Floored    []string
+	Kinds      []string
+	Owners     []pgtype.UUID
+	Currencies []string
+	Cached     []string
+}
+
+// For those of the accounts whose kinds have one.
+func (q *Queries) InsertLedgerBalances(ctx context.Context, arg InsertLedgerBalancesParams) error {
+	_, err := q.db.Exec(ctx, insertLedgerBalances,
+		arg.Floored,
+		arg.Kinds,
+		arg.Owners,
+		arg.Currencies,
+		arg.Cached,
+	)
 	return err
 }
 
@@ -378,34 +356,6 @@ func (q *Queries) LedgerOrgBalances(ctx context.Context, orgID id.Org) ([]Ledger
 	for rows.Next() {
 		var i LedgerOrgBalancesRow
 		if err := rows.Scan(&i.Kind, &i.Currency, &i.Amount); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const lockLedgerBalances = `-- name: LockLedgerBalances :many
-SELECT account_id, amount, floor
-FROM ledger_balance
-WHERE account_id = ANY($1::uuid[])
-ORDER BY account_id
-FOR UPDATE
-`
-
-func (q *Queries) LockLedgerBalances(ctx context.Context, ids []pgtype.UUID) ([]LedgerBalance, error) {
-	rows, err := q.db.Query(ctx, lockLedgerBalances, ids)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []LedgerBalance{}
-	for rows.Next() {
-		var i LedgerBalance
-		if err := rows.Scan(&i.AccountID, &i.Amount, &i.Floor); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

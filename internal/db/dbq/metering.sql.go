@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/money"
 )
 
 const adminOrgs = `-- name: AdminOrgs :many
@@ -146,6 +145,17 @@ func (q *Queries) ClusterCover(ctx context.Context, clusterID id.Cluster) (Clust
 	var i ClusterCoverRow
 	err := row.Scan(&i.RunUntilMs, &i.CoveredFromMs)
 	return i, err
+}
+
+const clusterOfLease = `-- name: ClusterOfLease :one
+SELECT cluster_id FROM lease WHERE id = $1
+`
+
+func (q *Queries) ClusterOfLease(ctx context.Context, argID id.Lease) (id.Cluster, error) {
+	row := q.db.QueryRow(ctx, clusterOfLease, argID)
+	var cluster_id id.Cluster
+	err := row.Scan(&cluster_id)
+	return cluster_id, err
 }
 
 const databaseTime = `-- name: DatabaseTime :one
@@ -487,100 +497,6 @@ func (q *Queries) LeasePriceItems(ctx context.Context, clusterID id.Cluster) ([]
 			&i.FromMs,
 			&i.Rate,
 			&i.Items,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const leasePrices = `-- name: LeasePrices :many
-SELECT lease_id, from_ms, rate FROM lease_price WHERE lease_id = ANY($1::uuid[]) ORDER BY lease_id, from_ms
-`
-
-type LeasePricesRow struct {
-	LeaseID id.Lease
-	FromMs  int64
-	Rate    money.Micro
-}
-
-func (q *Queries) LeasePrices(ctx context.Context, ids []pgtype.UUID) ([]LeasePricesRow, error) {
-	rows, err := q.db.Query(ctx, leasePrices, ids)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []LeasePricesRow{}
-	for rows.Next() {
-		var i LeasePricesRow
-		if err := rows.Scan(&i.LeaseID, &i.FromMs, &i.Rate); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const leasesByID = `-- name: LeasesByID :many
-SELECT id, cluster_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, currency, host_share_ppm, epoch,
-       run_until, covered_from_ms, created_at, ended_at, settled_at
-FROM lease
-WHERE id = ANY($1::uuid[])
-ORDER BY id
-`
-
-type LeasesByIDRow struct {
-	ID            id.Lease
-	ClusterID     id.Cluster
-	Rank          int32
-	HostID        id.Host
-	RenterOrgID   id.Org
-	HostOrgID     id.Org
-	GPUCount      int32
-	GPUModel      string
-	Currency      string
-	HostSharePpm  int32
-	Epoch         int32
-	RunUntil      *time.Time
-	CoveredFromMs int64
-	CreatedAt     time.Time
-	EndedAt       *time.Time
-	SettledAt     *time.Time
-}
-
-func (q *Queries) LeasesByID(ctx context.Context, ids []pgtype.UUID) ([]LeasesByIDRow, error) {
-	rows, err := q.db.Query(ctx, leasesByID, ids)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []LeasesByIDRow{}
-	for rows.Next() {
-		var i LeasesByIDRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.ClusterID,
-			&i.Rank,
-			&i.HostID,
-			&i.RenterOrgID,
-			&i.HostOrgID,
-			&i.GPUCount,
-			&i.GPUModel,
-			&i.Currency,
-			&i.HostSharePpm,
-			&i.Epoch,
-			&i.RunUntil,
-			&i.CoveredFromMs,
-			&i.CreatedAt,
-			&i.EndedAt,
-			&i.SettledAt,
 		); err != nil {
 			return nil, err
 		}
@@ -975,39 +891,6 @@ func (q *Queries) UnsettledLeaseIDsOfOrg(ctx context.Context, renterOrgID id.Org
 			return nil, err
 		}
 		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const windowsOfClusters = `-- name: WindowsOfClusters :many
-SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms
-FROM cluster_window
-WHERE cluster_id = ANY($1::uuid[])
-ORDER BY cluster_id, n
-`
-
-func (q *Queries) WindowsOfClusters(ctx context.Context, ids []pgtype.UUID) ([]ClusterWindow, error) {
-	rows, err := q.db.Query(ctx, windowsOfClusters, ids)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ClusterWindow{}
-	for rows.Next() {
-		var i ClusterWindow
-		if err := rows.Scan(
-			&i.ClusterID,
-			&i.N,
-			&i.OpenedMs,
-			&i.ConfirmedUntilMs,
-			&i.ClosedMs,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

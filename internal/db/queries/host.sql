@@ -8,6 +8,9 @@ WHERE h.id = ANY(@ids::uuid[])
 ORDER BY h.id
 FOR NO KEY UPDATE OF h;
 
+-- name: LockHostRows :exec
+SELECT id FROM host WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR NO KEY UPDATE;
+
 -- name: GetHost :one
 SELECT sqlc.embed(h), sqlc.embed(s), coalesce(f.name, '') AS fabric_name, coalesce(i.inventory, '{}')::jsonb AS inventory
 FROM host h

@@ -73,13 +73,18 @@ UPDATE gpu_claim c SET ended_at = clock_timestamp(), end_reason = 'expired'
 FROM ending
 WHERE c.id = ending.id;
 
--- name: InsertClaims :execrows
-INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref, expires_at)
-SELECT n.id, g.id, g.host_id, @kind, @ref, sqlc.narg(expires_at)::timestamptz
-FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@gpus::uuid[]) AS gpu_id, unnest(@hosts::uuid[]) AS host_id) n
-JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined'
-ORDER BY g.id
-ON CONFLICT (gpu_id) WHERE ended_at IS NULL DO NOTHING;
+-- name: InsertClaims :batchone
+-- How many were free. Several refs at a time; a claim's place in the lists is the same in all of them.
+WITH inserted AS (
+    INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref, expires_at)
+    SELECT n.id, g.id, g.host_id, @kind, n.ref, sqlc.narg(expires_at)::timestamptz
+    FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@gpus::uuid[]) AS gpu_id, unnest(@hosts::uuid[]) AS host_id, unnest(@refs::uuid[]) AS ref) n
+    JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined'
+    ORDER BY g.id
+    ON CONFLICT (gpu_id) WHERE ended_at IS NULL DO NOTHING
+    RETURNING 1
+)
+SELECT count(*) FROM inserted;
 
 -- name: EndClaims :exec
 WITH ending AS (

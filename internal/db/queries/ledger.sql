@@ -1,4 +1,4 @@
--- name: FindLedgerAccounts :many
+-- name: FindLedgerAccounts :batchmany
 SELECT a.id, a.kind, a.owner, a.currency
 FROM (SELECT unnest(@kinds::text[]) AS kind, unnest(@owners::uuid[]) AS owner, unnest(@currencies::text[]) AS currency) u
 JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency;
@@ -10,18 +10,21 @@ SELECT unnest(@ids::uuid[]), unnest(@kinds::text[]), unnest(@owners::uuid[]),
 ON CONFLICT (kind, owner, currency) DO NOTHING;
 
 -- name: InsertLedgerBalances :exec
+-- For those of the accounts whose kinds have one.
 INSERT INTO ledger_balance (account_id, amount, floor)
 SELECT a.id, 0, CASE WHEN a.kind = ANY(@floored::text[]) THEN 0 END
-FROM ledger_account a
-WHERE a.id = ANY(@ids::uuid[]) AND a.kind = ANY(@cached::text[])
+FROM (SELECT unnest(@kinds::text[]) AS kind, unnest(@owners::uuid[]) AS owner, unnest(@currencies::text[]) AS currency) u
+JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
+WHERE a.kind = ANY(@cached::text[])
 ON CONFLICT (account_id) DO NOTHING;
 
--- name: LockLedgerBalances :many
-SELECT account_id, amount, floor
-FROM ledger_balance
-WHERE account_id = ANY(@ids::uuid[])
-ORDER BY account_id
-FOR UPDATE;
+-- name: LockLedgerBalances :batchmany
+SELECT b.account_id, b.amount, b.floor
+FROM (SELECT unnest(@kinds::text[]) AS kind, unnest(@owners::uuid[]) AS owner, unnest(@currencies::text[]) AS currency) u
+JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
+JOIN ledger_balance b ON b.account_id = a.id
+ORDER BY b.account_id
+FOR UPDATE OF b;
 
 -- name: AddLedgerBalances :exec
 UPDATE ledger_balance b

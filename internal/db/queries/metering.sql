@@ -37,12 +37,15 @@ SELECT id FROM lease WHERE cluster_id = $1 ORDER BY id;
 -- name: UnsettledLeaseIDsOfOrg :many
 SELECT id FROM lease WHERE renter_org_id = $1 AND settled_at IS NULL ORDER BY id;
 
--- name: LeasesByID :many
+-- name: LeasesByID :batchmany
 SELECT id, cluster_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, currency, host_share_ppm, epoch,
        run_until, covered_from_ms, created_at, ended_at, settled_at
 FROM lease
 WHERE id = ANY(@ids::uuid[])
 ORDER BY id;
+
+-- name: ClusterOfLease :one
+SELECT cluster_id FROM lease WHERE id = $1;
 
 -- name: LockMetersOfCluster :many
 SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen
@@ -73,7 +76,7 @@ WHERE lease_id = $1;
 -- name: UnfreezeMeter :execrows
 UPDATE lease_meter SET frozen = false WHERE lease_id = $1 AND frozen;
 
--- name: LeasePrices :many
+-- name: LeasePrices :batchmany
 SELECT lease_id, from_ms, rate FROM lease_price WHERE lease_id = ANY(@ids::uuid[]) ORDER BY lease_id, from_ms;
 
 -- name: LeasePriceItems :many
@@ -82,10 +85,10 @@ FROM lease_price p JOIN lease l ON l.id = p.lease_id
 WHERE l.cluster_id = $1
 ORDER BY l.rank, p.lease_id, p.from_ms;
 
--- name: WindowsOfClusters :many
+-- name: WindowsOfLeases :batchmany
 SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms
 FROM cluster_window
-WHERE cluster_id = ANY(@ids::uuid[])
+WHERE cluster_id IN (SELECT l.cluster_id FROM lease l WHERE l.id = ANY(@ids::uuid[]))
 ORDER BY cluster_id, n;
 
 -- name: LastWindow :one

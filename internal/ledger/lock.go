@@ -1,0 +1,209 @@
+package ledger
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Locked are accounts of one transaction whose balances nobody else can change before it ends.
+type Locked struct {
+	tx *db.Tx
+	by map[accountKey]*held
+}
+
+// held is one account, its balance locked if it has one.
+type held struct {
+	id            id.LedgerAccount
+	cached        bool
+	amount, delta money.Nano
+	floor         *int64
+}
+
+// Lock makes the accounts exist and locks their balances in account-id order until tx ends. Accounts without a
+// balance row (the fee, clearing) are made and not locked.
+func Lock(ctx context.Context, tx *db.Tx, accounts ...Account) (*Locked, error) {
+	want := make(map[accountKey]Account, len(accounts))
+	for _, a := range accounts {
+		if _, ok := books[a.Kind]; !ok {
+			return nil, fmt.Errorf("ledger: no account kind %q", a.Kind)
+		}
+		want[a.key()] = a
+	}
+	l := &Locked{tx, make(map[accountKey]*held, len(want))}
+	if err := l.find(ctx, want); err != nil {
+		return nil, err
+	}
+	return l, l.lock(ctx, want)
+}
+
+// Balance is an account's amount, what was posted through l included; 0 for one without a balance row. It must be among
+// the locked ones.
+func (l *Locked) Balance(a Account) money.Nano { return l.by[a.key()].amount }
+
+// Post is the package's Post between locked accounts.
+func (l *Locked) Post(ctx context.Context, e Entry) (booked bool, err error) {
+	if err := e.check(); err != nil {
+		return false, err
+	}
+	for _, t := range e.Transfers {
+		if l.by[t.Debit.key()] == nil || l.by[t.Credit.key()] == nil {
+			return false, fmt.Errorf("ledger: entry %q moves an account that is not locked", e.Key)
+		}
+	}
+	entries, did := []Entry{e}, []bool{false}
+	if err := insertTxs(ctx, l.tx, entries, did); err != nil {
+		return false, err
+	}
+	return did[0], l.book(ctx, entries, did)
+}
+
+func (h *held) add(n money.Nano) error {
+	d := h.delta + n
+	sum := h.amount + d
+	if (n > 0) != (d > h.delta) || (d > 0) != (sum > h.amount) && d != 0 {
+		return fmt.Errorf("ledger: balance of %s out of range", h.id)
+	}
+	h.delta = d
+	return nil
+}
+
+// names are accounts as query parameters.
+type names struct {
+	kinds, currencies []string
+	owners            []pgtype.UUID
+}
+
+func namesOf(want map[accountKey]Account) (n names) {
+	for k := range want {
+		n.kinds = append(n.kinds, string(k.kind))
+		n.owners = append(n.owners, pgtype.UUID{Bytes: k.owner, Valid: true})
+		n.currencies = append(n.currencies, k.currency)
+	}
+	return n
+}
+
+// find fills l with those of the wanted accounts that exist. It locks nothing: whoever locks some accounts and then
+// makes others could wait for itself.
+func (l *Locked) find(ctx context.Context, want map[accountKey]Account) error {
+	p := db.NewPipe(l.tx.Q)
+	n := namesOf(want)
+	found := p.Q.FindLedgerAccounts(ctx, []dbq.FindLedgerAccountsParams{{Kinds: n.kinds, Owners: n.owners, Currencies: n.currencies}})
+	p.Send(ctx)
+	var rows []dbq.FindLedgerAccountsRow
+	found.Query(db.Keep(p, &rows))
+	if err := p.Close(); err != nil {
+		return fmt.Errorf("ledger: find accounts: %w", err)
+	}
+	l.take(rows)
+	return nil
+}
+
+func (l *Locked) take(rows []dbq.FindLedgerAccountsRow) {
+	for _, r := range rows {
+		kind := Kind(r.Kind)
+		l.by[accountKey{kind, r.Owner.Bytes, r.Currency}] = &held{id: r.ID, cached: books[kind].cached}
+	}
+}
+
+// lock makes the accounts that l lacks, waiting for a concurrent transaction that makes the same ones, and locks all
+// balances, in one round trip.
+func (l *Locked) lock(ctx context.Context, want map[accountKey]Account) error {
+	p, inner := l.tx.Pipe()
+	n := namesOf(want)
+	var made *dbq.FindLedgerAccountsBatchResults
+	if len(l.by) < len(want) {
+		if err := create(ctx, inner.Q, want, l.by); err != nil {
+			return err
+		}
+		made = p.Q.FindLedgerAccounts(ctx, []dbq.FindLedgerAccountsParams{{Kinds: n.kinds, Owners: n.owners, Currencies: n.currencies}})
+	}
+	locked := p.Q.LockLedgerBalances(ctx, []dbq.LockLedgerBalancesParams{{Kinds: n.kinds, Owners: n.owners, Currencies: n.currencies}})
+	p.Send(ctx)
+	if made != nil {
+		var rows []dbq.FindLedgerAccountsRow
+		made.Query(db.Keep(p, &rows))
+		l.take(rows)
+	}
+	var balances []dbq.LedgerBalance
+	locked.Query(db.Keep(p, &balances))
+	if err := p.Close(); err != nil {
+		return fmt.Errorf("ledger: lock balances: %w", err)
+	}
+	return l.fill(balances, want)
+}
+
+// fill puts the locked balances in, and checks that none is missing.
+func (l *Locked) fill(balances []dbq.LedgerBalance, want map[accountKey]Account) error {
+	if len(l.by) != len(want) {
+		return fmt.Errorf("ledger: %d of %d accounts exist", len(l.by), len(want))
+	}
+	byID := make(map[id.LedgerAccount]*held, len(l.by))
+	for _, h := range l.by {
+		if h.cached {
+			byID[h.id] = h
+		}
+	}
+	if len(balances) != len(byID) {
+		return fmt.Errorf("ledger: %d of %d balances exist", len(balances), len(byID))
+	}
+	for _, b := range balances {
+		h := byID[b.AccountID]
+		h.amount, h.floor = b.Amount, b.Floor
+	}
+	return nil
+}
+
+// create inserts the accounts that are missing in have, and their balances.
+func create(ctx context.Context, q *dbq.Queries, want map[accountKey]Account, have map[accountKey]*held) error {
+	var missing []Account
+	for k, a := range want {
+		if have[k] == nil {
+			missing = append(missing, a)
+		}
+	}
+	slices.SortFunc(missing, func(a, b Account) int { // one order everywhere: no deadlock between creators
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), bytes.Compare(a.Owner[:], b.Owner[:]), cmp.Compare(a.Currency, b.Currency))
+	})
+	var p dbq.InsertLedgerAccountsParams
+	for _, a := range missing {
+		p.Ids = append(p.Ids, raw(id.New[id.LedgerAccount]()))
+		p.Kinds = append(p.Kinds, string(a.Kind))
+		p.Owners = append(p.Owners, pgtype.UUID{Bytes: a.Owner, Valid: true})
+		p.Orgs = append(p.Orgs, raw(a.Org))
+		p.Currencies = append(p.Currencies, a.Currency)
+	}
+	if err := q.InsertLedgerAccounts(ctx, p); err != nil {
+		return fmt.Errorf("ledger: insert accounts: %w", err)
+	}
+	return q.InsertLedgerBalances(ctx, dbq.InsertLedgerBalancesParams{
+		Kinds: p.Kinds, Owners: p.Owners, Currencies: p.Currencies,
+		Floored: kindsWhere(func(_, floored bool) bool { return floored }),
+		Cached:  kindsWhere(func(cached, _ bool) bool { return cached }),
+	})
+}
+
+// accountKey is what makes an account one.
+type accountKey struct {
+	kind     Kind
+	owner    [16]byte
+	currency string
+}
+
+func (a Account) key() accountKey { return accountKey{a.Kind, a.Owner, a.Currency} }
+
+// raw is an id for a uuid[] parameter, in which the zero id stays a value.
+func raw[T interface{ UUIDValue() (pgtype.UUID, error) }](v T) pgtype.UUID {
+	u, _ := v.UUIDValue() // never fails
+	u.Valid = true
+	return u
+}
