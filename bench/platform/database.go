@@ -21,8 +21,8 @@ import (
 type Template struct{ base, name string }
 
 // NewTemplate makes a migrated database on the server at base (a role that may create databases) and lets fill write
-// into it. The caller drops it.
-func NewTemplate(ctx context.Context, base string, fill func(context.Context, *db.DB) error) (*Template, error) {
+// into it; fill gets its address too. The caller drops it.
+func NewTemplate(ctx context.Context, base string, fill func(ctx context.Context, d *db.DB, at string) error) (*Template, error) {
 	t := &Template{base: base, name: newName("bench_template_")}
 	if err := admin(ctx, base, "CREATE DATABASE "+t.name); err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func NewTemplate(ctx context.Context, base string, fill func(context.Context, *d
 	return t, nil
 }
 
-func (t *Template) fill(ctx context.Context, fill func(context.Context, *db.DB) error) error {
+func (t *Template) fill(ctx context.Context, fill func(context.Context, *db.DB, string) error) error {
 	at := with(t.base, t.name)
 	if err := db.Migrate(ctx, at); err != nil {
 		return err
@@ -44,7 +44,7 @@ func (t *Template) fill(ctx context.Context, fill func(context.Context, *db.DB) 
 		return err
 	}
 	defer d.Close() // a template with connections cannot be cloned
-	if err := fill(ctx, d); err != nil {
+	if err := fill(ctx, d, at); err != nil {
 		return err
 	}
 	_, err = d.Pool.Exec(ctx, "VACUUM ANALYZE") // plans of a database that has been in use

@@ -40,14 +40,15 @@ var written = []struct{ table, join string }{
 	{"audit_event", "JOIN audit_event t ON t.object = c.shown"},
 }
 
-// record reads what the rents with the given names wrote, in the order of their commits, and the columns of each table.
-func record(ctx context.Context, d *db.DB, names []string) ([]*recording, map[string][]string, error) {
+// record reads what the rents of clusters whose names are like the pattern wrote, oldest first, and the columns of each
+// table.
+func record(ctx context.Context, d *db.DB, like string, want int) ([]*recording, map[string][]string, error) {
 	c, err := d.Pool.Acquire(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer c.Release()
-	if err := index(ctx, c.Conn().PgConn(), d, names); err != nil {
+	if err := index(ctx, c.Conn().PgConn(), d, like); err != nil {
 		return nil, nil, err
 	}
 	byCluster := map[string]*recording{}
@@ -77,18 +78,18 @@ func record(ctx context.Context, d *db.DB, names []string) ([]*recording, map[st
 		r.hosts, r.wallet, r.hold, r.held = v[1], v[2], v[3], v[4]
 		out = append(out, r)
 	})
-	if err == nil && len(out) != len(names) {
-		err = fmt.Errorf("%d of %d rents are in the database", len(out), len(names))
+	if err == nil && len(out) != want {
+		err = fmt.Errorf("%d of %d rents are in the database", len(out), want)
 	}
 	return out, columns, err
 }
 
 // index makes a temporary table of the rents on one connection.
-func index(ctx context.Context, c *pgconn.PgConn, d *db.DB, names []string) error {
+func index(ctx context.Context, c *pgconn.PgConn, d *db.DB, like string) error {
 	if err := c.Exec(ctx, "CREATE TEMP TABLE rented (id uuid PRIMARY KEY, name text, shown text)").Close(); err != nil {
 		return err
 	}
-	rows, err := d.Pool.Query(ctx, "SELECT id, name FROM cluster WHERE name = ANY($1)", names)
+	rows, err := d.Pool.Query(ctx, "SELECT id, name FROM cluster WHERE name LIKE $1", like)
 	if err != nil {
 		return err
 	}

@@ -18,18 +18,22 @@ import (
 
 // Config says how much is measured.
 type Config struct {
-	Rounds  int // of each; they alternate
-	Warm    int // rents before the clock starts, per round
-	Rents   int // timed, per round
-	Clients int // at a time; also the connections of either side
-	Hosts   int
-	Nodes   int // per rent
-	GPUs    int // per node
+	Rounds   int // of each; they alternate
+	Past     int // times that many rents were made before, to fill the tables
+	Standing int // of them each time; the last ones are still running
+	Warm     int // rents before the clock starts, per round
+	Rents    int // timed, per round
+	Clients  int // at a time; also the connections of either side
+	Hosts    int
+	Nodes    int // per rent
+	GPUs     int // per node
+
+	meter *platform.Meter
 }
 
 // Default is what the goal says, on a gang.
 func Default() Config {
-	return Config{Rounds: 5, Warm: 200, Rents: 600, Clients: 16, Hosts: 1000, Nodes: 2, GPUs: 4}
+	return Config{Rounds: 5, Past: 5, Standing: 600, Warm: 200, Rents: 600, Clients: 16, Hosts: 1500, Nodes: 2, GPUs: 4}
 }
 
 // Run is one measurement of a round.
@@ -37,6 +41,9 @@ type Run struct {
 	PerSecond float64       `json:"per_second"`
 	P50       time.Duration `json:"p50_ns"`
 	P99       time.Duration `json:"p99_ns"`
+	// Processor time per rent: of this process, load included, and of PostgreSQL.
+	OwnCPU      time.Duration `json:"own_cpu_ns"`
+	PostgresCPU time.Duration `json:"postgres_cpu_ns"`
 }
 
 // Result holds every round of each side.
@@ -49,17 +56,22 @@ type Result struct {
 // Measure runs it against the PostgreSQL server at base.
 func Measure(ctx context.Context, base string, c Config) (Result, error) {
 	var renters []platform.Renter
-	t, err := platform.NewTemplate(ctx, base, func(ctx context.Context, d *db.DB) (err error) {
+	t, err := platform.NewTemplate(ctx, base, func(ctx context.Context, d *db.DB, at string) (err error) {
 		if _, err = platform.AddFleet(ctx, d, platform.Fleet{Hosts: c.Hosts, Operators: 20, Fabrics: 25}); err != nil {
 			return err
 		}
-		renters, err = platform.AddRenters(ctx, d, 4*c.Clients, 1_000_000*money.Unit)
-		return err
+		if renters, err = platform.AddRenters(ctx, d, 4*c.Clients, 1_000_000*money.Unit); err != nil {
+			return err
+		}
+		return c.past(ctx, d, at, renters)
 	})
 	if err != nil {
 		return Result{}, err
 	}
 	defer t.Drop(ctx)
+	if c.meter, err = platform.NewMeter(ctx, base); err != nil {
+		return Result{}, err
+	}
 	var out Result
 	for range c.Rounds {
 		run, recorded, columns, err := c.ours(ctx, t, renters)
@@ -81,6 +93,74 @@ func Measure(ctx context.Context, base string, c Config) (Result, error) {
 	return out, nil
 }
 
+// past rents a good part of the fleet out a few times and ends all but the last turn, so that tables and statistics are
+// those of a platform in use: on empty ones PostgreSQL plans for tables that stay small.
+func (c Config) past(ctx context.Context, d *db.DB, at string, renters []platform.Renter) error {
+	s, err := platform.Serve(ctx, at, int32(c.Clients))
+	if err != nil {
+		return err
+	}
+	defer s.Stop()
+	tenants, err := c.tenants(s.Addr, renters)
+	if err != nil {
+		return err
+	}
+	defer tenants.close()
+	for turn := range c.Past {
+		if _, _, err := load(ctx, c.Clients, c.Standing, tenants.rent(fmt.Sprintf("past-%d", turn), 0)); err != nil {
+			return err
+		}
+		if turn == c.Past-1 {
+			break
+		}
+		for _, sql := range []string{
+			"UPDATE cluster SET state = 'released', ended_at = clock_timestamp(), settled_at = clock_timestamp(), due_at = NULL WHERE ended_at IS NULL",
+			"UPDATE node SET state = 'stopped' WHERE state <> 'stopped'",
+			"UPDATE lease SET ended_at = clock_timestamp(), gone_at = clock_timestamp(), settled_at = clock_timestamp() WHERE ended_at IS NULL",
+			"UPDATE gpu_claim SET ended_at = clock_timestamp(), end_reason = 'released' WHERE ended_at IS NULL",
+		} {
+			if _, err := d.Pool.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tenants are renters' programs, one per connection.
+type tenants struct {
+	config  Config
+	clients []*client
+	renters []platform.Renter
+}
+
+func (c Config) tenants(addr string, renters []platform.Renter) (*tenants, error) {
+	t := &tenants{config: c, renters: renters}
+	for range c.Clients {
+		cl, err := dial(addr)
+		if err != nil {
+			t.close()
+			return nil, err
+		}
+		t.clients = append(t.clients, cl)
+	}
+	return t, nil
+}
+
+func (t *tenants) close() {
+	for _, c := range t.clients {
+		c.conn.Close()
+	}
+}
+
+// rent is the load's work: rent number i is the (from+i)-th under its prefix.
+func (t *tenants) rent(prefix string, from int) func(context.Context, int, int) error {
+	return func(_ context.Context, worker, i int) error {
+		n := from + i
+		return t.clients[worker].rent(t.renters[n%len(t.renters)], fmt.Sprintf("%s-%06d", prefix, n), t.config.Nodes, t.config.GPUs)
+	}
+}
+
 func (c Config) ours(ctx context.Context, t *platform.Template, renters []platform.Renter) (Run, []*recording, map[string][]string, error) {
 	at, drop, err := t.Clone(ctx)
 	if err != nil {
@@ -92,31 +172,22 @@ func (c Config) ours(ctx context.Context, t *platform.Template, renters []platfo
 		return Run{}, nil, nil, err
 	}
 	defer s.Stop()
-	clients := make([]*client, c.Clients)
-	for i := range clients {
-		if clients[i], err = dial(s.Addr); err != nil {
-			return Run{}, nil, nil, err
-		}
-		defer clients[i].conn.Close()
-	}
-	names := make([]string, c.Warm+c.Rents)
-	for i := range names {
-		names[i] = fmt.Sprintf("bench-%06d", i)
-	}
-	do := func(from int) func(context.Context, int, int) error {
-		return func(_ context.Context, worker, i int) error {
-			return clients[worker].rent(renters[(from+i)%len(renters)], names[from+i], c.Nodes, c.GPUs)
-		}
-	}
-	if _, _, err := load(ctx, c.Clients, c.Warm, do(0)); err != nil {
-		return Run{}, nil, nil, err
-	}
-	each, all, err := load(ctx, c.Clients, c.Rents, do(c.Warm))
+	tenants, err := c.tenants(s.Addr, renters)
 	if err != nil {
 		return Run{}, nil, nil, err
 	}
-	recorded, columns, err := record(ctx, s.DB, names)
-	return summary(each, all), recorded, columns, err
+	defer tenants.close()
+	if _, _, err := load(ctx, c.Clients, c.Warm, tenants.rent("now", 0)); err != nil {
+		return Run{}, nil, nil, err
+	}
+	before := c.meter.Read()
+	each, all, err := load(ctx, c.Clients, c.Rents, tenants.rent("now", c.Warm))
+	if err != nil {
+		return Run{}, nil, nil, err
+	}
+	run := summary(each, all, c.meter.Read().Sub(before))
+	recorded, columns, err := record(ctx, s.DB, "now-%", c.Warm+c.Rents)
+	return run, recorded, columns, err
 }
 
 func (c Config) bare(ctx context.Context, t *platform.Template, recorded []*recording, columns map[string][]string,
@@ -141,12 +212,16 @@ func (c Config) bare(ctx context.Context, t *platform.Template, recorded []*reco
 	if _, _, err := load(ctx, c.Clients, c.Warm, do(recorded[:c.Warm])); err != nil {
 		return Run{}, err
 	}
+	before := c.meter.Read()
 	each, all, err := load(ctx, c.Clients, c.Rents, do(recorded[c.Warm:]))
-	return summary(each, all), err
+	return summary(each, all, c.meter.Read().Sub(before)), err
 }
 
-func summary(each []time.Duration, all time.Duration) Run {
+func summary(each []time.Duration, all time.Duration, used platform.CPU) Run {
 	s := slices.Sorted(slices.Values(each))
 	at := func(q float64) time.Duration { return s[min(len(s)-1, int(q*float64(len(s))))] }
-	return Run{PerSecond: float64(len(each)) / all.Seconds(), P50: at(0.5), P99: at(0.99)}
+	n := time.Duration(len(each))
+	return Run{
+		PerSecond: float64(len(each)) / all.Seconds(), P50: at(0.5), P99: at(0.99), OwnCPU: used.Own / n, PostgresCPU: used.Postgres / n,
+	}
 }
