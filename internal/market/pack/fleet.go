@@ -67,34 +67,59 @@ func (f *Fleet) leave(s *State) (host int) {
 
 // Place puts the request on the host that it costs least, and says which; false: it fits nowhere.
 func (f *Fleet) Place(r Request) (host int, ok bool) {
-	fit := f.fit[:0]
-	for _, s := range f.live {
-		if s.Fits(&r) {
-			fit = append(fit, s)
-		}
-	}
-	f.fit = fit
-	if len(fit) == 0 {
-		return 0, false
-	}
-	if f.Look > 0 && len(fit) > f.Look {
-		for i := range f.Look {
-			j := i + f.random.IntN(len(fit)-i)
-			fit[i], fit[j] = fit[j], fit[i]
-		}
-		fit = fit[:f.Look]
-	}
 	f.outlook.Reprice()
 	var best, after *State
 	var least float64
-	for _, s := range fit {
+	for _, s := range f.candidates(&r) {
 		if cost, to := f.outlook.Best(s, &r); best == nil || cost < least {
 			best, after, least = s, to, cost
 		}
 	}
+	if best == nil {
+		return 0, false
+	}
 	host = f.leave(best)
 	f.enter(host, after)
 	return host, true
+}
+
+// candidates are states that fit the request: all of them, or Look drawn at random when there are more.
+func (f *Fleet) candidates(r *Request) []*State {
+	if f.Look > 0 && f.probe(r) {
+		return f.fit
+	}
+	f.fit = f.fit[:0]
+	for _, s := range f.live {
+		if s.Fits(r) {
+			f.fit = append(f.fit, s)
+		}
+	}
+	if f.Look > 0 && len(f.fit) > f.Look {
+		for i := range f.Look {
+			j := i + f.random.IntN(len(f.fit)-i)
+			f.fit[i], f.fit[j] = f.fit[j], f.fit[i]
+		}
+		f.fit = f.fit[:f.Look]
+	}
+	return f.fit
+}
+
+// probe looks for Look states that fit by drawing a few times as many. It fails where few fit, or few there are; looking
+// at all of them is cheap then beside weighing them.
+func (f *Fleet) probe(r *Request) bool {
+	const draws = 8
+	f.fit = f.fit[:0]
+	if len(f.live) < draws*f.Look {
+		return false
+	}
+	for range draws * f.Look {
+		if s := f.live[f.random.IntN(len(f.live))]; s.Fits(r) {
+			if f.fit = append(f.fit, s); len(f.fit) == f.Look {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Free is what is left of all GPUs, in thousandths.

@@ -1,0 +1,90 @@
+// Command bench runs the benchmarks and prints one table: ours beside its baseline, with the goal. `make bench` runs it
+// with the services it needs. The table is also written as JSON to bench/out/.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/musterhq/muster/bench/placement"
+	"github.com/musterhq/muster/bench/table"
+)
+
+// benchmark measures one goal.
+type benchmark struct {
+	goal int
+	what string
+	run  func(ctx context.Context) ([]table.Row, error)
+}
+
+// benchmarks are all there are, by goal.
+func benchmarks(seeds int) []benchmark {
+	data := placement.DataDir()
+	return []benchmark{
+		{2, "placement quality on the openb fleet", func(ctx context.Context) ([]table.Row, error) { return placement.Quality(ctx, data, seeds) }},
+		{3, "placement cost as the fleet grows", func(ctx context.Context) ([]table.Row, error) { return placement.Cost(ctx, data) }},
+		{4, "gangs inside fabrics", placement.Gangs},
+	}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	only := flags.String("goals", "", "measure these goals alone, as in 2,4")
+	seeds := flags.Int("seeds", 5, "orders of arrival for placement quality")
+	out := flags.String("out", filepath.Join("bench", "out"), "folder for the JSON")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	goals, err := numbers(*only)
+	if err != nil {
+		return err
+	}
+	report := table.NewReport()
+	var failed []error
+	for _, b := range benchmarks(*seeds) {
+		if len(goals) > 0 && !slices.Contains(goals, b.goal) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "goal %d: %s …\n", b.goal, b.what)
+		rows, err := b.run(ctx)
+		if err != nil { // the others are still worth knowing
+			failed = append(failed, fmt.Errorf("goal %d: %w", b.goal, err))
+			continue
+		}
+		report.Rows = append(report.Rows, rows...)
+	}
+	return errors.Join(append(failed, report.Print(os.Stdout), report.Save(*out))...)
+}
+
+func numbers(list string) ([]int, error) {
+	if list == "" {
+		return nil, nil
+	}
+	var out []int
+	for s := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(s))
+		if err != nil {
+			return nil, fmt.Errorf("-goals: %q is not a number", s)
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
