@@ -16,35 +16,42 @@ const maxHostGPUs = 32
 
 // supply is the free GPUs of one model: how many hosts have how many, and so what taking some costs the others.
 type supply struct {
+	model   string
 	outlook *pack.Outlook
-	states  [maxHostGPUs + 1]*pack.State // by free GPUs
-	cost    [maxHostGPUs + 1][MaxGPUsPerNode + 1]float64
+	states  []*pack.State // by free GPUs
+	cost    [][]float64   // by free GPUs, then by those taken
 }
 
 func newSupply(model string) *supply {
-	s := &supply{outlook: pack.NewOutlook(usualDemand)}
-	for free := range s.states {
-		left := make([]int64, free)
-		for i := range left {
-			left[i] = pack.Whole
-		}
-		s.states[free] = pack.NewState(model, 0, 0, left)
-	}
-	s.price()
-	return s
+	return &supply{model: model, outlook: pack.NewOutlook(usualDemand)}
 }
 
 // count notes a host with so many free GPUs, or one less.
 func (s *supply) count(free int, more bool) {
-	state := s.states[min(free, maxHostGPUs)]
+	free = min(free, maxHostGPUs)
+	grown := s.grow(free)
 	if more {
-		s.outlook.Add(state)
+		s.outlook.Add(s.states[free])
 	} else {
-		s.outlook.Remove(state)
+		s.outlook.Remove(s.states[free])
 	}
-	if s.outlook.Reprice() {
+	if s.outlook.Reprice() || grown {
 		s.price()
 	}
+}
+
+// grow makes states up to so many free GPUs and reports whether there were fewer.
+func (s *supply) grow(free int) bool {
+	before := len(s.states)
+	for n := before; n <= free; n++ {
+		left := make([]int64, n)
+		for i := range left {
+			left[i] = pack.Whole
+		}
+		s.states = append(s.states, pack.NewState(s.model, 0, 0, left))
+		s.cost = append(s.cost, make([]float64, n+1))
+	}
+	return len(s.states) > before
 }
 
 func (s *supply) price() {
@@ -55,7 +62,8 @@ func (s *supply) price() {
 	}
 }
 
-// lost is what the demand to come loses when n GPUs are taken from a host with so many free, in thousandths of a GPU.
+// lost is what the demand to come loses when n GPUs are taken from a host with so many free, in thousandths of a GPU. A
+// host with so many free was counted.
 func (s *supply) lost(free, n int) float64 {
 	return s.cost[min(free, maxHostGPUs)][min(n, MaxGPUsPerNode)]
 }

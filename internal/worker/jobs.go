@@ -54,7 +54,8 @@ func Jobs(p Platform) []Job {
 		{Name: "sweep", Every: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
 			keys, err := idem.Sweep(ctx, p.DB)
 			swept, err2 := p.Accounts.Sweep(ctx)
-			return int(keys + swept.Sessions + swept.Attempts), errors.Join(err, err2)
+			changes, err3 := p.Market.Prune(ctx)
+			return int(keys + swept.Sessions + swept.Attempts + changes), errors.Join(err, err2, err3)
 		}},
 		{Name: "telemetry partitions", Every: time.Hour, Run: func(ctx context.Context) (int, error) {
 			return 0, host.TelemetryPartitions(ctx, p.DB, KeepTelemetry)
