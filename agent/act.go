@@ -227,22 +227,40 @@ func (a *Agent) bootAt(t time.Time) int64 {
 	return min(now, now-a.cfg.Now().Sub(t).Milliseconds())
 }
 
-// endMeter closes the run's last segment when its workload ended, never before its last sign of life.
-func (a *Agent) endMeter(r *run, work container.Container) error {
-	last, open := a.journal.LastTick(r.ref)
+// endMeter closes the run's last segment when its workload ended. One that was done and kept its place ends when it
+// gives it up.
+func (a *Agent) endMeter(r *run, v view) error {
+	o := v.rec.Outcome
+	if v.waits(o) {
+		return nil
+	}
+	end, open := a.lastSign(r, v.work)
 	if !open {
 		return nil
 	}
-	if !work.FinishedAt.IsZero() {
-		last = max(last, a.bootAt(work.FinishedAt))
+	if o.keepsPlace() && !v.expired && v.rec.BootID == v.boot {
+		end = max(end, a.cfg.BootMS())
 	}
-	return a.journal.End(r.ref, last)
+	return a.journal.End(r.ref, end)
+}
+
+// lastSign is when a metered run ended, never before its last sign of life; open is false when it is not metered.
+func (a *Agent) lastSign(r *run, work container.Container) (bootMS int64, open bool) {
+	bootMS, open = a.journal.LastTick(r.ref)
+	if open && !work.FinishedAt.IsZero() {
+		bootMS = max(bootMS, a.bootAt(work.FinishedAt))
+	}
+	return bootMS, open
 }
 
 func (a *Agent) conclude(r *run, v view, o *outcome) error {
 	a.log.Info("lease ends", "lease", r.ref, "state", o.State, "reason", o.Reason, "detail", o.Detail)
 	if v.work.State != container.Running {
-		if err := a.endMeter(r, v.work); err != nil {
+		if o.ExitCode != nil {
+			o.ExitBoot, _ = a.lastSign(r, v.work)
+		}
+		v.rec.Outcome = o
+		if err := a.endMeter(r, v); err != nil {
 			return err
 		}
 	}
@@ -266,7 +284,7 @@ func (a *Agent) stopWork(ctx context.Context, r *run, v view) error {
 }
 
 func (a *Agent) keepLog(ctx context.Context, r *run, v view) error {
-	if err := a.endMeter(r, v.work); err != nil {
+	if err := a.endMeter(r, v); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -302,7 +320,7 @@ func (a *Agent) tearDown(ctx context.Context, r *run) error {
 // wipe makes sure that nothing of the renter's is left, in memory of the GPUs too, and that this epoch never runs here
 // again, before it says so.
 func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
-	if err := a.endMeter(r, container.Container{}); err != nil {
+	if err := a.endMeter(r, v); err != nil {
 		return err
 	}
 	if gpus := v.spec().GPUs; a.cfg.Attach != container.AttachNone && len(gpus) > 0 && v.rec.WorkID != "" {
@@ -314,7 +332,7 @@ func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 	}
 	rec := v.rec
 	rec.Gone, rec.Down = true, true
-	status := statusOf(r.ref, view{rec: rec}, agentapi.Progress{})
+	status := statusOf(r.ref, view{rec: rec, boot: v.boot}, agentapi.Progress{})
 	if err := a.disk.bury(status); err != nil {
 		return fmt.Errorf("tombstone: %w", err)
 	}

@@ -90,6 +90,7 @@ type Agent struct {
 	scanned bool // Docker's list was read, and nothing kept us from reading it since
 	seq     uint64
 	watched time.Time // until when telemetry is live
+	born    time.Time
 	ctx     context.Context
 	workers sync.WaitGroup
 }
@@ -100,7 +101,7 @@ func New(cfg Config) (*Agent, error) {
 		cfg.Tick = 5 * time.Second
 	}
 	a := &Agent{cfg: cfg, log: cfg.Log, disk: disk{cfg.StateDir}, leases: map[string]*lease{},
-		syncNow: make(chan struct{}, 1), inventory: make(chan struct{}, 1), rescan: make(chan struct{}, 1)}
+		syncNow: make(chan struct{}, 1), inventory: make(chan struct{}, 1), rescan: make(chan struct{}, 1), born: cfg.Now()}
 	if err := a.disk.prepare(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}

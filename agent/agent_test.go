@@ -118,7 +118,7 @@ func TestAWorkloadIsShutIn(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	spec := h.launch(h.spec("/job", "see", strings.Split(h.image, "/")[0]))
-	h.await(spec.LeaseRef, "gone", gone)
+	h.await(spec.LeaseRef, "done", done)
 	text := h.kept(spec.LeaseRef)
 	for _, want := range []string{"dial true", "hosts read-only true", "no raw socket true", "no vsock true", "no mount true", "hostname node-0", "knows node-0 true", "devices void"} {
 		if !strings.Contains(text, want) {
@@ -254,6 +254,11 @@ func TestARestartedAgentAdopts(t *testing.T) {
 	h.stop()
 	h.start()
 	h.await(spec.LeaseRef, "running", running)
+	h.set(func() {
+		if h.doubted[spec.LeaseRef] {
+			t.Error("a report said that the run is not well, before it was looked at")
+		}
+	})
 	if after := h.containers(); len(after) != 2 || !slices.ContainsFunc(before, func(c container.Container) bool { return c.ID == after[0].ID }) {
 		t.Errorf("not adopted: %+v, then %+v", before, after)
 	}
@@ -267,6 +272,33 @@ func TestARestartedAgentAdopts(t *testing.T) {
 		defer h.mu.Unlock()
 		segs := h.segs[spec.LeaseRef]
 		return len(segs) > 0 && segs[len(segs)-1].Final
+	})
+}
+
+// TestARankThatIsDoneKeepsItsPlace ends a command with 0 while the server wants its lease still: other ranks go on.
+// Nothing runs any more, and the time counts until the server lets go.
+func TestARankThatIsDoneKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	spec := h.launch(h.spec("/job", "exit", "0"))
+	st := h.await(spec.LeaseRef, "done", func(st agentapi.LeaseStatus) bool { return done(st) && len(h.containers()) == 0 })
+	if st.Gone || st.ExitBootMS <= 0 || st.ExitBootMS > hostinfo.BootMS() {
+		t.Errorf("done at %d: %s", hostinfo.BootMS(), said(st))
+	}
+	h.stop()
+	h.start()
+	poll(t, "a while later", func() bool { return hostinfo.BootMS() > st.ExitBootMS+1500 })
+	again := h.await(spec.LeaseRef, "done", done)
+	if again.ExitBootMS != st.ExitBootMS {
+		t.Errorf("it ended at %d, and after a restart at %d", st.ExitBootMS, again.ExitBootMS)
+	}
+	h.want()
+	h.await(spec.LeaseRef, "gone", gone)
+	h.set(func() {
+		segs := h.segs[spec.LeaseRef]
+		if last := segs[len(segs)-1]; !last.Final || last.BootEndMS < st.ExitBootMS+1500 {
+			t.Errorf("done at %d, counted to %+v", st.ExitBootMS, last)
+		}
 	})
 }
 
@@ -313,7 +345,7 @@ func TestTwoNodesMeet(t *testing.T) {
 		h.want(specs[rank])
 	}
 	for rank, h := range hosts {
-		if st := h.await(specs[rank].LeaseRef, "gone", gone); st.ExitCode == nil || *st.ExitCode != 0 {
+		if st := h.await(specs[rank].LeaseRef, "done", done); *st.ExitCode != 0 {
 			t.Errorf("rank %d: %s", rank, said(st))
 		}
 		if text := h.kept(specs[rank].LeaseRef); !strings.Contains(text, fmt.Sprintf("hello from rank %d 2", rank)) {

@@ -30,7 +30,8 @@ type control struct {
 	last    agentapi.Sync
 	states  map[agentapi.LeaseRef][]agentapi.NodeState
 	segs    map[agentapi.LeaseRef][]agentapi.Segment
-	changed chan struct{} // closed at every report
+	doubted map[agentapi.LeaseRef]bool // a run was ready and started, and yet not well
+	changed chan struct{}              // closed at every report
 	agent   interface{ Wake(agentapi.Wake) }
 }
 
@@ -40,7 +41,7 @@ func newControl(t *testing.T, host string, key ed25519.PublicKey) *control {
 		t.Fatal(err)
 	}
 	return &control{t: t, host: host, key: key, boot: boot, desired: agentapi.Desired{ControlEpoch: 1, Revision: 1}, changed: make(chan struct{}),
-		states: map[agentapi.LeaseRef][]agentapi.NodeState{}, segs: map[agentapi.LeaseRef][]agentapi.Segment{}, until: map[agentapi.LeaseRef]int64{}}
+		states: map[agentapi.LeaseRef][]agentapi.NodeState{}, segs: map[agentapi.LeaseRef][]agentapi.Segment{}, doubted: map[agentapi.LeaseRef]bool{}, until: map[agentapi.LeaseRef]int64{}}
 }
 
 func (c *control) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncReply, error) {
@@ -51,6 +52,9 @@ func (c *control) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncReply, 
 	}
 	c.last = s
 	for _, l := range s.Leases {
+		if l.Started && !l.Good && (l.State != agentapi.NodeStopping && l.ExitCode == nil && l.Reason == "") {
+			c.doubted[l.LeaseRef] = true
+		}
 		if seen := c.states[l.LeaseRef]; len(seen) == 0 || seen[len(seen)-1] != l.State {
 			c.states[l.LeaseRef] = append(seen, l.State)
 		}
@@ -162,6 +166,7 @@ func (c *control) set(f func()) {
 func ready(st agentapi.LeaseStatus) bool   { return st.State == agentapi.NodeReady && st.AtBarrier }
 func running(st agentapi.LeaseStatus) bool { return st.Started && st.Good }
 func gone(st agentapi.LeaseStatus) bool    { return st.Gone }
+func done(st agentapi.LeaseStatus) bool    { return st.ExitCode != nil && st.LogKept }
 
 // gpus are none.
 type gpus struct{ changed chan struct{} }

@@ -36,6 +36,7 @@ type run struct {
 	tries   int             // failures of the present step in a row
 	blind   int             // failures to see how it is, in a row
 	told    time.Time       // when its progress was last worth a report
+	looked  bool            // this process has seen how it is
 	egress  egress
 }
 
@@ -51,7 +52,7 @@ func (a *Agent) addRun(ref agentapi.LeaseRef, rec record) *run {
 		return l.runs[i]
 	}
 	r := &run{ref: ref, files: a.disk.layout(ref), rec: rec}
-	r.status = statusOf(ref, view{rec: rec}, agentapi.Progress{})
+	r.status = statusOf(ref, view{rec: rec, boot: a.cfg.BootID}, agentapi.Progress{})
 	l.runs = slices.Insert(l.runs, i, r)
 	if a.ctx != nil {
 		a.startWorker(l)

@@ -79,40 +79,47 @@ func (a *Agent) meterLoop(ctx context.Context) {
 	}
 }
 
-// meter ticks what Docker says is running. What it does not say is not ticked now; if it turns out to have run on, the
+// meter ticks what Docker says is running, and what is done and keeps its place. What it does not say is not ticked now; if it turns out to have run on, the
 // next tick covers the time.
 func (a *Agent) meter(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	boot := a.cfg.BootMS() // before the look: a tick never says more than was seen
-	started := map[agentapi.LeaseRef][]string{}
+	started, waiting := map[agentapi.LeaseRef][]string{}, map[agentapi.LeaseRef][]string{}
 	a.mu.Lock()
 	for _, l := range a.leases {
 		for _, r := range l.runs {
-			if r.rec.Started && !r.rec.Gone && (r.rec.Outcome == nil || r.rec.Outcome.ExitCode == nil) {
+			switch o := r.rec.Outcome; {
+			case !r.rec.Started || r.rec.Gone:
+			case o.keepsPlace() && !r.dismissed:
+				waiting[r.ref] = r.rec.Spec.GPUs
+			case o == nil || o.ExitCode == nil:
 				started[r.ref] = r.rec.Spec.GPUs
 			}
 		}
 	}
 	a.mu.Unlock()
-	if len(started) == 0 {
-		return nil
-	}
-	list, err := a.cfg.Engine.List(ctx)
-	if err != nil {
-		return err
-	}
 	var ticks []journal.Tick
-	for _, c := range list {
-		gpus, ok := started[c.Ref]
-		if !ok || c.Role != container.Work || c.State != container.Running {
-			continue
-		}
+	tick := func(ref agentapi.LeaseRef, gpus []string) {
 		counters, err := a.cfg.GPUs.EnergyMJ(ctx, gpus...)
 		if err != nil {
-			a.log.Debug("energy is not known", "lease", c.Ref, "err", err)
+			a.log.Debug("energy is not known", "lease", ref, "err", err)
 		}
-		ticks = append(ticks, journal.Tick{LeaseRef: c.Ref, BootMS: boot, Counters: counters})
+		ticks = append(ticks, journal.Tick{LeaseRef: ref, BootMS: boot, Counters: counters})
+	}
+	for ref, gpus := range waiting {
+		tick(ref, gpus)
+	}
+	if len(started) > 0 {
+		list, err := a.cfg.Engine.List(ctx)
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			if gpus, ok := started[c.Ref]; ok && c.Role == container.Work && c.State == container.Running {
+				tick(c.Ref, gpus)
+			}
+		}
 	}
 	if len(ticks) == 0 {
 		return nil

@@ -71,6 +71,9 @@ func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentap
 		ImageDigest: rec.ImageDigest, Started: rec.Started, LogKept: rec.LogKept, Gone: rec.Gone}
 	if o := rec.Outcome; o != nil {
 		st.Reason, st.Detail, st.ExitCode = o.Reason, o.Detail[:min(len(o.Detail), 500)], o.ExitCode
+		if rec.BootID == v.boot {
+			st.ExitBootMS = o.ExitBoot
+		}
 		return st
 	}
 	st.Progress, st.PeersDown = progress, v.peersDown
@@ -103,6 +106,12 @@ func (a *Agent) report(r *run, v view, s step) {
 		return // how it ended is said with its cause, once that is recorded: before, it would look like a node that is not well
 	}
 	sound := a.sound(v.spec().GPUs)
+	a.mu.Lock()
+	if !r.looked && s.do != actStartOverlay {
+		r.looked = true
+		poke(a.syncNow)
+	}
+	a.mu.Unlock()
 	a.say(r, func(old agentapi.LeaseStatus) agentapi.LeaseStatus {
 		st := statusOf(r.ref, v, old.Progress)
 		if p, ok := progressOf[s.do]; ok {
@@ -116,7 +125,10 @@ func (a *Agent) report(r *run, v view, s step) {
 			st.Progress = agentapi.Progress{Step: "workload", WaitingFor: "the other ranks are not all ready"}
 		case actWatch:
 			st.Progress = agentapi.Progress{}
-			st.Good = v.overlay && sound
+		}
+		switch s.do {
+		case actWatch, actSetPeers, actStartOverlay:
+			st.Good = v.rec.Started && v.overlay && sound
 		}
 		return st
 	})

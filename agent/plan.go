@@ -50,7 +50,12 @@ type outcome struct {
 	Reason   string             `json:"reason,omitempty"`
 	Detail   string             `json:"detail,omitempty"`
 	ExitCode *int               `json:"exit_code,omitempty"`
+	ExitBoot int64              `json:"exit_boot_ms,omitempty"` // when, by the clock of the run's boot
 }
+
+// keepsPlace reports whether a run that ended so has its GPUs kept for it: a rank that is done stays a part of its
+// cluster while others go on, and its time counts, until the server says otherwise or the paid time is over.
+func (o *outcome) keepsPlace() bool { return o != nil && o.ExitCode != nil && *o.ExitCode == 0 }
 
 func failed(reason, detail string) *outcome {
 	return &outcome{State: agentapi.NodeFailed, Reason: reason, Detail: detail}
@@ -80,6 +85,11 @@ type view struct {
 	interrupted bool           // the end of work or guest coincides with the daemon's own
 	drained     bool           // no usage waits
 	reported    bool           // the server has committed that all is gone
+}
+
+// waits reports whether a run that is done only waits for the rest of its cluster.
+func (v view) waits(o *outcome) bool {
+	return o.keepsPlace() && !v.dismissed && !v.superseded && !v.expired && v.rec.BootID == v.boot
 }
 
 // spec is what to run: complete from the server, or without secrets from this host's memory.
@@ -211,6 +221,8 @@ func planEnd(v view) step {
 		return step{do: actKeepLog}
 	case v.work.State != container.Absent, v.guest.State != container.Absent, !v.rec.Down:
 		return step{do: actTearDown}
+	case v.waits(v.rec.Outcome):
+		return step{do: actRest, waiting: "the command has ended; other ranks go on"}
 	}
 	return step{do: actWipe}
 }

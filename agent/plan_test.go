@@ -35,6 +35,12 @@ var (
 	concluded = func(v *view) { v.rec.Outcome = &outcome{State: agentapi.NodeStopped} }
 )
 
+func isDone(v *view) {
+	code := 0
+	v.rec.Outcome.ExitCode, v.rec.Down = &code, true
+	v.work, v.guest, v.overlay = container.Container{}, container.Container{}, false
+}
+
 func up(id string) container.Container {
 	return container.Container{ID: id, State: container.Running}
 }
@@ -84,6 +90,9 @@ func TestPlan(t *testing.T) {
 		{"ended, log looked at", at(running, exit(0), concluded, func(v *view) { v.rec.LogSaved = true }), actTearDown},
 		{"ended before the work", at(joined, concluded), actTearDown},
 		{"ended before anything: an overlay may be there", at(concluded), actTearDown},
+		{"done, all down, others go on", at(running, concluded, isDone), actRest},
+		{"done, all down, the time is over", at(running, concluded, isDone, expired), actWipe},
+		{"done, all down, dismissed", at(running, concluded, isDone, dismissed), actWipe},
 		{"ended, all down", at(concluded, func(v *view) { v.rec.Down = true }), actWipe},
 		{"gone, not reported", at(func(v *view) { v.rec.Gone, v.dismissed, v.drained = true, true, true }), actRest},
 		{"gone, log not stored", at(func(v *view) {

@@ -78,6 +78,10 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 	}
 	for _, l := range a.leases {
 		for _, r := range l.runs {
+			if a.hides(r) {
+				s.Full = false
+				continue
+			}
 			s.Leases = append(s.Leases, r.status)
 			if r.status.Gone {
 				gone = append(gone, r)
@@ -94,6 +98,15 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 		return x.Epoch - y.Epoch
 	})
 	return s, gone
+}
+
+// takeUp is how long a process that was just started may take to see how its runs are.
+const takeUp = 10 * time.Second
+
+// hides reports whether nothing can be said of a run yet: it has started, and this process has not seen it. What it
+// would say is that the run is not well, and the server would take it for lost. Callers hold a.mu.
+func (a *Agent) hides(r *run) bool {
+	return r.rec.Started && r.rec.Outcome == nil && !r.looked && a.cfg.Now().Sub(a.born) < takeUp
 }
 
 // take does what the server's answer says. Its parts stand each for itself.

@@ -150,6 +150,8 @@ type LeaseStatus struct {
 	// PeersDown lists ranks whose overlay was silent for longer than PeerSilence, as this host's overlay sees it.
 	PeersDown []int `json:"peers_down,omitempty"`
 	ExitCode  *int  `json:"exit_code,omitempty"` // once the command ended by itself
+	// ExitBootMS is when, by the CLOCK_BOOTTIME of the report's boot; 0: not known.
+	ExitBootMS int64 `json:"exit_boot_ms,omitempty"`
 	// LogKept: the run has ended and its log waits in the lease folder to be stored by the server.
 	LogKept bool `json:"log_kept,omitempty"`
 	// Gone: nothing of the lease is left on the host but its kept log and journal.

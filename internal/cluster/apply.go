@@ -130,13 +130,15 @@ func (x *change) startAgain() {
 	x.raiseLive()
 }
 
-// end stops everything: nothing is desired any more, nothing after this moment is billed. The window is closed by
+// end stops everything: nothing is desired any more, nothing after the moment the run ended is billed. The window is closed by
 // closeWindow, once the hosts have reported up to it.
 func (x *change) end(r Reason, detail string) {
 	at := x.now
 	switch {
 	case r == ReasonWorkloadFailed:
 		at = x.firstFailure()
+	case r == ReasonCompleted:
+		at = x.lastExit()
 	case x.row.RunUntil != nil && x.row.GoAt != nil && x.row.RunUntil.Before(at):
 		at = *x.row.RunUntil // hosts have stopped there by themselves
 	}
@@ -211,6 +213,20 @@ func (x *change) firstFailure() time.Time {
 		if n.ExitCode != nil && *n.ExitCode != 0 && n.ExitAt.Before(t) {
 			t = *n.ExitAt
 		}
+	}
+	return t
+}
+
+// lastExit is when the last rank ended: what hosts and servers take to learn of it, or an outage between, costs nobody.
+func (x *change) lastExit() time.Time {
+	var t time.Time
+	for _, n := range x.nodes {
+		if n.required && n.ExitAt != nil {
+			t = latest(t, *n.ExitAt)
+		}
+	}
+	if t.IsZero() || t.After(x.now) {
+		return x.now
 	}
 	return t
 }

@@ -306,3 +306,28 @@ func TestWaitAnswersWhenTheStateIsReached(t *testing.T) {
 		t.Errorf("timed out with %s", got.State)
 	}
 }
+
+// A command that has ended is not billed while nobody knows: what the report of its end takes, or an outage between,
+// costs nothing. A rank that is done earlier is billed until the last one is.
+func TestAnEndCountsFromWhenItWas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
+	c := w.runUp(spec(2, 1))
+	w.exec("UPDATE node SET started_at = started_at - interval '1 hour' WHERE cluster_id = $1", c.ID)
+	w.exec("UPDATE cluster_window SET opened_ms = opened_ms - 3600000, confirmed_until_ms = confirmed_until_ms - 3600000 WHERE cluster_id = $1", c.ID)
+	for rank, ago := range []time.Duration{4 * time.Minute, 2 * time.Minute} {
+		w.behave(rank, func(h *fakeHost, r *run) {
+			if r.Started && r.ExitCode == nil {
+				h.exit(r, 0)
+				r.ExitBootMS = h.bootMS() - ago.Milliseconds()
+			}
+		})
+	}
+	c = w.rounds(c, "released", in(cluster.Released))
+	_, end := w.openWindow(c)
+	var now int64
+	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint").Scan(&now))
+	if ago := time.Duration(now-end) * time.Millisecond; ago < 2*time.Minute || ago > 3*time.Minute {
+		t.Errorf("billed through %s ago, want 2 minutes", ago)
+	}
+}

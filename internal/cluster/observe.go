@@ -185,7 +185,7 @@ func (x *change) hear(h heard) {
 			return // before the barrier was opened nothing of the renter's can have ended
 		}
 		if n.ExitCode == nil {
-			code, at := int32(*st.ExitCode), h.at
+			code, at := int32(*st.ExitCode), latest(h.exit, *n.StartedAt)
 			n.ExitCode, n.ExitAt, n.dirty = &code, &at, true
 			if code != 0 {
 				x.raiseLive() // hear of the others soon: see exited

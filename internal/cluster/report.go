@@ -17,6 +17,7 @@ type heard struct {
 	kept []int32               // epochs whose log waits on the host
 	gone bool                  // nothing is left, said in knowledge of the lease's end
 	at   time.Time             // the report's moment on PostgreSQL's clock
+	exit time.Time             // when the command ended, on the same clock; not after at
 }
 
 // read sorts out what a report says of one lease. A report that is older than the last one says nothing.
@@ -36,7 +37,10 @@ func read(row dbq.HostLeasesRow, s agentapi.Sync, at time.Time) (h heard, late b
 		}
 		listed = listed || !l.Gone
 		if l.Epoch == int(row.LeaseEpoch) {
-			h.now = l
+			h.now, h.exit = l, at
+			if ago := s.BootMS - l.ExitBootMS; l.ExitBootMS > 0 && ago > 0 {
+				h.exit = at.Add(-time.Duration(ago) * time.Millisecond)
+			}
 		}
 	}
 	slices.Sort(h.kept)

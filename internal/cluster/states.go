@@ -131,7 +131,7 @@ type NodeFacts struct {
 	Required bool // billed and waited for; false once given up
 	Started  bool
 	Exit     *int
-	ExitSeen time.Time // when the exit was first reported
+	ExitSeen time.Time // when it exited, by its host's word
 	Heard    time.Time // the last report, on the server's clock
 	Since    time.Time // in State
 	Gone     bool      // nothing left on the host
