@@ -1,0 +1,230 @@
+package e2e
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// How to break things, and to hold them at a place where breaking them is interesting.
+
+// node is one rank as it is on the machine.
+type node struct {
+	t     *testing.T
+	p     *platform
+	host  string // its id
+	name  string // the host's, local-1
+	lease id.Lease
+}
+
+// node finds where a rank runs.
+func (p *platform) node(t *testing.T, c client.Cluster, rank int) node {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), p.PostgresURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	n := node{t: t, p: p, host: c.Nodes[rank].HostID.String()}
+	if err := conn.QueryRow(t.Context(), "SELECT id FROM lease WHERE cluster_id = $1 AND rank = $2", c.ID, rank).Scan(&n.lease); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range p.state.Hosts {
+		if h.ID == n.host {
+			n.name = h.Name
+		}
+	}
+	return n
+}
+
+// killContainer kills the first process of the rank's guest or work container, as the kernel would.
+func (n node) killContainer(role string) {
+	n.t.Helper()
+	var pid int
+	eventually(n.t, 20*time.Second, "there is a "+role+" to kill", func() bool {
+		for _, c := range lines("docker", "ps", "--no-trunc", "--quiet", "--filter", "label=muster.lease="+n.lease.String(), "--filter", "label=muster.role="+role) {
+			pid, _ = strconv.Atoi(strings.Join(lines("docker", "inspect", "--format", "{{.State.Pid}}", c), ""))
+		}
+		return pid > 0
+	})
+	kill(n.t, pid, syscall.SIGKILL)
+}
+
+// killOverlay kills the process that carries the rank's network.
+func (n node) killOverlay() {
+	n.t.Helper()
+	eventually(n.t, 20*time.Second, "there is an overlay to kill", func() bool {
+		for pid := range n.p.processes("overlay " + filepath.Join(n.p.dir, "hosts", n.name, "state", "leases", n.lease.String())) {
+			kill(n.t, pid, syscall.SIGKILL)
+			return true
+		}
+		return false
+	})
+}
+
+// signalAgent sends a signal to the agent of the rank's host.
+func (n node) signalAgent(s syscall.Signal) { n.p.signalAgent(n.t, n.name, s) }
+
+func (p *platform) signalAgent(t *testing.T, host string, s syscall.Signal) {
+	t.Helper()
+	for pid := range p.processes("muster-agent run --state " + filepath.Join(p.dir, "hosts", host, "state")) {
+		kill(t, pid, s)
+		return
+	}
+	t.Fatalf("%s has no agent", host)
+}
+
+// freeze stops a host's agent where it is; the function it returns lets it go on. A cluster of which this host is a
+// part comes no further than joining meanwhile.
+func (p *platform) freeze(t *testing.T, host string) (thaw func()) {
+	t.Helper()
+	p.signalAgent(t, host, syscall.SIGSTOP)
+	return func() { p.signalAgent(t, host, syscall.SIGCONT) }
+}
+
+func kill(t *testing.T, pid int, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, s); err != nil {
+		t.Fatalf("kill -%d %d: %v", s, pid, err)
+	}
+}
+
+// other is the name of the platform's host that a rank is not on.
+func (n node) other() string {
+	for _, h := range n.p.state.Hosts {
+		if h.Name != n.name {
+			return h.Name
+		}
+	}
+	return ""
+}
+
+// awaitNode waits until some rank is in a state and returns its number.
+func (r *renter) awaitNode(t *testing.T, c client.Cluster, states ...string) (rank int) {
+	t.Helper()
+	eventually(t, 60*time.Second, fmt.Sprintf("a rank of %s is %v", c.ID, states), func() bool {
+		now, err := r.Cluster(t.Context(), c.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now.State.Ended() {
+			t.Fatalf("%s %s\n%s", now.State, now.Detail, r.timeline(t, c))
+		}
+		for _, n := range now.Nodes {
+			for _, s := range states {
+				if n.State == s {
+					rank = n.Rank
+					return true
+				}
+			}
+		}
+		return false
+	})
+	return rank
+}
+
+// bigImage is the demo's image with so many MB that nobody has seen before: pulling it takes a while.
+func (p *platform) bigImage(t *testing.T, mb int) string {
+	t.Helper()
+	from, err := name.ParseReference(p.DemoImage, name.Insecure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := remote.Image(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := rand.Uint64()
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(noise(seed, mb)), nil }, tarball.WithMediaType(types.OCIUncompressedLayer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if img, err = mutate.AppendLayers(img, layer); err != nil {
+		t.Fatal(err)
+	}
+	to, err := name.NewTag(fmt.Sprintf("%s/test/big:%x", p.registry(), seed), name.Insecure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(to, img); err != nil {
+		t.Fatal(err)
+	}
+	return to.Name()
+}
+
+// noise is a tar with one file that no compression makes smaller. The same seed gives the same bytes.
+func noise(seed uint64, mb int) io.Reader {
+	var head, end bytes.Buffer
+	w := tar.NewWriter(&head)
+	_ = w.WriteHeader(&tar.Header{Name: "noise", Mode: 0o644, Size: int64(mb) << 20, Format: tar.FormatUSTAR}) // into memory
+	end.Write(make([]byte, 1024))
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], seed)
+	return io.MultiReader(&head, io.LimitReader(rand.NewChaCha8(key), int64(mb)<<20), &end)
+}
+
+// idle checks that nothing of any lease is left: no claim in the books, no container and no overlay on the machine.
+func (p *platform) idle(t *testing.T) {
+	t.Helper()
+	eventually(t, 60*time.Second, "the platform is idle", func() bool {
+		return p.sql(t, "SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL") == 0
+	})
+	for _, h := range p.state.Hosts {
+		for _, c := range lines("docker", "ps", "--all", "--filter", "label=muster.host="+h.ID, "--format", "{{.Names}} {{.Status}}") {
+			t.Errorf("left on %s: container %s", h.Name, c)
+		}
+	}
+	for pid, args := range p.processes("muster-agent overlay ") {
+		t.Errorf("left: process %d %s", pid, args)
+	}
+}
+
+// training is a job over two nodes that lasts at least so long.
+func (p *platform) training(atLeast time.Duration) client.Spec {
+	s := p.spec(2, 1, "train")
+	s.Env = map[string]string{"TRAIN_STEPS": strconv.Itoa(int(atLeast / (20 * time.Millisecond))), "TRAIN_STEP_MS": "20"}
+	return s
+}
+
+// trained waits for a training's end and checks that it is whole: all ranks ended with the same parameters, in the
+// first epoch.
+func (r *renter) trained(t *testing.T, c client.Cluster) client.Usage {
+	t.Helper()
+	c = r.await(t, c, client.Released)
+	if c.Reason != "completed" || c.Epoch != 1 {
+		t.Errorf("%s in epoch %d: %s\n%s", c.Reason, c.Epoch, c.Detail, r.timeline(t, c))
+	}
+	u := r.settle(t, c)
+	results := map[string]bool{}
+	for rank := range c.Nodes {
+		m := doneLine.FindStringSubmatch(r.logs(t, c, rank))
+		if m == nil {
+			t.Fatalf("rank %d has no result:\n%s", rank, r.logs(t, c, rank))
+		}
+		results[m[1]] = true
+	}
+	if len(results) != 1 {
+		t.Errorf("the ranks ended with different results: %v", results)
+	}
+	return u
+}

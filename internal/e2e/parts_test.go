@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Parts of a node die while its command runs.
+func TestPartsDieWhileRunning(t *testing.T) {
+	t.Parallel()
+	p := own(t)
+	for _, tc := range []struct {
+		part   string
+		kill   func(node)
+		state  client.State
+		reason string
+		detail string
+	}{
+		{part: "overlay", kill: node.killOverlay, state: client.Released, reason: "completed"},
+		{part: "agent", kill: func(n node) { n.signalAgent(syscall.SIGKILL) }, state: client.Released, reason: "completed"},
+		{part: "guest", kill: func(n node) { n.killContainer("guest") }, state: client.Failed, reason: "guest_died"},
+		{part: "workload", kill: func(n node) { n.killContainer("work") }, state: client.Failed, reason: "workload_failed", detail: "exit code 137"},
+	} {
+		t.Run(tc.part, func(t *testing.T) {
+			t.Parallel()
+			r := p.renter(t, 10*money.Unit)
+			c := r.run(t, p.training(6*time.Second))
+			if !strings.Contains(r.logs(t, c, 1), "training") {
+				r.awaitLine(t, c, 1, "step ")
+			}
+			tc.kill(p.node(t, c, 1))
+			if tc.state == client.Released {
+				u := r.trained(t, c)
+				r.billed(t, c, u)
+				r.owes(t, u)
+				return
+			}
+			got, err := r.WaitCluster(t.Context(), c.ID, tc.state, nil)
+			if err != nil || got.Reason != tc.reason || !strings.Contains(got.Detail, tc.detail) {
+				t.Errorf("%s %s: %s (%v)\n%s", got.State, got.Reason, got.Detail, err, r.timeline(t, c))
+			}
+			u := r.settle(t, c)
+			r.owes(t, u)
+		})
+	}
+	t.Cleanup(func() { p.idle(t); p.check(t) })
+}
+
+// awaitLine waits until a rank has printed something.
+func (r *renter) awaitLine(t *testing.T, c client.Cluster, rank int, text string) {
+	t.Helper()
+	eventually(t, 30*time.Second, "the log says "+text, func() bool { return strings.Contains(r.logs(t, c, rank), text) })
+}
+
+// billed checks that what ran is paid for, and no more: trouble that the job survived costs nobody.
+func (r *renter) billed(t *testing.T, c client.Cluster, u client.Usage) {
+	t.Helper()
+	c, err := r.Cluster(t.Context(), c.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := c.EndedAt.Sub(*c.RunningAt).Seconds()
+	if sec, err := u.BillableSeconds.Float64(); err != nil || sec > ran || sec < ran-1 {
+		t.Errorf("%s of %.3f s are billed\n%s", u.BillableSeconds, ran, r.timeline(t, c))
+	}
+}
+
+// Parts of a node die before its command runs: it recovers or says why not, and costs nothing till it runs.
+func TestPartsDieWhileStarting(t *testing.T) {
+	t.Parallel()
+	p := own(t)
+	agent := func(n node) { n.signalAgent(syscall.SIGKILL) }
+	for _, tc := range []struct {
+		phase, part string
+		kill        func(node)
+		reason      string // "completed", or why not
+	}{
+		{"pulling", "agent", agent, "completed"},
+		{"joining", "agent", agent, "completed"},
+		{"joining", "overlay", node.killOverlay, "completed"},
+		{"joining", "guest", func(n node) { n.killContainer("guest") }, "guest_died"},
+	} {
+		t.Run(tc.part+" while "+tc.phase, func(t *testing.T) {
+			r := p.renter(t, 10*money.Unit)
+			s := p.training(time.Second)
+			if tc.phase == "pulling" {
+				s.Image = p.bigImage(t, 100)
+			}
+			thaw := p.freeze(t, "local-2")
+			c := r.rent(t, s)
+			n := p.node(t, c, r.awaitNode(t, c, tc.phase))
+			tc.kill(n)
+			thaw()
+			if tc.reason == "completed" {
+				r.owes(t, r.trained(t, c))
+				return
+			}
+			got, err := r.WaitCluster(t.Context(), c.ID, client.Failed, nil)
+			if err != nil || got.Reason != tc.reason || got.RunningAt != nil {
+				t.Errorf("%s %s: %s (%v)\n%s", got.State, got.Reason, got.Detail, err, r.timeline(t, c))
+			}
+			u := r.settle(t, c)
+			if u.Cost != 0 {
+				t.Errorf("it cost %s", u.Cost)
+			}
+			r.owes(t, u)
+		})
+	}
+	p.idle(t)
+	p.check(t)
+}

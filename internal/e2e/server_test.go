@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// The server is killed while clusters are in every phase. What runs goes on without it; a new server takes up what it
+// finds, and all comes to its end as if nothing had been.
+func TestTheServerIsKilled(t *testing.T) {
+	t.Parallel()
+	p := own(t)
+	r := p.renter(t, 20*money.Unit)
+	big := p.bigImage(t, 100)
+	running := r.run(t, p.training(8*time.Second))
+	idle := r.run(t, p.spec(1, 1, "sleep", "600"))
+	thaw := p.freeze(t, "local-2")
+	joining := r.rent(t, p.training(time.Second))
+	r.awaitNode(t, joining, "joining")
+	s := p.training(time.Second)
+	s.Image = big
+	pulling := r.rent(t, s)
+	r.awaitNode(t, pulling, "pulling")
+
+	p.kill(t)
+	thaw()
+	if n := len(p.processes("muster-agent run")); n != 2 {
+		t.Errorf("%d agents run without the server, want 2", n)
+	}
+	p.again(t)
+	r.connect(t)
+	var usages []client.Usage
+	for what, c := range map[string]client.Cluster{"running": running, "joining": joining, "pulling": pulling} {
+		t.Log(what)
+		u := r.trained(t, c)
+		r.billed(t, c, u)
+		usages = append(usages, u)
+	}
+	if now, err := r.Cluster(t.Context(), idle.ID); err != nil || now.State != client.Running || now.Epoch != 1 {
+		t.Errorf("%s in epoch %d: %v", now.State, now.Epoch, err)
+	}
+	if _, err := r.Release(t.Context(), idle.ID); err != nil {
+		t.Fatal(err)
+	}
+	u := r.settle(t, idle)
+	r.billed(t, idle, u)
+	r.owes(t, append(usages, u)...)
+	p.idle(t)
+	p.check(t)
+}
+
+// PostgreSQL is restarted at once, as after a crash, under clusters that run and one that starts.
+func TestTheDatabaseIsRestarted(t *testing.T) {
+	t.Parallel()
+	p := own(t)
+	r := p.renter(t, 20*money.Unit)
+	running := r.run(t, p.training(6*time.Second))
+	starting := r.rent(t, p.training(time.Second))
+	p.restartPostgres(t)
+	u1, u2 := r.trained(t, running), r.trained(t, starting)
+	r.billed(t, running, u1)
+	r.billed(t, starting, u2)
+	r.owes(t, u1, u2)
+	p.idle(t)
+	p.check(t)
+}
+
+// restartPostgres stops the platform's PostgreSQL without letting it finish anything, and starts it again.
+func (p *platform) restartPostgres(t *testing.T) {
+	t.Helper()
+	dirs, err := filepath.Glob("/usr/lib/postgresql/*/bin/pg_ctl")
+	if err != nil || len(dirs) == 0 {
+		t.Fatal("no pg_ctl")
+	}
+	cmd := exec.Command(dirs[len(dirs)-1], "-D", p.state.Postgres.Data, "-m", "immediate", "-w", "-l", filepath.Join(p.state.Postgres.Data, "server.log"), "restart")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: postgresUser(t)}
+	out, err := os.CreateTemp(t.TempDir(), "pg_ctl") // a pipe would stay open in the server that stays
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("restart PostgreSQL: %v\n%s", err, tail(out.Name(), 10))
+	}
+}
+
+func postgresUser(t *testing.T) *syscall.Credential {
+	t.Helper()
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		if u, err = user.Lookup("nobody"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+}
+
+// Stopped in order, nothing runs any more and what ran is settled; started again, all data is there.
+func TestStopAndStartAgain(t *testing.T) {
+	t.Parallel()
+	p := own(t)
+	r := p.renter(t, 10*money.Unit)
+	c := r.run(t, p.training(time.Minute))
+	if out, err := exec.Command(filepath.Join(bin, "muster"), "dev", "--down", p.dir).CombinedOutput(); err == nil {
+		t.Errorf("--down of a running platform: %s", out)
+	}
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range p.running() {
+		t.Errorf("left after the stop: %s", l)
+	}
+	url := p.URL
+	p.again(t)
+	if p.URL != url {
+		t.Errorf("the address changed from %s to %s", url, p.URL)
+	}
+	got, err := r.Cluster(t.Context(), c.ID)
+	if err != nil || got.State != client.Released {
+		t.Fatalf("%s: %v", got.State, err)
+	}
+	r.owes(t, r.settle(t, c))
+	r.trained(t, r.rent(t, p.training(time.Second)))
+	p.idle(t)
+}
+
+// After a kill, --down finds and removes everything that still runs.
+func TestDownAfterAKill(t *testing.T) {
+	t.Parallel()
+	p := own(t)
+	r := p.renter(t, 10*money.Unit)
+	r.run(t, p.training(time.Minute))
+	p.kill(t)
+	out, err := exec.Command(filepath.Join(bin, "muster"), "dev", "--down", p.dir).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	for _, l := range append(p.running(), p.stored()...) {
+		t.Error(fmt.Sprintf("left after --down: %s", l))
+	}
+}
