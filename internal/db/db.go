@@ -47,11 +47,20 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	}
 	pc.ConnConfig.RuntimeParams["application_name"] = "muster"
 	pc.ConnConfig.RuntimeParams["timezone"] = "UTC"
+	pc.AfterConnect = genericPlans
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	return &DB{Pool: pool, Q: dbq.New(pool)}, nil
+}
+
+// genericPlans makes PostgreSQL plan each prepared statement once per connection. Left to itself it plans every statement
+// that takes an array anew at every execution, because it guesses ten elements for an array it does not know: that was
+// more work than running them. Every statement of ours finds its rows by a key, whatever the values.
+func genericPlans(ctx context.Context, c *pgx.Conn) error {
+	_, err := c.Exec(ctx, "SET plan_cache_mode = force_generic_plan")
+	return err
 }
 
 // Close ends all connections.
