@@ -17,7 +17,6 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/market"
-	"github.com/musterhq/muster/internal/metering"
 )
 
 // RentRequest asks for a cluster: by spec, or by a quote and fields that change neither its placement nor its price.
@@ -91,12 +90,11 @@ func (c *Clusters) rent(ctx context.Context, tx *db.Tx, p account.Principal, r R
 	if err := tx.Together(ctx, n.insert); err != nil {
 		return nil, fmt.Errorf("write cluster %s: %w", cl, err)
 	}
-	auth, err := metering.Authorise(ctx, tx, metering.AuthoriseRequest{
-		Cluster: cl, Org: p.Org, Currency: n.row.Currency, Budget: n.spec.Budget, NotAfter: notAfter(n.now, nil, n.spec.MaxDuration),
-	})
-	n.held = auth.Held
+	if err := n.pay(ctx, tx); err != nil {
+		return nil, err
+	}
 	tx.AfterCommit(func() { c.bus.Changed(bus.TopicCluster(cl), bus.TopicOrg(p.Org)) })
-	return n, err
+	return n, nil
 }
 
 // take claims the GPUs: those of a quote, or those of a fresh plan.

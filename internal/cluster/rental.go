@@ -38,22 +38,15 @@ func (r *rental) lease(rank int) id.Lease {
 	return r.leases[rank]
 }
 
-// insert writes the cluster, its leases and its nodes.
+// insert writes the cluster and its nodes.
 func (r *rental) insert(ctx context.Context, tx *db.Tx) error {
 	if err := tx.Q.InsertCluster(ctx, r.row); err != nil {
 		return err
 	}
-	terms := make([]metering.NewLease, len(r.placed.Nodes))
-	for i, n := range r.placed.Nodes {
-		lease := r.lease(n.Rank)
-		terms[i] = newLease(r.row.ID, r.nodes[n.Rank], lease, r.row.OrgID, r.row.Currency, n)
-	}
-	if err := metering.CreateLeases(ctx, tx, terms); err != nil {
-		return err
-	}
 	for _, n := range r.placed.Nodes {
+		lease := r.lease(n.Rank)
 		if err := tx.Q.InsertNode(ctx, dbq.InsertNodeParams{
-			ID: r.nodes[n.Rank], ClusterID: r.row.ID, Rank: int32(n.Rank), HostID: n.Host, LeaseID: r.lease(n.Rank), Address: address(n.Rank), Since: r.now,
+			ID: r.nodes[n.Rank], ClusterID: r.row.ID, Rank: int32(n.Rank), HostID: n.Host, LeaseID: lease, Address: address(n.Rank), Since: r.now,
 		}); err != nil {
 			return err
 		}
@@ -62,6 +55,20 @@ func (r *rental) insert(ctx context.Context, tx *db.Tx) error {
 		}
 	}
 	return nil
+}
+
+// pay holds the money and writes the leases it pays for.
+func (r *rental) pay(ctx context.Context, tx *db.Tx) error {
+	leases := make([]metering.NewLease, len(r.placed.Nodes))
+	for i, n := range r.placed.Nodes {
+		lease := r.lease(n.Rank)
+		leases[i] = newLease(r.row.ID, r.nodes[n.Rank], lease, r.row.OrgID, r.row.Currency, n)
+	}
+	a, err := metering.Begin(ctx, tx, leases, metering.AuthoriseRequest{
+		Cluster: r.row.ID, Org: r.row.OrgID, Currency: r.row.Currency, Budget: r.spec.Budget, NotAfter: notAfter(r.now, nil, r.spec.MaxDuration),
+	})
+	r.held = a.Held
+	return err
 }
 
 // note leaves the rent's trail.

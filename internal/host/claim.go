@@ -67,21 +67,32 @@ func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []Taking, 
 			p.Refs = append(p.Refs, pgtype.UUID{Bytes: t.Ref, Valid: true})
 		}
 	}
-	pipe, inner := tx.Pipe()
-	if err := inner.Q.ExpireClaimsOn(ctx, p.Gpus); err != nil {
+	taken, err := insertClaims(ctx, db.NewPipe(tx.Q), p)
+	if err != nil || taken == len(p.Gpus) {
 		return err
 	}
-	inserted := inner.Q.InsertClaims(ctx, []dbq.InsertClaimsParams{p})
-	pipe.Send(ctx)
-	var free int64
-	inserted.QueryRow(db.Keep(pipe, &free))
-	if err := pipe.Close(); err != nil {
-		return fmt.Errorf("host: claim: %w", err)
+	// Others stand in the way: quotes' claims that have run out no longer do.
+	pipe, inner := tx.Pipe()
+	if err := inner.Q.ExpireClaimsOn(ctx, p.Gpus); err != nil {
+		return fmt.Errorf("host: expire claims: %w", err)
 	}
-	if int(free) != len(p.Gpus) {
+	more, err := insertClaims(ctx, pipe, p)
+	if err == nil && taken+more != len(p.Gpus) {
 		return ErrTaken
 	}
-	return nil
+	return err
+}
+
+// insertClaims takes those of the GPUs that are free and says how many.
+func insertClaims(ctx context.Context, pipe *db.Pipe, p dbq.InsertClaimsParams) (int, error) {
+	inserted := pipe.Q.InsertClaims(ctx, []dbq.InsertClaimsParams{p})
+	pipe.Send(ctx)
+	var n int64
+	inserted.QueryRow(db.Keep(pipe, &n))
+	if err := pipe.Close(); err != nil {
+		return 0, fmt.Errorf("host: claim: %w", err)
+	}
+	return int(n), nil
 }
 
 // EndClaims frees what ref holds; the caller has locked the hosts, or ref is a quote. Without claims it does nothing.

@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// RaiseRevision says that the hosts' desired state changes in this transaction: it locks them in order, raises their
-// revisions, and wakes them after the commit. b may be nil.
+// RaiseRevision says that the hosts' desired state changes in this transaction: it raises their revisions and wakes them
+// after the commit. The caller has locked the hosts, if they are more than one. b may be nil.
 func RaiseRevision(ctx context.Context, tx *db.Tx, b *bus.Bus, hosts ...id.Host) error {
 	if len(hosts) == 0 {
 		return nil

@@ -185,11 +185,9 @@ func create(ctx context.Context, q *dbq.Queries, want map[accountKey]Account, ha
 	if err := q.InsertLedgerAccounts(ctx, p); err != nil {
 		return fmt.Errorf("ledger: insert accounts: %w", err)
 	}
-	return q.InsertLedgerBalances(ctx, dbq.InsertLedgerBalancesParams{
-		Kinds: p.Kinds, Owners: p.Owners, Currencies: p.Currencies,
-		Floored: kindsWhere(func(_, floored bool) bool { return floored }),
-		Cached:  kindsWhere(func(cached, _ bool) bool { return cached }),
-	})
+	floored := kindsWhere(func(_, floored bool) bool { return floored })
+	cached := kindsWhere(func(cached, _ bool) bool { return cached })
+	return q.InsertLedgerBalances(ctx, floored, p.Ids, cached)
 }
 
 // accountKey is what makes an account one.

@@ -26,7 +26,7 @@ func LoadSnapshot(ctx context.Context, q *dbq.Queries, allowSimulated bool) (*Sn
 	if err != nil {
 		return nil, fmt.Errorf("market: reachable hosts: %w", err)
 	}
-	hosts, err := loadHosts(ctx, db.NewPipe(q), ids, allowSimulated)
+	hosts, err := loadHosts(ctx, db.NewPipe(q), ids, allowSimulated, true)
 	if err != nil {
 		return nil, err
 	}
@@ -47,14 +47,15 @@ type fleetRows struct {
 }
 
 // loadHosts reads those of the hosts that sell now, by id, in one round trip with what the pipe holds already. Under
-// the hosts' locks what it finds cannot change before the transaction ends, but for the hosts' own reports.
-func loadHosts(ctx context.Context, p *db.Pipe, ids []id.Host, allowSimulated bool) (map[id.Host]*Host, error) {
+// the hosts' locks what it finds cannot change before the transaction ends, but for the hosts' own reports. Without
+// topology it leaves out the largest part, which seldom changes.
+func loadHosts(ctx context.Context, p *db.Pipe, ids []id.Host, allowSimulated, topology bool) (map[id.Host]*Host, error) {
 	if len(ids) == 0 {
 		return map[id.Host]*Host{}, nil
 	}
 	named := [][]pgtype.UUID{uuids(ids)}
 	hosts := p.Q.FleetHosts(ctx, []dbq.FleetHostsParams{{
-		Hosts: named[0], WithinMs: host.ReachableFor.Milliseconds(), Protocol: oldestProtocol, Simulated: allowSimulated,
+		Hosts: named[0], WithinMs: host.ReachableFor.Milliseconds(), Protocol: oldestProtocol, Simulated: allowSimulated, Topology: topology,
 	}})
 	gpus, offers := p.Q.FleetGPUs(ctx, named), p.Q.FleetOffers(ctx, named)
 	leases, quotes := p.Q.FleetLeases(ctx, named), p.Q.FleetQuotes(ctx, named)

@@ -32,7 +32,7 @@ func (m *Market) recheck(ctx context.Context, tx *db.Tx, plan Placement) (Placem
 	if err := host.LockOnly(ctx, inner, ids); err != nil {
 		return Placement{}, err
 	}
-	now, err := loadHosts(ctx, pipe, ids, m.cfg.AllowSimulated)
+	now, err := loadHosts(ctx, pipe, ids, m.cfg.AllowSimulated, false)
 	if err != nil {
 		return Placement{}, err
 	}
@@ -46,6 +46,7 @@ func (m *Market) recheck(ctx context.Context, tx *db.Tx, plan Placement) (Placem
 			return Placement{}, fmt.Errorf("%s: %s: %w", n.Host, why, ErrStale)
 		}
 		if !h.allFree(n.GPUs) {
+			h.Topology = m.view.topology(n.Host)
 			n.GPUs = h.choose(n.Model, len(n.GPUs))
 		}
 		held.Nodes[i] = n

@@ -135,7 +135,7 @@ func (v *view) read(ctx context.Context, whole, reach bool) (fleetRead, error) {
 			r.ids = append(r.ids, h)
 		}
 	}
-	r.hosts, err = loadHosts(ctx, db.NewPipe(q), r.ids, v.simulate)
+	r.hosts, err = loadHosts(ctx, db.NewPipe(q), r.ids, v.simulate, true)
 	return r, err
 }
 
@@ -221,6 +221,16 @@ func (v *view) unmark(p *Planner) {
 			v.put(n.Host, h)
 		}
 	}
+}
+
+// topology is what the view knows of how close a host's GPUs are to each other; nil: nothing.
+func (v *view) topology(hid id.Host) *Topology {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if h := v.base[hid]; h != nil {
+		return h.Topology
+	}
+	return nil
 }
 
 // allFree reports whether every one of the GPUs is there and free.

@@ -66,15 +66,44 @@ func Authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest) (Authorisatio
 	if !slices.ContainsFunc(leases, func(l *lease) bool { return !l.ended() }) {
 		return Authorisation{}, fault.New(fault.Conflict, "the cluster has ended")
 	}
+	out, from, err := authorise(ctx, tx, r, leases)
+	if err != nil || from == 0 {
+		return out, err
+	}
+	if err := tx.Q.SetRunUntil(ctx, &out.RunUntil, from, r.Cluster); err != nil {
+		return Authorisation{}, fmt.Errorf("metering: set run_until: %w", err)
+	}
+	return out, nil
+}
+
+// Begin writes the leases of a new cluster, authorised from the start: CreateLeases and Authorise in one, at the cost of
+// fewer statements. The faults are Authorise's.
+func Begin(ctx context.Context, tx *db.Tx, leases []NewLease, r AuthoriseRequest) (Authorisation, error) {
+	in := make([]*lease, len(leases))
+	for i, l := range leases {
+		in[i] = &lease{meter: Meter{Numerator: new(big.Int)}, terms: Terms{
+			Life: Interval{0, forever}, Prices: []Price{{0, l.Rate}}, SharePPM: l.HostSharePPM,
+		}}
+	}
+	out, from, err := authorise(ctx, tx, r, in)
+	if err != nil {
+		return Authorisation{}, err
+	}
+	return out, createLeases(ctx, tx, leases, &out.RunUntil, from)
+}
+
+// authorise moves the money. from is the moment, unix ms, from which the held money covers when RunUntil is to be
+// stamped on the leases; 0: it stays as it is.
+func authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest, leases []*lease) (out Authorisation, from int64, err error) {
 	hold := ledger.Hold(r.Org, r.Cluster, r.Currency)
 	wallet := ledger.Wallet(r.Org, r.Currency)
 	books, err := ledger.Lock(ctx, tx, hold, wallet)
 	if err != nil {
-		return Authorisation{}, err
+		return out, 0, err
 	}
 	at, err := tx.Now(ctx)
 	if err != nil {
-		return Authorisation{}, err
+		return out, 0, err
 	}
 	now, held := at.UnixMilli(), books.Balance(hold)
 	target, limit := now+fullStepMS, LimitNone
@@ -89,13 +118,13 @@ func Authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest) (Authorisatio
 	until := step(now, present, reach, target)
 	if present == 0 {
 		until = max(until, promised(leases))
-		if until < min(now+minStartMS, target) || until > max(reach, now) {
-			return Authorisation{}, tooPoor(leases, now, short, books.Balance(wallet))
-		}
 	}
-	out := Authorisation{RunUntil: time.UnixMilli(present).UTC(), Held: held, Limit: limit}
+	out = Authorisation{RunUntil: time.UnixMilli(present).UTC(), Held: held, Limit: limit}
 	if until <= present {
-		return out, nil
+		return out, 0, nil
+	}
+	if present == 0 && (until < min(now+minStartMS, target) || until > max(reach, now)) {
+		return Authorisation{}, 0, tooPoor(leases, now, short, books.Balance(wallet))
 	}
 	if missing := need(leases, now, until) - held; missing > 0 {
 		if _, err := books.Post(ctx, ledger.Entry{
@@ -103,15 +132,12 @@ func Authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest) (Authorisatio
 			Memo:      "held until " + time.UnixMilli(until).UTC().Format("2006-01-02 15:04:05"),
 			Transfers: []ledger.Transfer{{Debit: wallet, Credit: hold, Amount: missing}},
 		}); err != nil {
-			return Authorisation{}, err
+			return Authorisation{}, 0, err
 		}
 		out.Held += missing
 	}
 	out.RunUntil = time.UnixMilli(until).UTC()
-	if err := tx.Q.SetRunUntil(ctx, &out.RunUntil, now, r.Cluster); err != nil {
-		return Authorisation{}, fmt.Errorf("metering: set run_until: %w", err)
-	}
-	return out, nil
+	return out, now, nil
 }
 
 func tooPoor(leases []*lease, now int64, short Limit, available money.Nano) error {

@@ -3,6 +3,7 @@ package metering
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -46,6 +47,11 @@ type PriceItem struct {
 
 // CreateLeases writes leases with their prices and empty meters. They may not run before Authorise.
 func CreateLeases(ctx context.Context, tx *db.Tx, leases []NewLease) error {
+	return createLeases(ctx, tx, leases, nil, 0)
+}
+
+// createLeases writes them with what is authorised already.
+func createLeases(ctx context.Context, tx *db.Tx, leases []NewLease, runUntil *time.Time, coveredFrom int64) error {
 	rows := make([]dbq.InsertLeaseParams, len(leases))
 	prices := make([]dbq.InsertLeasePriceParams, len(leases))
 	meters := make([]id.Lease, len(leases))
@@ -61,18 +67,16 @@ func CreateLeases(ctx context.Context, tx *db.Tx, leases []NewLease) error {
 			ID: l.ID, ClusterID: l.Cluster, NodeID: l.Node, Rank: int32(l.Rank), HostID: l.Host,
 			RenterOrgID: l.Renter, HostOrgID: l.Operator, GPUCount: int32(len(l.GPUs)), GPUModel: l.GPUModel, GPUIds: l.GPUs,
 			CPUCores: l.CPUs, RAMMb: l.RAMMB, DiskGb: l.DiskGB, Currency: l.Currency, HostSharePpm: int32(l.HostSharePPM), Epoch: int32(l.Epoch),
+			RunUntil: runUntil, CoveredFromMs: coveredFrom,
 		}
 		prices[i] = dbq.InsertLeasePriceParams{LeaseID: l.ID, Rate: l.Rate, Items: items}
 		meters[i] = l.ID
 	}
-	if err := run(tx.Q.InsertLease(ctx, rows)); err != nil {
+	err := tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return errors.Join(run(tx.Q.InsertLease(ctx, rows)), run(tx.Q.InsertLeasePrice(ctx, prices)), run(tx.Q.InsertLeaseMeter(ctx, meters)))
+	})
+	if err != nil {
 		return fmt.Errorf("metering: create leases: %w", err)
-	}
-	if err := run(tx.Q.InsertLeasePrice(ctx, prices)); err != nil {
-		return fmt.Errorf("metering: create prices: %w", err)
-	}
-	if err := run(tx.Q.InsertLeaseMeter(ctx, meters)); err != nil {
-		return fmt.Errorf("metering: create meters: %w", err)
 	}
 	return nil
 }

@@ -263,15 +263,15 @@ func (b *FleetGPUsBatchResults) Close() error {
 const fleetHosts = `-- name: FleetHosts :batchmany
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
        h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
-       coalesce((i.inventory -> 'topology')::text, '')::text AS topology
+       CASE WHEN $1::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 LEFT JOIN fabric f ON f.id = h.fabric_id
 LEFT JOIN host_inventory i ON i.host_id = h.id
-WHERE h.id = ANY($1::uuid[])
+WHERE h.id = ANY($2::uuid[])
   AND h.state = 'active' AND h.blocked = '' AND NOT h.needs_full_report
-  AND s.connected AND s.last_sync_at > clock_timestamp() - interval '1 millisecond' * $2::bigint
-  AND s.protocol >= $3::integer AND (NOT h.simulated OR $4::boolean)
+  AND s.connected AND s.last_sync_at > clock_timestamp() - interval '1 millisecond' * $3::bigint
+  AND s.protocol >= $4::integer AND (NOT h.simulated OR $5::boolean)
 `
 
 type FleetHostsBatchResults struct {
@@ -281,6 +281,7 @@ type FleetHostsBatchResults struct {
 }
 
 type FleetHostsParams struct {
+	Topology  bool
 	Hosts     []pgtype.UUID
 	WithinMs  int64
 	Protocol  int32
@@ -311,6 +312,7 @@ func (q *Queries) FleetHosts(ctx context.Context, arg []FleetHostsParams) *Fleet
 	batch := &pgx.Batch{}
 	for _, a := range arg {
 		vals := []interface{}{
+			a.Topology,
 			a.Hosts,
 			a.WithinMs,
 			a.Protocol,
@@ -668,8 +670,8 @@ func (b *InsertClaimsBatchResults) Close() error {
 
 const insertLease = `-- name: InsertLease :batchexec
 INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
-                   cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+                   cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch, run_until, covered_from_ms)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 `
 
 type InsertLeaseBatchResults struct {
@@ -679,22 +681,24 @@ type InsertLeaseBatchResults struct {
 }
 
 type InsertLeaseParams struct {
-	ID           id.Lease
-	ClusterID    id.Cluster
-	NodeID       id.Node
-	Rank         int32
-	HostID       id.Host
-	RenterOrgID  id.Org
-	HostOrgID    id.Org
-	GPUCount     int32
-	GPUModel     string
-	GPUIds       []id.GPU
-	CPUCores     float64
-	RAMMb        int64
-	DiskGb       int64
-	Currency     string
-	HostSharePpm int32
-	Epoch        int32
+	ID            id.Lease
+	ClusterID     id.Cluster
+	NodeID        id.Node
+	Rank          int32
+	HostID        id.Host
+	RenterOrgID   id.Org
+	HostOrgID     id.Org
+	GPUCount      int32
+	GPUModel      string
+	GPUIds        []id.GPU
+	CPUCores      float64
+	RAMMb         int64
+	DiskGb        int64
+	Currency      string
+	HostSharePpm  int32
+	Epoch         int32
+	RunUntil      *time.Time
+	CoveredFromMs int64
 }
 
 func (q *Queries) InsertLease(ctx context.Context, arg []InsertLeaseParams) *InsertLeaseBatchResults {
@@ -717,6 +721,8 @@ func (q *Queries) InsertLease(ctx context.Context, arg []InsertLeaseParams) *Ins
 			a.Currency,
 			a.HostSharePpm,
 			a.Epoch,
+			a.RunUntil,
+			a.CoveredFromMs,
 		}
 		batch.Queue(insertLease, vals...)
 	}

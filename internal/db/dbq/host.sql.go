@@ -258,13 +258,8 @@ func (q *Queries) LockHosts(ctx context.Context, ids []pgtype.UUID) ([]LockHosts
 }
 
 const raiseHostRevisions = `-- name: RaiseHostRevisions :many
-WITH locked AS (
-    SELECT id FROM host WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
-)
-UPDATE host h SET revision = h.revision + 1
-FROM locked
-WHERE h.id = locked.id
-RETURNING h.id, h.revision
+UPDATE host SET revision = revision + 1 WHERE id = ANY($1::uuid[])
+RETURNING id, revision
 `
 
 type RaiseHostRevisionsRow struct {

@@ -55,29 +55,15 @@ func (q *Queries) InsertLedgerAccounts(ctx context.Context, arg InsertLedgerAcco
 const insertLedgerBalances = `-- name: InsertLedgerBalances :exec
 INSERT INTO ledger_balance (account_id, amount, floor)
 SELECT a.id, 0, CASE WHEN a.kind = ANY($1::text[]) THEN 0 END
-FROM (SELECT unnest($2::text[]) AS kind, unnest($3::uuid[]) AS owner, unnest($4::text[]) AS currency) u
-JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
-WHERE a.kind = ANY($5::text[])
+FROM ledger_account a
+WHERE a.id = ANY($2::uuid[]) AND a.kind = ANY($3::text[])
 ON CONFLICT (account_id) DO NOTHING
 `
 
-type InsertLedgerBalancesParams struct {
-	Floored    []string
-	Kinds      []string
-	Owners     []pgtype.UUID
-	Currencies []string
-	Cached     []string
-}
-
-// For those of the accounts whose kinds have one.
-func (q *Queries) InsertLedgerBalances(ctx context.Context, arg InsertLedgerBalancesParams) error {
-	_, err := q.db.Exec(ctx, insertLedgerBalances,
-		arg.Floored,
-		arg.Kinds,
-		arg.Owners,
-		arg.Currencies,
-		arg.Cached,
-	)
+// For those of the accounts whose kinds have one. An id that lost to a concurrent transaction's is not there; that one
+// made the balance too.
+func (q *Queries) InsertLedgerBalances(ctx context.Context, floored []string, ids []pgtype.UUID, cached []string) error {
+	_, err := q.db.Exec(ctx, insertLedgerBalances, floored, ids, cached)
 	return err
 }
 

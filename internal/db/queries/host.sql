@@ -29,13 +29,8 @@ ORDER BY h.id
 LIMIT @max_rows;
 
 -- name: RaiseHostRevisions :many
-WITH locked AS (
-    SELECT id FROM host WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR NO KEY UPDATE
-)
-UPDATE host h SET revision = h.revision + 1
-FROM locked
-WHERE h.id = locked.id
-RETURNING h.id, h.revision;
+UPDATE host SET revision = revision + 1 WHERE id = ANY(@ids::uuid[])
+RETURNING id, revision;
 
 -- name: SetHostState :exec
 UPDATE host SET state = @state WHERE id = @id;

@@ -10,12 +10,12 @@ SELECT unnest(@ids::uuid[]), unnest(@kinds::text[]), unnest(@owners::uuid[]),
 ON CONFLICT (kind, owner, currency) DO NOTHING;
 
 -- name: InsertLedgerBalances :exec
--- For those of the accounts whose kinds have one.
+-- For those of the accounts whose kinds have one. An id that lost to a concurrent transaction's is not there; that one
+-- made the balance too.
 INSERT INTO ledger_balance (account_id, amount, floor)
 SELECT a.id, 0, CASE WHEN a.kind = ANY(@floored::text[]) THEN 0 END
-FROM (SELECT unnest(@kinds::text[]) AS kind, unnest(@owners::uuid[]) AS owner, unnest(@currencies::text[]) AS currency) u
-JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
-WHERE a.kind = ANY(@cached::text[])
+FROM ledger_account a
+WHERE a.id = ANY(@ids::uuid[]) AND a.kind = ANY(@cached::text[])
 ON CONFLICT (account_id) DO NOTHING;
 
 -- name: LockLedgerBalances :batchmany

@@ -1,7 +1,7 @@
 -- name: InsertLease :batchexec
 INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
-                   cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
+                   cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch, run_until, covered_from_ms)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18);
 
 -- name: InsertLeasePrice :batchexec
 INSERT INTO lease_price (lease_id, from_ms, rate, items) VALUES ($1, $2, $3, $4);
