@@ -79,7 +79,11 @@ type writer struct {
 
 func connect(ctx context.Context, at string) (*writer, error) {
 	c, err := pgconn.Connect(ctx, at)
-	return &writer{c, map[string]string{}}, err
+	if err != nil {
+		return nil, err
+	}
+	// As ours does: without it, statements with an array are planned at every execution.
+	return &writer{c, map[string]string{}}, c.Exec(ctx, "SET plan_cache_mode = force_generic_plan").Close()
 }
 
 func (w *writer) name(ctx context.Context, sql string) (string, error) {
