@@ -150,3 +150,27 @@ func TestManySendersUnderRandomFaults(t *testing.T) {
 		t.Fatal(s.wallet())
 	}
 }
+
+// An org's first top-up makes its customer and then the payment. Senders in the background do not come between.
+func TestAFirstTopUpIsNotOvertaken(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "pm_card_visa")
+	ctx, stop := context.WithCancel(t.Context())
+	var senders sync.WaitGroup
+	for range 4 {
+		senders.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := s.p.SendDue(ctx); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 30 {
+		s.payer.Org = id.New[id.Org]()
+		s.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", s.payer.Org)
+		s.want(s.topUp(money.Unit), Succeeded)
+	}
+	stop()
+	senders.Wait()
+}

@@ -18,7 +18,7 @@ const claimOutbox = `-- name: ClaimOutbox :one
 UPDATE stripe_outbox
 SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent_at, clock_timestamp()),
     next_at = clock_timestamp() + make_interval(secs => $1::float8)
-WHERE id = $2 AND state IN ('pending', 'sent', 'unknown') AND next_at <= clock_timestamp()
+WHERE id = $2 AND state IN ('pending', 'sent', 'unknown') AND (next_at <= clock_timestamp() OR attempts = 0)
 RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at,
           extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_s
 `
@@ -40,7 +40,8 @@ type ClaimOutboxRow struct {
 	AgeS        float64
 }
 
-// Takes a row for as long as one attempt may last; no row when another sender has it.
+// Takes a row for as long as one attempt may last; no row when another sender has it. One that was never said need not
+// be due.
 func (q *Queries) ClaimOutbox(ctx context.Context, leaseS float64, iD id.Outbox) (ClaimOutboxRow, error) {
 	row := q.db.QueryRow(ctx, claimOutbox, leaseS, iD)
 	var i ClaimOutboxRow
@@ -171,7 +172,8 @@ func (q *Queries) FinishStripeEvent(ctx context.Context, iD string, error string
 }
 
 const insertOutbox = `-- name: InsertOutbox :execrows
-INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state) VALUES ($1, $2, $3, $4, $5, 'pending')
+INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state, next_at)
+VALUES ($1, $2, $3, $4, $5, 'pending', clock_timestamp() + interval '5 seconds')
 ON CONFLICT (idem_key) DO NOTHING
 `
 
@@ -183,6 +185,7 @@ type InsertOutboxParams struct {
 	IdemKey string
 }
 
+// Whoever writes a row says it, in order with what else it writes; it is due for others when that one must have died.
 func (q *Queries) InsertOutbox(ctx context.Context, arg InsertOutboxParams) (int64, error) {
 	result, err := q.db.Exec(ctx, insertOutbox,
 		arg.ID,

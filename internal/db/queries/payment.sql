@@ -43,7 +43,9 @@ ORDER BY created_at
 LIMIT @max_rows;
 
 -- name: InsertOutbox :execrows
-INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state) VALUES ($1, $2, $3, $4, $5, 'pending')
+-- Whoever writes a row says it, in order with what else it writes; it is due for others when that one must have died.
+INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state, next_at)
+VALUES ($1, $2, $3, $4, $5, 'pending', clock_timestamp() + interval '5 seconds')
 ON CONFLICT (idem_key) DO NOTHING;
 
 -- name: DueOutbox :many
@@ -53,11 +55,12 @@ ORDER BY next_at, id
 LIMIT $1;
 
 -- name: ClaimOutbox :one
--- Takes a row for as long as one attempt may last; no row when another sender has it.
+-- Takes a row for as long as one attempt may last; no row when another sender has it. One that was never said need not
+-- be due.
 UPDATE stripe_outbox
 SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent_at, clock_timestamp()),
     next_at = clock_timestamp() + make_interval(secs => @lease_s::float8)
-WHERE id = @id AND state IN ('pending', 'sent', 'unknown') AND next_at <= clock_timestamp()
+WHERE id = @id AND state IN ('pending', 'sent', 'unknown') AND (next_at <= clock_timestamp() OR attempts = 0)
 RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at,
           extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_s;
 
