@@ -1,4 +1,4 @@
-// Package static is what browsers load: one stylesheet, a few scripts, fonts and icons, embedded and served under names
+// Package static is what browsers load: one stylesheet, a few scripts, fonts and an icon, embedded and served under names
 // that carry a hash of their content, so that they are cached for ever and never stale.
 package static
 
@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-//go:embed css fonts js icons.svg
+//go:embed css fonts js favicon.svg
 var files embed.FS
 
 // sheets are the parts of the one stylesheet, in cascade order.
@@ -52,7 +52,7 @@ func New() *Assets {
 }
 
 func servedAlone(p string) bool {
-	return path.Ext(p) == ".woff2" || p == "icons.svg"
+	return path.Ext(p) == ".woff2" || p == "favicon.svg"
 }
 
 func read(p string) []byte {
@@ -79,7 +79,7 @@ func (a *Assets) add(name string, content []byte) {
 	a.urls[name], a.content[url] = url, content
 }
 
-// URL is where an asset is served: "app.css", "app.js", "icons.svg". It panics on an unknown name.
+// URL is where an asset is served: "app.css", "app.js", "favicon.svg". It panics on an unknown name.
 func (a *Assets) URL(name string) string {
 	u, ok := a.urls[name]
 	if !ok {

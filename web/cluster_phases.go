@@ -1,6 +1,7 @@
 package web
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/musterhq/muster/internal/cluster"
@@ -21,26 +22,30 @@ var steps = []struct {
 
 // phases are the steps of the first start: the slowest rank counts, since nothing is billed before the last is ready.
 func phases(c cluster.Cluster, events []cluster.Event, now time.Time) []view.Phase {
-	at := 0
-	slowest := len(steps) - 1
-	for _, n := range c.Nodes {
-		slowest = min(slowest, stepOf(n.State))
+	entered := stepTimes(c, events)
+	at := 0 // the step the slowest rank is in, or was in last
+	for at+1 < len(steps) && !entered[at+1].IsZero() {
+		at++
 	}
-	if c.RunningAt != nil || c.State.Ended() {
-		at = len(steps)
-	} else {
-		at = slowest
-	}
-	var out []view.Phase
+	out := make([]view.Phase, 0, len(steps)+1)
 	for i, st := range steps {
 		p := view.Phase{Name: st.name}
 		switch {
-		case i < at:
-		case i == at:
-			p.Class = "now"
-			p.Note = waitingFor(c, now)
-		default:
+		case c.RunningAt != nil && i == len(steps)-1:
+			p.Time = view.Dur(c.RunningAt.Sub(entered[i]))
+			p.Note = "told to go"
+		case c.RunningAt != nil || i < at:
+			p.Time = view.Dur(entered[i+1].Sub(entered[i]))
+			p.Note = phaseNote(c, st.state)
+		case i > at || entered[i].IsZero():
 			p.Class = "todo"
+		case c.State.Ended():
+			p.Class = "fail"
+		default:
+			p.Class, p.Note = "now", waitingFor(c, now)
+		}
+		if c.RunningAt != nil && entered[i].IsZero() {
+			p.Time = "" // a step that no entry of the timeline tells of
 		}
 		out = append(out, p)
 	}
@@ -49,11 +54,62 @@ func phases(c cluster.Cluster, events []cluster.Event, now time.Time) []view.Pha
 	case c.RunningAt != nil:
 		last = view.Phase{Name: "Running", Class: "end", Time: view.Clock(*c.RunningAt, now), Note: "meter opened here"}
 	case c.State.Ended():
-		last = view.Phase{Name: "Not reached", Class: "fail", Note: c.Reason.Happened()}
+		last.Note = "not reached, nothing billed"
 	}
 	return append(out, last)
 }
 
+// stepTimes are when the last rank entered each step of the first start; zero where not all ranks have.
+func stepTimes(c cluster.Cluster, events []cluster.Event) []time.Time {
+	first := make([]map[int]time.Time, len(steps)) // by step: when each rank was there or beyond
+	for i := range first {
+		first[i] = map[int]time.Time{}
+	}
+	for _, e := range events {
+		if e.Rank == nil || c.RunningAt != nil && e.At.After(*c.RunningAt) {
+			continue
+		}
+		for i := 1; i < len(steps); i++ {
+			if e.Kind != "node_"+string(steps[i].state) {
+				continue
+			}
+			for j := 1; j <= i; j++ {
+				if first[j][*e.Rank].IsZero() {
+					first[j][*e.Rank] = e.At
+				}
+			}
+		}
+	}
+	out := make([]time.Time, len(steps))
+	out[0] = c.CreatedAt
+	for i := 1; i < len(steps); i++ {
+		if len(first[i]) < len(c.Nodes) {
+			break
+		}
+		for _, t := range first[i] {
+			if t.After(out[i]) {
+				out[i] = t
+			}
+		}
+	}
+	return out
+}
+
+// phaseNote is what a finished step was about.
+func phaseNote(c cluster.Cluster, state cluster.NodeState) string {
+	switch state {
+	case cluster.NodePending:
+		return fmt.Sprintf("%d GPUs claimed", c.Spec.GPUs())
+	case cluster.NodeJoining:
+		if c.Network.BusbwGbps > 0 {
+			return fmt.Sprintf("all-reduce %.1f Gbit/s", c.Network.BusbwGbps)
+		}
+		return c.Network.CIDR
+	}
+	return ""
+}
+
+// stepOf is the step a node state stands for; 0 for those that are no step of a start.
 func stepOf(s cluster.NodeState) int {
 	for i, st := range steps {
 		if st.state == s {

@@ -183,7 +183,7 @@ func hostAction(a string) view.Action {
 	case "resume":
 		return view.Action{Name: a, Label: "Resume", Consequence: "Listed again"}
 	case "retire":
-		return view.Action{Name: a, Label: "Retire", Class: "danger", Consequence: "Out for ever; keys are revoked"}
+		return view.Action{Name: a, Label: "Retire", Confirm: "Retire this host?", Consequence: "It leaves the market for ever and its keys are revoked. What it earned stays yours."}
 	}
 	return view.Action{Name: a, Label: a}
 }

@@ -31,9 +31,15 @@ func openEvents(w http.ResponseWriter) *events {
 }
 
 // send writes one event; data may have many lines.
-func (e *events) send(name, data string) error {
+func (e *events) send(name, data string) error { return e.sendAt("", name, data) }
+
+// sendAt is send with a position, which the browser tells when it connects again after a loss.
+func (e *events) sendAt(position, name, data string) error {
 	_ = e.c.SetWriteDeadline(time.Now().Add(10 * time.Second)) // a page that does not read must not hold us
-	if _, err := fmt.Fprintf(e.w, "event: %s\ndata: %s\n\n", name, strings.ReplaceAll(data, "\n", "\ndata: ")); err != nil {
+	if position != "" {
+		position = "id: " + position + "\n"
+	}
+	if _, err := fmt.Fprintf(e.w, "%sevent: %s\ndata: %s\n\n", position, name, strings.ReplaceAll(data, "\n", "\ndata: ")); err != nil {
 		return err
 	}
 	return e.c.Flush()
@@ -66,15 +72,15 @@ func (s *Web) clusterLive(v *visit) error {
 	changes := s.Bus.Watch(ctx, bus.TopicCluster(cl))
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	e := openEvents(v.w)
+	e, told := openEvents(v.w), new(readings)
 	for {
-		c, err := s.viewCluster(ctx, v.who, cl, v.r.FormValue("measure"))
+		c, err := s.viewCluster(ctx, v.who, cl, v.r.FormValue("measure"), told)
 		if err != nil {
 			return s.dropped(v, err)
 		}
 		for name, part := range map[string]templ.Component{
 			"head": view.ClusterHead(c), "strip": view.ClusterStripView(c.Strip), "phases": view.ClusterPhases(c),
-			"nodes": view.ClusterNodes(c), "charts": view.ClusterCharts(c), "actions": view.ClusterActions(c),
+			"nodes": view.ClusterNodes(c), "charts": view.ChartsView(c.Charts), "actions": view.ClusterActions(c),
 			"bandwidth": view.ClusterBandwidth(c), "timeline": view.ClusterTimeline(c), "purse": view.PurseBar(s.purse(ctx, v.who)),
 		} {
 			if err := e.part(ctx, name, part); err != nil {

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -18,31 +17,28 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-const (
-	pageLines   = 500 // kept lines shown on the page
-	followLines = 200 // lines of each rank a follower begins with
-	maxLine     = 64 << 10
-)
+const pageLines = 500 // kept lines shown on the page
 
-// rankFrame is one line of one rank.
-type rankFrame struct {
-	rank int
+// frame is one line of one run of a rank.
+type frame struct {
+	rank, epoch int
 	agentapi.LogFrame
 }
 
-func (f rankFrame) view() view.LogLine {
+func (f frame) view() view.LogLine {
 	return view.LogLine{Time: time.UnixMilli(f.TimeMS).UTC().Format("15:04:05.000"), Rank: f.rank, Text: f.Line, Err: f.Stderr}
 }
 
-// tailLogs puts the end of the kept logs on the page, and says whether there is more to follow live.
+// tailLogs puts the end of the kept logs on the page of a cluster that has ended. While it lives, the page follows: the
+// stream begins with the tail.
 func (s *Web) tailLogs(ctx context.Context, org id.Org, cl id.Cluster, c *view.Cluster) error {
 	frames, live, err := s.keptLogs(ctx, org, cl, ranks(c.LogRank, c.Ranks))
 	if err != nil {
 		return err
 	}
-	c.Following = len(live) > 0 && !c.Ended
+	c.Following = len(live) > 0 || !c.Ended
 	if c.Following {
-		return nil // the stream begins with the tail
+		return nil
 	}
 	for _, f := range frames[max(0, len(frames)-pageLines):] {
 		c.Logs = append(c.Logs, f.view())
@@ -63,7 +59,7 @@ func ranks(one, n int) []int {
 }
 
 // keptLogs are the stored lines of the ranks in order of time, and where the present runs can be read.
-func (s *Web) keptLogs(ctx context.Context, org id.Org, cl id.Cluster, of []int) (frames []rankFrame, live map[int]cluster.LiveLog, err error) {
+func (s *Web) keptLogs(ctx context.Context, org id.Org, cl id.Cluster, of []int) (frames []frame, live map[int]cluster.LiveLog, err error) {
 	live = map[int]cluster.LiveLog{}
 	for _, rank := range of {
 		log, err := s.Clusters.Log(ctx, org, cl, rank)
@@ -72,7 +68,7 @@ func (s *Web) keptLogs(ctx context.Context, org id.Org, cl id.Cluster, of []int)
 		}
 		for _, run := range log.Runs {
 			for line := range bytes.Lines(run.Content) {
-				f := rankFrame{rank: rank}
+				f := frame{rank: rank, epoch: run.Epoch}
 				if json.Unmarshal(line, &f.LogFrame) == nil {
 					frames = append(frames, f)
 				}
@@ -82,79 +78,12 @@ func (s *Web) keptLogs(ctx context.Context, org id.Org, cl id.Cluster, of []int)
 			live[rank] = *log.Live
 		}
 	}
-	slices.SortStableFunc(frames, func(a, b rankFrame) int { return int(a.TimeMS - b.TimeMS) })
+	sortByTime(frames)
 	return frames, live, nil
 }
 
-// followLogs streams lines as they are printed, from every rank asked for, until the runs end or the page is closed.
-func (s *Web) followLogs(v *visit) error {
-	cl, of, err := s.logRequest(v)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(v.r.Context())
-	defer cancel()
-	_, live, err := s.keptLogs(ctx, v.who.Org, cl, of)
-	if err != nil {
-		return err
-	}
-	lines := make(chan rankFrame)
-	done := make(chan error, len(live))
-	for rank, l := range live {
-		go func() { done <- s.readLive(ctx, rank, l, lines) }()
-	}
-	e := openEvents(v.w)
-	beat := time.NewTicker(20 * time.Second) // keeps proxies from closing a quiet stream, and notices a page that is gone
-	defer beat.Stop()
-	for open := len(live); open > 0; {
-		select {
-		case f := <-lines:
-			var b bytes.Buffer
-			if err := view.LogLineView(f.view()).Render(ctx, &b); err != nil {
-				return nil
-			}
-			if e.send("line", b.String()) != nil {
-				return nil
-			}
-		case err := <-done:
-			open--
-			if err != nil && ctx.Err() == nil {
-				s.Log.InfoContext(ctx, "log stream ended", "cluster", cl, "err", err)
-			}
-		case <-beat.C:
-			if e.send("beat", "") != nil {
-				return nil
-			}
-		case <-ctx.Done():
-			return nil
-		}
-	}
-	_ = e.send("ended", "")
-	return nil
-}
-
-func (s *Web) readLive(ctx context.Context, rank int, l cluster.LiveLog, lines chan<- rankFrame) error {
-	stream, err := s.Dialer.Open(ctx, l.Host, agentapi.Dial{LeaseRef: l.Ref, Purpose: agentapi.PurposeLogs, Tail: followLines, Follow: true})
-	if err != nil {
-		return err
-	}
-	defer stream.Close()
-	stop := context.AfterFunc(ctx, func() { stream.Close() })
-	defer stop()
-	sc := bufio.NewScanner(stream)
-	sc.Buffer(make([]byte, 4096), 2*maxLine)
-	for sc.Scan() {
-		f := rankFrame{rank: rank}
-		if json.Unmarshal(sc.Bytes(), &f.LogFrame) != nil {
-			continue // what a host sends is not to be trusted with the page
-		}
-		select {
-		case lines <- f:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return sc.Err()
+func sortByTime(frames []frame) {
+	slices.SortStableFunc(frames, func(a, b frame) int { return int(a.TimeMS - b.TimeMS) })
 }
 
 // downloadLogs is the kept log as plain text, each line with its time and rank.

@@ -16,7 +16,12 @@ func (s *Web) purse(ctx context.Context, who account.Principal) view.Purse {
 		s.Log.ErrorContext(ctx, "read the wallet", "org", who.Org, "err", err)
 		return view.Purse{Available: "–", Burn: "–", Runway: "–", Currency: s.Currency}
 	}
-	return view.Purse{Available: view.Cents(b.Available), Burn: view.PerHour(b.BurnPerHour), Runway: runway(b), Currency: s.Currency}
+	return view.Purse{Available: view.Cents(b.Available), Burn: view.PerHour(b.BurnPerHour), Runway: runway(b), Currency: s.Currency, Running: b.BurnPerHour > 0}
+}
+
+// purseBar is the wallet alone, for pages that ask for it now and then.
+func (s *Web) purseBar(v *visit) error {
+	return s.render(v, view.PurseBar(s.purse(v.r.Context(), v.who)))
 }
 
 // runway is how long the money lasts at the present burn.

@@ -53,6 +53,10 @@ func (s *Web) Routes(r chi.Router) {
 		post("/hosts/{id}/terms", signedIn, s.setTerms)
 		post("/hosts/{id}/actions", signedIn, s.actOnHost)
 
+		get("/purse", signedIn, s.purseBar)
+		get("/notices", signedIn, s.notices)
+		post("/notices/{id}/read", signedIn, s.readNotice)
+
 		get("/account", signedIn, s.accountPage)
 		post("/account/tokens", signedIn, s.createToken)
 		post("/account/tokens/{id}/revoke", signedIn, s.revokeToken)

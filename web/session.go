@@ -9,6 +9,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -94,16 +95,33 @@ func (s *Web) setTheme(v *visit) error {
 	default:
 		s.setCookie(v.w, themeCookie, "", -1)
 	}
-	back := "/"
-	if u, err := url.Parse(v.r.Referer()); err == nil && u.Path != "" {
-		back = ownPath(u.RequestURI())
+	return back(v, whence(v.r, "/"))
+}
+
+// whence is the page of ours a form was posted from.
+func whence(r *http.Request, otherwise string) string {
+	if u, err := url.Parse(r.Referer()); err == nil && u.Path != "" {
+		return ownPath(u.RequestURI())
 	}
-	http.Redirect(v.w, v.r, back, http.StatusSeeOther)
-	return nil
+	return otherwise
+}
+
+// gate completes what is shown before signing in: what the market says of itself, when it can.
+func (s *Web) gate(v *visit, f view.SignForm) view.SignForm {
+	page, err := s.Market.SearchOffers(v.r.Context(), market.OfferSearch{Limit: 1})
+	if err != nil {
+		s.Log.ErrorContext(v.r.Context(), "read the market for the gate", "err", err)
+		return f
+	}
+	f.Plate = view.Plate{FreeGPUs: page.GPUsFree, Currency: s.Currency}
+	if len(page.Items) > 0 {
+		f.Plate.From = view.PerHour(page.Items[0].PricePerGPUHour) // the cheapest comes first
+	}
+	return f
 }
 
 func (s *Web) signInForm(v *visit) error {
-	return s.render(v, view.SignIn(v.page("Sign in", "signin"), view.SignForm{Next: v.r.FormValue("next")}))
+	return s.render(v, view.SignIn(v.page("Sign in", "signin"), s.gate(v, view.SignForm{Next: v.r.FormValue("next")})))
 }
 
 func (s *Web) signIn(v *visit) error {
@@ -117,7 +135,7 @@ func (s *Web) signIn(v *visit) error {
 				errs = map[string]string{"password": "Email and password do not match."}
 			}
 			f.Errors = errs
-			return s.render(v, view.SignIn(v.page("Sign in", "signin"), f))
+			return s.render(v, view.SignIn(v.page("Sign in", "signin"), s.gate(v, f)))
 		})
 	}
 	s.setCookie(v.w, sessionCookie, secret, 90*24*time.Hour)
@@ -126,7 +144,7 @@ func (s *Web) signIn(v *visit) error {
 }
 
 func (s *Web) signUpForm(v *visit) error {
-	return s.render(v, view.SignUp(v.page("Create an account", "signup"), view.SignForm{}))
+	return s.render(v, view.SignUp(v.page("Create an account", "signup"), s.gate(v, view.SignForm{})))
 }
 
 func (s *Web) signUp(v *visit) error {
@@ -136,7 +154,7 @@ func (s *Web) signUp(v *visit) error {
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			f.Errors = errs
-			return s.render(v, view.SignUp(v.page("Create an account", "signup"), f))
+			return s.render(v, view.SignUp(v.page("Create an account", "signup"), s.gate(v, f)))
 		})
 	}
 	secret, _, err := s.Accounts.SignIn(v.r.Context(), in)

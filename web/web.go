@@ -71,6 +71,7 @@ func (v *visit) page(title, section string) view.Page {
 	if v.signedIn() {
 		p.Who = v.who.OrgName
 		p.Purse = v.web.purse(v.r.Context(), v.who)
+		p.Notices = len(v.web.unread(v.r.Context(), v.who))
 	}
 	return p
 }

@@ -1,4 +1,4 @@
-// What the pages need beyond htmx: strict settings, copying, the theme, and keeping a followed log at its end.
+// What the pages need beyond htmx: strict settings, copying, a quote's clock, and a followed log that stays at its end.
 // Every page works without this file, only less lively.
 "use strict";
 
@@ -20,12 +20,32 @@ document.addEventListener("click", (e) => {
   });
 });
 
-// A followed log stays at its end unless the reader scrolled up.
+// <div data-countdown="90" data-of="120"> counts down its [data-left] and its bar, turns ochre near the end, and asks
+// the server again when the time is over: what is held is the server's to say.
+for (const box of document.querySelectorAll("[data-countdown]")) {
+  const end = performance.now() + 1000 * Number(box.dataset.countdown);
+  const clock = setInterval(() => {
+    const left = Math.max(0, (end - performance.now()) / 1000);
+    const whole = Math.ceil(left);
+    box.querySelector("[data-left]").textContent = `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
+    box.querySelector(".fill").setAttribute("width", (100 * left / Number(box.dataset.of)).toFixed(1));
+    box.classList.toggle("expiring", left < 20);
+    if (left > 0) return;
+    clearInterval(clock);
+    setTimeout(() => location.reload(), 500);
+  }, 250);
+}
+
+// A followed log stays at its end unless the reader scrolled up, and keeps its last lines only.
+const logLines = 5000;
 document.addEventListener("htmx:sseBeforeMessage", (e) => {
   const box = e.target.closest("[data-follow]");
   if (box) box.dataset.atEnd = String(box.scrollHeight - box.scrollTop - box.clientHeight < 40);
 });
 document.addEventListener("htmx:sseMessage", (e) => {
   const box = e.target.closest("[data-follow]");
-  if (box && box.dataset.atEnd !== "false") box.scrollTop = box.scrollHeight;
+  if (!box) return;
+  while (box.children.length > logLines) box.children[1].remove(); // the first says what to expect of an empty log
+  if (box.dataset.atEnd !== "false") box.scrollTop = box.scrollHeight;
 });
+for (const box of document.querySelectorAll("[data-follow]")) box.scrollTop = box.scrollHeight;

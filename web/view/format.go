@@ -109,3 +109,16 @@ func Bytes(n int64) string {
 func ModelName(model string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(model, "NVIDIA "), "GeForce ")
 }
+
+// shortID is an id for a narrow place: prefix and the last six characters.
+func shortID(s string) string {
+	if len(s) < 12 {
+		return s
+	}
+	for i := range s {
+		if s[i] == '_' {
+			return s[:i+1] + s[len(s)-6:]
+		}
+	}
+	return s
+}

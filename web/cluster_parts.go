@@ -1,0 +1,91 @@
+package web
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/web/view"
+)
+
+// bandwidth is what preflight measured between each pair of ranks, shaded between the least and the most.
+func bandwidth(c cluster.Cluster) *view.Bandwidth {
+	n := len(c.Nodes)
+	if n < 2 || c.Network.BusbwGbps == 0 {
+		return nil
+	}
+	b := &view.Bandwidth{Busbw: fmt.Sprintf("%.1f", c.Network.BusbwGbps), Cells: make([][]view.BandwidthCell, n)}
+	low, high := 0.0, 0.0
+	at := func(i, j int) float64 {
+		if i < len(c.Network.PairGbps) && j < len(c.Network.PairGbps[i]) {
+			return c.Network.PairGbps[i][j]
+		}
+		return 0
+	}
+	for i := range n {
+		for j := range n {
+			if g := at(i, j); i != j && g > 0 {
+				high = max(high, g)
+				if low == 0 || g < low {
+					low = g
+				}
+			}
+		}
+	}
+	for i := range n {
+		for j := range n {
+			cell := view.BandwidthCell{Step: -1}
+			if g := at(i, j); g > 0 {
+				cell = view.BandwidthCell{Value: fmt.Sprintf("%.1f", g), Step: 5}
+				if high > low {
+					cell.Step = int(5 * (g - low) / (high - low))
+				}
+			}
+			b.Cells[i] = append(b.Cells[i], cell)
+		}
+	}
+	b.Low, b.High = fmt.Sprintf("%.1f", low), fmt.Sprintf("%.1f", high)
+	if c.Spec.Network.MinGbps > 0 {
+		b.Note = fmt.Sprintf("At least %.1f was asked for.", c.Spec.Network.MinGbps)
+	}
+	return b
+}
+
+// timeline is newest first.
+func timeline(events []cluster.Event, now time.Time) []view.Event {
+	out := make([]view.Event, 0, len(events))
+	for i := len(events) - 1; i >= 0; i-- {
+		e := events[i]
+		icon, tone := eventLook(e.Kind)
+		out = append(out, view.Event{Time: view.Clock(e.At, now), Title: e.Title, Why: e.Detail, Icon: icon, Tone: tone})
+	}
+	return out
+}
+
+// eventLook is the icon and tone of an entry by what happened; anything else is a plain note.
+func eventLook(kind string) (icon, tone string) {
+	switch cluster.Trigger(kind) {
+	case cluster.OnStartFailed, cluster.OnStartTimeout, cluster.OnLossFinal, cluster.OnWorkloadFailed:
+		return "failed", "bad"
+	case cluster.OnNodeLost, cluster.OnRankIgnored:
+		return "lost", "warn"
+	case cluster.OnAllStarted, cluster.OnResumed, cluster.OnNodeBack:
+		return "running", "ok"
+	case cluster.OnAllAtBarrier:
+		return "preflight", "ok"
+	case cluster.OnMoneyOut, cluster.OnMaxDuration:
+		return "coin", "warn"
+	case cluster.OnRelease, cluster.OnAllGone:
+		return "released", "idle"
+	case cluster.OnCompleted:
+		return "check", "ok"
+	case cluster.OnRented:
+		return "provisioning", "idle"
+	}
+	if state, ok := strings.CutPrefix(kind, "node_"); ok {
+		look := nodeState(cluster.Node{State: cluster.NodeState(state)})
+		return look.Icon, look.Tone
+	}
+	return "info", "idle"
+}

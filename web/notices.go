@@ -1,0 +1,109 @@
+package web
+
+import (
+	"context"
+	"net/url"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/web/view"
+)
+
+const (
+	noticesPerPage = 50
+	unreadShown    = 99 // more are not counted
+)
+
+// unread are the org's unread notices, newest first. When they cannot be read the page is shown without.
+func (s *Web) unread(ctx context.Context, who account.Principal) []notify.Delivered {
+	list, err := notify.List(ctx, s.DB.Q, who.Org, notify.Filter{Unread: true, Limit: unreadShown})
+	if err != nil {
+		s.Log.ErrorContext(ctx, "read the notices", "org", who.Org, "err", err)
+	}
+	return list
+}
+
+func (s *Web) notices(v *visit) error {
+	f := notify.Filter{Limit: noticesPerPage}
+	if a := v.r.FormValue("after"); a != "" {
+		after, err := id.Parse[id.Notice](a)
+		if err != nil {
+			return fault.New(fault.NotFound, "no such page")
+		}
+		f.After = after
+	}
+	list, err := notify.List(v.r.Context(), s.DB.Q, v.who.Org, f)
+	if err != nil {
+		return err
+	}
+	next := ""
+	if len(list) == noticesPerPage {
+		next = "/notices?" + url.Values{"after": {list[len(list)-1].ID.String()}}.Encode()
+	}
+	return s.render(v, view.NoticesPage(v.page("Notices", ""), s.viewNotices(list), next))
+}
+
+func (s *Web) viewNotices(list []notify.Delivered) []view.Notice {
+	out := make([]view.Notice, 0, len(list))
+	for _, n := range list {
+		x := view.Notice{
+			ID: n.ID.String(), Tone: "idle", Icon: "info", Title: n.Title, Body: n.Body, Time: view.Clock(n.At, s.Now()),
+			Unread: n.ReadAt == nil, Href: hrefOf(n.Object),
+		}
+		switch {
+		case n.ReadAt != nil: // what was read is no news
+		case n.Severity == notify.Bad:
+			x.Tone, x.Icon = "bad", "error"
+		case n.Severity == notify.Warn:
+			x.Tone, x.Icon = "warn", "warn"
+		default:
+			x.Tone = "live"
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// noticesOf are the unread notices about one object.
+func (s *Web) noticesOf(ctx context.Context, who account.Principal, object string) []view.Notice {
+	var about []notify.Delivered
+	for _, n := range s.unread(ctx, who) {
+		if n.Object == object {
+			about = append(about, n)
+		}
+	}
+	return s.viewNotices(about)
+}
+
+// hrefOf is the page of an object by the prefix of its id, or "".
+func hrefOf(object string) string {
+	prefix, _, _ := strings.Cut(object, "_")
+	switch prefix {
+	case "cl":
+		return "/clusters/" + object
+	case "host":
+		return "/hosts/" + object
+	case "top":
+		return "/billing"
+	}
+	return ""
+}
+
+// readNotice marks one read and goes back to where it was shown.
+func (s *Web) readNotice(v *visit) error {
+	n, err := id.Parse[id.Notice](chi.URLParam(v.r, "id"))
+	if err != nil {
+		return fault.New(fault.NotFound, "there is no such notice")
+	}
+	err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error { return notify.MarkRead(ctx, tx, v.who.Org, n) })
+	if err != nil {
+		return err
+	}
+	return back(v, whence(v.r, "/notices"))
+}

@@ -1,0 +1,132 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/web/view"
+)
+
+// makeQuote holds GPUs for the cluster of the form, and shows the quote or what keeps it from being made.
+func (s *Web) makeQuote(v *visit) error {
+	m := view.Market{Query: v.r.FormValue("q"), Spec: specForm(v)}
+	quote, err := s.quoteFor(v, m)
+	switch kind := fault.KindOf(err); kind {
+	case "":
+		return back(v, "/offers?"+url.Values{"quote": {quote.ID.String()}, "q": {m.Query}}.Encode())
+	case fault.NoCapacity:
+		m.Explain = explain(err, m)
+		v.status = kind.HTTPStatus()
+		return s.showMarket(v, m)
+	default:
+		return s.again(v, err, func(errs map[string]string) error {
+			m.Spec.Errors = errs
+			if kind == fault.InsufficientFunds {
+				m.Spec.Errors[""] = fault.From(err).Message + " Add credit on the billing page, then ask again."
+			}
+			return s.showMarket(v, m)
+		})
+	}
+}
+
+func (s *Web) quoteFor(v *visit, m view.Market) (q market.Quote, err error) {
+	spec, err := specOf(m.Spec, m.Query)
+	if err != nil {
+		return q, err
+	}
+	err = s.Market.Planning(v.r.Context(), func(ctx context.Context, p *market.Planner) error {
+		plan, err := p.Place(ctx, spec)
+		if err != nil {
+			return err
+		}
+		return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			q, err = s.Market.HoldQuote(ctx, tx, v.who.Org, v.who.User, spec, plan)
+			return err
+		})
+	})
+	return q, err
+}
+
+// explain turns a NoCapacity fault into the page's table of constraints and ways out.
+func explain(err error, m view.Market) *view.Explain {
+	f := fault.From(err)
+	e := &view.Explain{Title: "Nothing fits right now."}
+	steps, _ := f.Extra["explain"].([]market.Exclusion)
+	for _, x := range steps {
+		e.Steps = append(e.Steps, view.ExplainStep{Constraint: x.Constraint, Excluded: x.Excluded, Left: x.Left})
+	}
+	if len(steps) > 0 {
+		e.Looked = steps[0].Excluded + steps[0].Left
+	}
+	e.Title = fmt.Sprintf("No placement for %s nodes × %s GPUs. %d hosts were looked at; here is where they went.", m.Spec.Nodes, m.Spec.GPUs, e.Looked)
+	relaxations, _ := f.Extra["relaxations"].([]market.Relaxation)
+	for _, r := range relaxations {
+		x := view.Relaxation{Field: strings.ReplaceAll(r.Field, "_", " "), Change: r.From + " to " + r.To, Rate: r.Rate, Apply: relaxed(r, m)}
+		if r.To == "" {
+			x.Change = "without " + r.From
+		}
+		e.Relaxations = append(e.Relaxations, x)
+	}
+	return e
+}
+
+// relaxed is the page with the change made; "" where the form has no such field.
+func relaxed(r market.Relaxation, m view.Market) string {
+	query, form, value := m.Query, m.Spec, fmt.Sprint(r.Value)
+	switch r.Field {
+	case "gpu":
+		query = value
+	case "nodes":
+		form.Nodes = value
+	case "gpus_per_node":
+		form.GPUs = value
+	case "disk_gb":
+		form.DiskGB = value
+	case "network.scope":
+		form.Scope = value
+	default:
+		return ""
+	}
+	return formLink(query, form)
+}
+
+func (s *Web) quoteOf(v *visit, text string) (market.Quote, error) {
+	q, err := id.Parse[id.Quote](text)
+	if err != nil {
+		return market.Quote{}, fault.New(fault.NotFound, "no such quote")
+	}
+	return s.Market.GetQuote(v.r.Context(), v.who.Org, q)
+}
+
+// showQuote puts a quote beside the offers.
+func (s *Web) showQuote(m *view.Market, q market.Quote) {
+	left := q.ExpiresAt.Sub(s.Now())
+	box := &view.QuoteBox{
+		ID: q.ID.String(), Rate: q.Placement.Rate, GPUs: q.Spec.GPUs(),
+		Left: max(left, 0), Total: q.ExpiresAt.Sub(q.CreatedAt), Expired: left <= 0 || q.State != market.QuoteHeld,
+		Again: formLink(q.Spec.GPU, asTyped(q.Spec)),
+	}
+	for _, n := range q.Placement.Nodes {
+		box.Rows = append(box.Rows, view.QuoteRow{Rank: n.Rank, GPUs: len(n.GPUs), Host: n.HostName, Each: n.Price, Rate: n.Rate})
+	}
+	m.Quote = box
+}
+
+func (s *Web) returnQuote(v *visit) error {
+	q, err := id.Parse[id.Quote](chi.URLParam(v.r, "id"))
+	if err != nil {
+		return fault.New(fault.NotFound, "no such quote")
+	}
+	if _, err := s.Market.ReturnQuote(v.r.Context(), v.who.Org, q); err != nil {
+		return err
+	}
+	return back(v, "/offers")
+}

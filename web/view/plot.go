@@ -1,0 +1,81 @@
+package view
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The plane of a plot, in its own units; the stylesheet stretches it.
+const (
+	plotWidth  = 150
+	plotHeight = 30
+	plotTop    = 3  // y of the greatest value
+	plotBase   = 29 // y of zero
+)
+
+// Point is one reading; V < 0 is none.
+type Point struct {
+	At time.Time
+	V  float64
+}
+
+// Plot is a line over time with the area under it, as SVG paths, and the spans without data as pairs of x. Those are
+// hatched: no data is never drawn as zero.
+type Plot struct {
+	Line, Area string
+	Gaps       [][2]float64
+}
+
+// NewPlot draws points, sorted by time, between from and to; top is the value at the upper edge. Points further apart
+// than hole have a gap between them.
+func NewPlot(points []Point, from, to time.Time, top float64, hole time.Duration) Plot {
+	span := to.Sub(from).Seconds()
+	if span <= 0 || top <= 0 {
+		return Plot{Gaps: [][2]float64{{0, plotWidth}}}
+	}
+	x := func(t time.Time) float64 { return min(max(plotWidth*t.Sub(from).Seconds()/span, 0), plotWidth) }
+	var p Plot
+	var line, area strings.Builder
+	var run []Point
+	last := from
+	draw := func() {
+		if len(run) == 0 {
+			return
+		}
+		for i, pt := range run {
+			sep := " "
+			if i == 0 {
+				sep = "M"
+			}
+			fmt.Fprintf(&line, "%s%s,%s", sep, coord(x(pt.At)), coord(plotY(pt.V, top)))
+		}
+		first, end := x(run[0].At), x(run[len(run)-1].At)
+		fmt.Fprintf(&area, "M%s,%d", coord(first), plotBase)
+		for _, pt := range run {
+			fmt.Fprintf(&area, " %s,%s", coord(x(pt.At)), coord(plotY(pt.V, top)))
+		}
+		fmt.Fprintf(&area, " %s,%dZ", coord(end), plotBase)
+		run = run[:0]
+	}
+	for _, pt := range points {
+		if pt.V < 0 || pt.At.Before(from) || pt.At.After(to) {
+			continue
+		}
+		if pt.At.Sub(last) > hole {
+			draw()
+			p.Gaps = append(p.Gaps, [2]float64{x(last), x(pt.At)})
+		}
+		run, last = append(run, pt), pt.At
+	}
+	draw()
+	if to.Sub(last) > hole {
+		p.Gaps = append(p.Gaps, [2]float64{x(last), plotWidth})
+	}
+	p.Line, p.Area = line.String(), area.String()
+	return p
+}
+
+func plotY(v, top float64) float64 { return plotBase - (plotBase-plotTop)*min(v/top, 1) }
+
+func coord(f float64) string { return fmt.Sprintf("%.1f", f) }
