@@ -66,7 +66,7 @@ func TestFloors(t *testing.T) {
 			checkFloor(t, file, fromRoom, toRoom)
 		}
 	})
-	if imports < 5 {
+	if imports < 200 {
 		t.Fatalf("only %d imports seen: the walk is broken", imports)
 	}
 }
@@ -162,7 +162,7 @@ func TestOnlyStripepaySpeaksToStripe(t *testing.T) {
 	t.Parallel()
 	eachSource(t, func(file string) {
 		for _, im := range importsOf(t, file) {
-			if strings.Contains(im, "stripe/stripe-go") && !strings.HasPrefix(file, "internal/stripe") && !strings.HasPrefix(file, "internal/deps") {
+			if strings.Contains(im, "stripe/stripe-go") && !strings.HasPrefix(file, "internal/stripe") {
 				t.Errorf("%s imports stripe-go; only internal/stripepay and its test double may", file)
 			}
 		}
