@@ -50,6 +50,14 @@ test-full: ## the long matrices too (under an hour)
 	@scripts/setup build run test
 	@$(SERVICES) --docker --postgres -- scripts/test full
 
+TORCH ?= /var/cache/muster/torch.tar
+.PHONY: test-torch
+test-torch: build ## train PyTorch (gloo, DistributedDataParallel) on a rented cluster of two hosts; makes an image of 1.2 GB once
+	@scripts/setup build run
+	@mkdir -p $(dir $(TORCH))
+	@scripts/torch-image $(TORCH)
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test ./internal/e2e -run TestTorch -count=1 -v -timeout 20m
+
 .PHONY: lint
 lint: ## formatting, vet, staticcheck, generated code is fresh
 	@scripts/lint full

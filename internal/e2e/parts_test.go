@@ -65,7 +65,7 @@ func (r *renter) billed(t *testing.T, c client.Cluster, u client.Usage) {
 		t.Fatal(err)
 	}
 	ran := c.EndedAt.Sub(*c.RunningAt).Seconds()
-	if sec, err := u.BillableSeconds.Float64(); err != nil || sec > ran || sec < ran-1 {
+	if sec, err := u.BillableSeconds.Float64(); err != nil || sec > ran+0.001 || sec < ran-1 {
 		t.Errorf("%s of %.3f s are billed\n%s", u.BillableSeconds, ran, r.timeline(t, c))
 	}
 }
