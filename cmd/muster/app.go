@@ -221,15 +221,11 @@ func (a *app) openSandbox(ctx context.Context) (c stripepay.Config, err error) {
 
 // openLink lets hosts in.
 func (a *app) openLink(context.Context) error {
-	return a.link.Start(a.clusters, usage{}, a.market)
+	return a.link.Start(a.clusters, usage{metering.NewCollector(a.db)}, a.market)
 }
 
 // usage is package metering as the host link asks for it.
-type usage struct{}
-
-func (usage) Ingest(ctx context.Context, d *db.DB, host id.Host, segs []agentapi.Segment) ([]agentapi.UsageAck, error) {
-	return metering.Ingest(ctx, d, host, segs)
-}
+type usage struct{ *metering.Collector }
 
 func (usage) IssueAnchor(ctx context.Context, tx *db.Tx, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error) {
 	return metering.IssueAnchor(ctx, tx, host, bootID, bootMS)

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -54,6 +55,20 @@ func (tx *Tx) Together(ctx context.Context, f func(ctx context.Context, tx *Tx) 
 	}
 	p.Send(ctx)
 	return p.Close()
+}
+
+// Now asks for PostgreSQL's clock at this place in the order. The answer is read by calling the result, after Send.
+func (p *Pipe) Now() func() time.Time {
+	b := &pgx.Batch{}
+	b.Queue("SELECT clock_timestamp()")
+	answer := p.SendBatch(context.Background(), b) // nothing is sent yet
+	return func() time.Time {
+		var t time.Time
+		if err := answer.QueryRow().Scan(&t); err != nil && p.err == nil {
+			p.err = err
+		}
+		return t.UTC()
+	}
 }
 
 // Keep is the callback that puts the answer of a :batchone or :batchmany query into a variable; its error is Close's.

@@ -51,7 +51,7 @@ func (w *fakeWorld) Desired(ctx context.Context, tx *db.Tx, h id.Host) (agentapi
 	return agentapi.Desired{Revision: v.Revision, Leases: []agentapi.LeaseSpec{{Image: "wanted"}}}, err
 }
 
-func (w *fakeWorld) Ingest(_ context.Context, _ *db.DB, _ id.Host, segs []agentapi.Segment) ([]agentapi.UsageAck, error) {
+func (w *fakeWorld) Ingest(_ context.Context, _ id.Host, segs []agentapi.Segment) ([]agentapi.UsageAck, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ingestErr != nil {

@@ -45,7 +45,7 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 		}
 	}
 	if len(s.Segments) > 0 { // before the statuses: once nothing of a cluster is left it is settled
-		r.UsageAcks, err = l.metering.Ingest(ctx, l.db, h, s.Segments)
+		r.UsageAcks, err = l.metering.Ingest(ctx, h, s.Segments)
 		fail("usage", err)
 	}
 	fail("status", l.takeStatus(ctx, h, s, &r))

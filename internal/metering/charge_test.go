@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/money"
 )
@@ -249,10 +250,19 @@ func TestSets(t *testing.T) {
 		"minus":     {a.Minus(b), Set{{0, 15}, {35, 40}}},
 		"nothing":   {a.Minus(a), nil},
 		"clip":      {a.Clip(Interval{19, 31}), Set{{19, 20}, {30, 31}}},
-		"flat":      {setFromFlat(a.flat()), a},
+		"flat":      {setFromFlat(readLiteral(t, a.literal())), a},
 	} {
 		if diff := cmp.Diff(c.want, c.got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
+}
+
+// readLiteral reads a bigint[] as PostgreSQL would.
+func readLiteral(t *testing.T, s string) (out []int64) {
+	t.Helper()
+	if err := pgtype.NewMap().Scan(pgtype.Int8ArrayOID, pgtype.TextFormatCode, []byte(s), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
 }

@@ -22,17 +22,39 @@ const maxFragments = 512
 // bill. The acks name what the journal may let go of: what is committed, and what will never be accepted, with the
 // reason. An error means nothing was taken and the agent sends again.
 func Ingest(ctx context.Context, d *db.DB, host id.Host, segs []agentapi.Segment) ([]agentapi.UsageAck, error) {
-	if len(segs) == 0 {
-		return nil, nil
-	}
-	if len(segs) > agentapi.MaxSegments {
-		return nil, fault.New(fault.TooLarge, "at most %d segments at a time", agentapi.MaxSegments)
-	}
-	keys, err := d.Q.AttestKeys(ctx, host)
+	all, err := IngestAll(ctx, d, []Delivery{{host, segs}})
 	if err != nil {
-		return nil, fmt.Errorf("metering: attestation keys: %w", err)
+		return nil, err
 	}
-	checked := receive(host, keys, segs)
+	return all[0], nil
+}
+
+// Delivery is what one host sends at a time.
+type Delivery struct {
+	Host     id.Host
+	Segments []agentapi.Segment // at most agentapi.MaxSegments
+}
+
+// IngestAll is Ingest for many hosts in one transaction: the acks are in the order of the deliveries.
+func IngestAll(ctx context.Context, d *db.DB, in []Delivery) ([][]agentapi.UsageAck, error) {
+	out := make([][]agentapi.UsageAck, len(in))
+	var hosts []pgtype.UUID
+	for _, v := range in {
+		if len(v.Segments) > agentapi.MaxSegments {
+			return nil, fault.New(fault.TooLarge, "at most %d segments at a time", agentapi.MaxSegments)
+		}
+		if len(v.Segments) > 0 {
+			hosts = append(hosts, raw(v.Host))
+		}
+	}
+	if len(hosts) == 0 {
+		return out, nil
+	}
+	keys, err := attestKeys(ctx, d.Q, hosts)
+	if err != nil {
+		return nil, err
+	}
+	checked := receive(in, keys)
 	var rs []*received
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		rs = rs[:0]
@@ -40,35 +62,47 @@ func Ingest(ctx context.Context, d *db.DB, host id.Host, segs []agentapi.Segment
 			r := *c
 			rs = append(rs, &r)
 		}
-		return ingest(ctx, tx, host, rs)
+		return ingest(ctx, tx, rs)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("metering: ingest from %s: %w", host, err)
+		return nil, fmt.Errorf("metering: ingest from %d hosts: %w", len(hosts), err)
 	}
-	return acks(rs), nil
+	for i, v := range in {
+		out[i] = acks(rs[:len(v.Segments)])
+		rs = rs[len(v.Segments):]
+	}
+	return out, nil
 }
 
-func ingest(ctx context.Context, tx *db.Tx, host id.Host, rs []*received) error {
-	leases, err := lockOf(ctx, tx, host, rs)
+func attestKeys(ctx context.Context, q *dbq.Queries, hosts []pgtype.UUID) (map[id.Host][][]byte, error) {
+	rows, err := q.AttestKeys(ctx, hosts)
+	if err != nil {
+		return nil, fmt.Errorf("metering: attestation keys: %w", err)
+	}
+	keys := make(map[id.Host][][]byte, len(hosts))
+	for _, r := range rows {
+		keys[r.HostID] = append(keys[r.HostID], r.AttestKey)
+	}
+	return keys, nil
+}
+
+func ingest(ctx context.Context, tx *db.Tx, rs []*received) error {
+	leases, err := lockOf(ctx, tx, rs)
 	if err != nil {
 		return err
 	}
-	anchors, err := anchorsOf(ctx, tx.Q, host, rs)
-	if err != nil {
-		return err
-	}
-	accepted, err := acceptedBefore(ctx, tx.Q, rs)
-	if err != nil {
-		return err
-	}
-	at, err := tx.Now(ctx)
+	anchors, accepted, now, err := before(ctx, tx.Q, rs)
 	if err != nil {
 		return err
 	}
 	add := map[id.Lease]fresh{}
 	for _, r := range rs {
+		l := leases[r.lease]
+		if l != nil && l.HostID != r.host {
+			l = nil
+		}
 		if r.refused == "" {
-			r.decide(leases[r.lease], anchors, accepted, at.UnixMilli())
+			r.decide(l, anchors, accepted, now)
 		}
 		if r.refused == "" && !r.known {
 			f := add[r.lease]
@@ -78,10 +112,7 @@ func ingest(ctx context.Context, tx *db.Tx, host id.Host, rs []*received) error 
 		}
 	}
 	holdBack(leases, add, rs)
-	if err := quarantine(ctx, tx, host, leases, rs); err != nil {
-		return err
-	}
-	if err := store(ctx, tx, rs); err != nil {
+	if err := quarantine(ctx, tx, leases, rs); err != nil {
 		return err
 	}
 	touched := make([]*lease, 0, len(leases))
@@ -90,7 +121,7 @@ func ingest(ctx context.Context, tx *db.Tx, host id.Host, rs []*received) error 
 			touched = append(touched, l)
 		}
 	}
-	return charge(ctx, tx, touched, add)
+	return charge(ctx, tx, touched, add, rs)
 }
 
 // decide says what is to become of a signed segment. The first content accepted under a number stands.
@@ -101,7 +132,7 @@ func (r *received) decide(l *lease, anchors map[anchorKey]*agentapi.Anchor, acce
 		}
 		return
 	}
-	r.refused = r.judge(l, anchors[anchorKey{r.BootID, r.Anchor}], now)
+	r.refused = r.judge(l, anchors[anchorKey{r.host, r.BootID, r.Anchor}], now)
 	if r.refused == "" {
 		accepted[r.key()] = r.hash[:]
 	}
@@ -121,25 +152,22 @@ func holdBack(leases map[id.Lease]*lease, add map[id.Lease]fresh, rs []*received
 	}
 }
 
-// lockOf locks the meters of the host's leases that the segments name, in id order, and reads the leases.
-func lockOf(ctx context.Context, tx *db.Tx, host id.Host, rs []*received) (map[id.Lease]*lease, error) {
-	out := map[id.Lease]*lease{}
-	var ids []pgtype.UUID
+// lockOf locks the meters of the leases that the segments name and that are of their hosts, in id order, and reads the
+// leases.
+func lockOf(ctx context.Context, tx *db.Tx, rs []*received) (map[id.Lease]*lease, error) {
+	type claim struct { // a host may name another's lease
+		lease id.Lease
+		host  id.Host
+	}
+	seen := map[claim]bool{}
+	var ids, hosts []pgtype.UUID
 	for _, r := range rs {
-		if _, seen := out[r.lease]; r.refused == "" && !seen {
-			out[r.lease] = nil
-			ids = append(ids, raw(r.lease))
+		if c := (claim{r.lease, r.host}); r.refused == "" && !seen[c] {
+			seen[c] = true
+			ids, hosts = append(ids, raw(r.lease)), append(hosts, raw(r.host))
 		}
 	}
-	own, err := tx.Q.LeasesOfHost(ctx, ids, host)
-	if err != nil {
-		return nil, fmt.Errorf("leases of the host: %w", err)
-	}
-	ids = ids[:0]
-	for _, l := range own {
-		ids = append(ids, raw(l))
-	}
-	meters, err := tx.Q.LockMetersByID(ctx, ids)
+	meters, err := tx.Q.LockMetersOfHosts(ctx, ids, hosts)
 	if err != nil {
 		return nil, fmt.Errorf("lock meters: %w", err)
 	}
@@ -147,7 +175,7 @@ func lockOf(ctx context.Context, tx *db.Tx, host id.Host, rs []*received) (map[i
 	if err != nil {
 		return nil, err
 	}
-	clear(out)
+	out := make(map[id.Lease]*lease, len(leases))
 	for _, l := range leases {
 		out[l.ID] = l
 	}
@@ -164,50 +192,53 @@ func sorted(leases map[id.Lease]*lease) []*lease {
 }
 
 type anchorKey struct {
+	host   id.Host
 	boot   string
 	number int64
 }
 
-func anchorsOf(ctx context.Context, q *dbq.Queries, host id.Host, rs []*received) (map[anchorKey]*agentapi.Anchor, error) {
-	var boots []string
-	var numbers []int64
+// before reads what the segments are judged by: the anchors they name, the hash of each of them that is stored already,
+// and PostgreSQL's clock, unix ms. To be called after the meters are locked.
+func before(ctx context.Context, q *dbq.Queries, rs []*received) (map[anchorKey]*agentapi.Anchor, map[segmentKey][]byte, int64, error) {
+	named := map[anchorKey]bool{}
+	var a dbq.AnchorsOfHostsParams
+	var k dbq.KnownSegmentsParams
 	for _, r := range rs {
-		if r.refused == "" {
-			boots, numbers = append(boots, r.BootID), append(numbers, r.Anchor)
+		if r.refused != "" {
+			continue
 		}
+		if n := (anchorKey{r.host, r.BootID, r.Anchor}); !named[n] {
+			named[n] = true
+			a.Hosts, a.Boots, a.Numbers = append(a.Hosts, raw(r.host)), append(a.Boots, r.BootID), append(a.Numbers, r.Anchor)
+		}
+		k.Leases, k.Epochs = append(k.Leases, raw(r.lease)), append(k.Epochs, int32(r.Epoch))
+		k.Boots, k.Seqs = append(k.Boots, r.BootID), append(k.Seqs, r.Seq)
 	}
-	rows, err := q.AnchorsOfHost(ctx, boots, numbers, host)
-	if err != nil {
-		return nil, fmt.Errorf("anchors: %w", err)
+	p := db.NewPipe(q)
+	askAnchors, askKnown := p.Q.AnchorsOfHosts(ctx, []dbq.AnchorsOfHostsParams{a}), p.Q.KnownSegments(ctx, []dbq.KnownSegmentsParams{k})
+	askNow := p.Now()
+	p.Send(ctx)
+	var anchorRows []dbq.TimeAnchor
+	var known []dbq.KnownSegmentsRow
+	askAnchors.Query(db.Keep(p, &anchorRows))
+	askKnown.Query(db.Keep(p, &known))
+	now := askNow()
+	if err := p.Close(); err != nil {
+		return nil, nil, 0, fmt.Errorf("anchors and known segments: %w", err)
 	}
-	out := make(map[anchorKey]*agentapi.Anchor, len(rows))
-	for _, a := range rows {
-		out[anchorKey{a.BootID, a.Number}] = &agentapi.Anchor{BootID: a.BootID, Number: a.Number, BootMS: a.BootMs, ServerMS: a.ServerMs}
+	anchors := make(map[anchorKey]*agentapi.Anchor, len(anchorRows))
+	for _, r := range anchorRows {
+		anchors[anchorKey{r.HostID, r.BootID, r.Number}] = &agentapi.Anchor{BootID: r.BootID, Number: r.Number, BootMS: r.BootMs, ServerMS: r.ServerMs}
 	}
-	return out, nil
+	accepted := make(map[segmentKey][]byte, len(known)+len(rs))
+	for _, r := range known {
+		accepted[segmentKey{r.LeaseID, int(r.Epoch), r.BootID, r.Seq}] = r.PayloadHash
+	}
+	return anchors, accepted, now.UnixMilli(), nil
 }
 
-// acceptedBefore is the hash of each segment of rs that is stored already.
-func acceptedBefore(ctx context.Context, q *dbq.Queries, rs []*received) (map[segmentKey][]byte, error) {
-	var p dbq.KnownSegmentsParams
-	for _, r := range rs {
-		if r.refused == "" {
-			p.Leases, p.Epochs = append(p.Leases, raw(r.lease)), append(p.Epochs, int32(r.Epoch))
-			p.Boots, p.Seqs = append(p.Boots, r.BootID), append(p.Seqs, r.Seq)
-		}
-	}
-	rows, err := q.KnownSegments(ctx, p)
-	if err != nil {
-		return nil, fmt.Errorf("known segments: %w", err)
-	}
-	out := make(map[segmentKey][]byte, len(rows))
-	for _, k := range rows {
-		out[segmentKey{k.LeaseID, int(k.Epoch), k.BootID, k.Seq}] = k.PayloadHash
-	}
-	return out, nil
-}
-
-func store(ctx context.Context, tx *db.Tx, rs []*received) error {
+// store writes the segments that are taken in.
+func store(ctx context.Context, q *dbq.Queries, rs []*received) error {
 	var p dbq.InsertSegmentsParams
 	for _, r := range rs {
 		if r.refused != "" || r.known || r.waits {
@@ -223,8 +254,5 @@ func store(ctx context.Context, tx *db.Tx, rs []*received) error {
 	if len(p.Leases) == 0 {
 		return nil
 	}
-	if err := tx.Q.InsertSegments(ctx, p); err != nil {
-		return fmt.Errorf("insert segments: %w", err)
-	}
-	return nil
+	return q.InsertSegments(ctx, p)
 }

@@ -1,6 +1,9 @@
 package metering
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+)
 
 // Interval is the time from Start up to but not including End, in unix milliseconds.
 type Interval struct{ Start, End int64 }
@@ -89,13 +92,18 @@ func (s Set) Len() (ms int64) {
 	return ms
 }
 
-// flat is start, end, start, end, …: how a set lies in a bigint[] column.
-func (s Set) flat() []int64 {
-	out := make([]int64, 0, 2*len(s))
-	for _, i := range s {
-		out = append(out, i.Start, i.End)
+// literal is {start,end,start,end,…}: a bigint[] as PostgreSQL reads it.
+func (s Set) literal() string {
+	b := []byte{'{'}
+	for k, i := range s {
+		if k > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, i.Start, 10)
+		b = append(b, ',')
+		b = strconv.AppendInt(b, i.End, 10)
 	}
-	return out
+	return string(append(b, '}'))
 }
 
 func setFromFlat(v []int64) Set {

@@ -2,6 +2,7 @@ package metering
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/big"
 	"time"
@@ -118,10 +119,11 @@ type fresh struct {
 	energy    int64 // mJ
 }
 
-// charge adds fresh time to the leases, whose meters are locked, and books what it costs.
-func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fresh) error {
+// charge adds fresh time to the leases, whose meters are locked, writes the segments it comes from, and books what it
+// costs.
+func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fresh, from []*received) error {
 	var entries []ledger.Entry
-	var rows []dbq.UpdateMeterParams
+	var changed []*lease
 	for _, l := range leases {
 		f, news := add[l.ID]
 		next, p := Charge(l.meter, f.intervals, l.windows, l.terms)
@@ -139,13 +141,16 @@ func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fr
 			continue
 		}
 		l.meter, l.energy = next, l.energy+f.energy
-		rows = append(rows, l.row())
+		changed = append(changed, l)
 	}
-	if len(rows) == 0 {
+	if len(changed) == 0 {
 		return nil
 	}
-	if err := run(tx.Q.UpdateMeter(ctx, rows)); err != nil {
-		return fmt.Errorf("metering: update meters: %w", err)
+	err := tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return errors.Join(store(ctx, tx.Q, from), updateMeters(ctx, tx.Q, changed))
+	})
+	if err != nil {
+		return fmt.Errorf("metering: write segments and meters: %w", err)
 	}
 	booked, err := ledger.PostAll(ctx, tx, entries)
 	if err != nil {
@@ -159,13 +164,18 @@ func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fr
 	return nil
 }
 
-func (l *lease) row() dbq.UpdateMeterParams {
-	m := l.meter
-	return dbq.UpdateMeterParams{
-		LeaseID: l.ID, SettledThroughMs: m.SettledThrough, ProvenMs: m.Proven.flat(), BilledMs: m.BilledMS,
-		Numerator: pgtype.Numeric{Int: m.Numerator, Valid: true}, Posted: m.Posted, PostedBilledMs: m.PostedBilledMS,
-		HostPosted: m.HostPosted, EnergyMj: l.energy, Frozen: l.frozen,
+func updateMeters(ctx context.Context, q *dbq.Queries, leases []*lease) error {
+	var p dbq.UpdateMetersParams
+	for _, l := range leases {
+		m := l.meter
+		p.Leases, p.Settled = append(p.Leases, raw(l.ID)), append(p.Settled, m.SettledThrough)
+		p.Proven, p.Billed = append(p.Proven, m.Proven.literal()), append(p.Billed, m.BilledMS)
+		p.Numerators = append(p.Numerators, pgtype.Numeric{Int: m.Numerator, Valid: true})
+		p.Posted, p.PostedBilled = append(p.Posted, int64(m.Posted)), append(p.PostedBilled, m.PostedBilledMS)
+		p.HostPosted, p.Energies = append(p.HostPosted, int64(m.HostPosted)), append(p.Energies, l.energy)
+		p.Frozen = append(p.Frozen, l.frozen)
 	}
+	return q.UpdateMeters(ctx, p)
 }
 
 // usageEntry books a posting. Its key is the lease's cumulative charge after it, which only grows.

@@ -15,15 +15,16 @@ import (
 
 // quarantine keeps what is refused. A conflict that was not seen before freezes its lease: the money waits until an
 // admin has looked.
-func quarantine(ctx context.Context, tx *db.Tx, host id.Host, leases map[id.Lease]*lease, rs []*received) error {
-	p := dbq.InsertQuarantinedParams{HostID: host}
+func quarantine(ctx context.Context, tx *db.Tx, leases map[id.Lease]*lease, rs []*received) error {
+	var p dbq.InsertQuarantinedParams
 	var of []*received
 	for _, r := range rs {
 		if r.refused == "" {
 			continue
 		}
 		payload, hash := r.quarantined()
-		p.Leases, p.Reasons = append(p.Leases, raw(r.lease)), append(p.Reasons, r.refused)
+		p.HostIds, p.Leases = append(p.HostIds, raw(r.host)), append(p.Leases, raw(r.lease))
+		p.Reasons = append(p.Reasons, r.refused)
 		p.Payloads, p.Hashes = append(p.Payloads, payload), append(p.Hashes, hash[:])
 		of = append(of, r)
 	}
@@ -34,12 +35,16 @@ func quarantine(ctx context.Context, tx *db.Tx, host id.Host, leases map[id.Leas
 	if err != nil {
 		return fmt.Errorf("quarantine: %w", err)
 	}
-	isNew := make(map[string]bool, len(inserted))
-	for _, h := range inserted {
-		isNew[string(h)] = true
+	type kept struct {
+		host id.Host
+		hash string
+	}
+	isNew := make(map[kept]bool, len(inserted))
+	for _, k := range inserted {
+		isNew[kept{k.HostID, string(k.PayloadHash)}] = true
 	}
 	for i, r := range of {
-		if l := leases[r.lease]; l != nil && r.refused == refusedConflict && isNew[string(p.Hashes[i])] {
+		if l := leases[r.lease]; l != nil && r.refused == refusedConflict && isNew[kept{r.host, string(p.Hashes[i])}] {
 			l.frozen, l.freezing = true, true
 			if err := tellOfConflict(ctx, tx, l, r); err != nil {
 				return err

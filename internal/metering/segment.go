@@ -40,6 +40,7 @@ const (
 // received is one segment on its way in.
 type received struct {
 	agentapi.Segment
+	host    id.Host
 	lease   id.Lease // zero when it cannot be read
 	hash    [32]byte
 	refused string // why, "" = not so far
@@ -47,36 +48,42 @@ type received struct {
 	waits   bool   // neither: to be sent again
 }
 
-// receive checks what needs no database but the host's keys: shape and signature.
-func receive(host id.Host, keys [][]byte, segs []agentapi.Segment) []*received {
-	out := make([]*received, len(segs))
-	name := host.String()
-	check := func(i int) {
-		r := &received{Segment: segs[i], hash: segs[i].Hash(name)}
-		lease, err := id.Parse[id.Lease](r.Lease)
-		switch {
-		case err != nil || !r.inRange():
-			r.refused = refusedMalformed
-		case !signedByAny(&r.Segment, name, keys):
-			r.refused = refusedSignature
+// receive checks what needs no database but the hosts' keys: shape and signature. Its result is in the order of the
+// deliveries.
+func receive(in []Delivery, keys map[id.Host][][]byte) []*received {
+	var out []*received
+	for _, v := range in {
+		for _, s := range v.Segments {
+			out = append(out, &received{Segment: s, host: v.Host})
 		}
-		r.lease = lease
-		out[i] = r
 	}
 	workers := 1
-	if len(segs) >= manySigned {
+	if len(out) >= manySigned {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
-			for i := w; i < len(segs); i += workers {
-				check(i)
+			for i := w; i < len(out); i += workers {
+				out[i].check(keys[out[i].host])
 			}
 		})
 	}
 	wg.Wait()
 	return out
+}
+
+func (r *received) check(keys [][]byte) {
+	name := r.host.String()
+	r.hash = r.Hash(name)
+	var err error
+	r.lease, err = id.Parse[id.Lease](r.Lease)
+	switch {
+	case err != nil || !r.inRange():
+		r.refused = refusedMalformed
+	case !signedByAny(&r.Segment, name, keys):
+		r.refused = refusedSignature
+	}
 }
 
 func (r *received) inRange() bool {

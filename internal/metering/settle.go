@@ -22,7 +22,7 @@ func Post(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	if err != nil {
 		return err
 	}
-	return charge(ctx, tx, unsettled(leases), nil)
+	return charge(ctx, tx, unsettled(leases), nil, nil)
 }
 
 // Settle posts what can be posted and gives back what can no longer be needed of the hold. It is done when every
@@ -35,7 +35,7 @@ func Settle(ctx context.Context, tx *db.Tx, cluster id.Cluster) (done bool, err 
 		return err == nil, err
 	}
 	open := unsettled(leases)
-	if err := charge(ctx, tx, open, nil); err != nil {
+	if err := charge(ctx, tx, open, nil, nil); err != nil {
 		return false, err
 	}
 	if err := settleLeases(ctx, tx, open); err != nil {

@@ -20,6 +20,81 @@ var (
 	ErrBatchAlreadyClosed = errors.New("batch already closed")
 )
 
+const anchorsOfHosts = `-- name: AnchorsOfHosts :batchmany
+SELECT a.host_id, a.boot_id, a.number, a.boot_ms, a.server_ms, a.created_at
+FROM (SELECT unnest($1::uuid[]) AS host_id, unnest($2::text[]) AS boot_id, unnest($3::bigint[]) AS number) u
+JOIN time_anchor a ON a.host_id = u.host_id AND a.boot_id = u.boot_id AND a.number = u.number
+`
+
+type AnchorsOfHostsBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type AnchorsOfHostsParams struct {
+	Hosts   []pgtype.UUID
+	Boots   []string
+	Numbers []int64
+}
+
+func (q *Queries) AnchorsOfHosts(ctx context.Context, arg []AnchorsOfHostsParams) *AnchorsOfHostsBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.Hosts,
+			a.Boots,
+			a.Numbers,
+		}
+		batch.Queue(anchorsOfHosts, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &AnchorsOfHostsBatchResults{br, len(arg), false}
+}
+
+func (b *AnchorsOfHostsBatchResults) Query(f func(int, []TimeAnchor, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []TimeAnchor{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i TimeAnchor
+				if err := rows.Scan(
+					&i.HostID,
+					&i.BootID,
+					&i.Number,
+					&i.BootMs,
+					&i.ServerMs,
+					&i.CreatedAt,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *AnchorsOfHostsBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const appendTelemetry = `-- name: AppendTelemetry :batchexec
 
 INSERT INTO telemetry (gpu_id, bucket, at_ms, util, mem_mb, power_w, temp_c)
@@ -847,6 +922,91 @@ func (b *InsertLeasePriceBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const knownSegments = `-- name: KnownSegments :batchmany
+SELECT s.lease_id, s.epoch, s.boot_id, s.seq, s.payload_hash
+FROM (SELECT unnest($1::uuid[]) AS lease_id, unnest($2::integer[]) AS epoch,
+             unnest($3::text[]) AS boot_id, unnest($4::bigint[]) AS seq) u
+JOIN usage_segment s ON s.lease_id = u.lease_id AND s.epoch = u.epoch AND s.boot_id = u.boot_id AND s.seq = u.seq
+`
+
+type KnownSegmentsBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type KnownSegmentsParams struct {
+	Leases []pgtype.UUID
+	Epochs []int32
+	Boots  []string
+	Seqs   []int64
+}
+
+type KnownSegmentsRow struct {
+	LeaseID     id.Lease
+	Epoch       int32
+	BootID      string
+	Seq         int64
+	PayloadHash []byte
+}
+
+func (q *Queries) KnownSegments(ctx context.Context, arg []KnownSegmentsParams) *KnownSegmentsBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.Leases,
+			a.Epochs,
+			a.Boots,
+			a.Seqs,
+		}
+		batch.Queue(knownSegments, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &KnownSegmentsBatchResults{br, len(arg), false}
+}
+
+func (b *KnownSegmentsBatchResults) Query(f func(int, []KnownSegmentsRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []KnownSegmentsRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i KnownSegmentsRow
+				if err := rows.Scan(
+					&i.LeaseID,
+					&i.Epoch,
+					&i.BootID,
+					&i.Seq,
+					&i.PayloadHash,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *KnownSegmentsBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const leasePrices = `-- name: LeasePrices :batchmany
 SELECT lease_id, from_ms, rate FROM lease_price WHERE lease_id = ANY($1::uuid[]) ORDER BY lease_id, from_ms
 `
@@ -1076,74 +1236,6 @@ func (b *LockLedgerBalancesBatchResults) Query(f func(int, []LedgerBalance, erro
 }
 
 func (b *LockLedgerBalancesBatchResults) Close() error {
-	b.closed = true
-	return b.br.Close()
-}
-
-const updateMeter = `-- name: UpdateMeter :batchexec
-UPDATE lease_meter
-SET settled_through_ms = $2, proven_ms = $3, billed_ms = $4, numerator = $5, posted = $6, posted_billed_ms = $7,
-    host_posted = $8, energy_mj = $9, frozen = $10
-WHERE lease_id = $1
-`
-
-type UpdateMeterBatchResults struct {
-	br     pgx.BatchResults
-	tot    int
-	closed bool
-}
-
-type UpdateMeterParams struct {
-	LeaseID          id.Lease
-	SettledThroughMs int64
-	ProvenMs         []int64
-	BilledMs         int64
-	Numerator        pgtype.Numeric
-	Posted           money.Nano
-	PostedBilledMs   int64
-	HostPosted       money.Nano
-	EnergyMj         int64
-	Frozen           bool
-}
-
-func (q *Queries) UpdateMeter(ctx context.Context, arg []UpdateMeterParams) *UpdateMeterBatchResults {
-	batch := &pgx.Batch{}
-	for _, a := range arg {
-		vals := []interface{}{
-			a.LeaseID,
-			a.SettledThroughMs,
-			a.ProvenMs,
-			a.BilledMs,
-			a.Numerator,
-			a.Posted,
-			a.PostedBilledMs,
-			a.HostPosted,
-			a.EnergyMj,
-			a.Frozen,
-		}
-		batch.Queue(updateMeter, vals...)
-	}
-	br := q.db.SendBatch(ctx, batch)
-	return &UpdateMeterBatchResults{br, len(arg), false}
-}
-
-func (b *UpdateMeterBatchResults) Exec(f func(int, error)) {
-	defer b.br.Close()
-	for t := 0; t < b.tot; t++ {
-		if b.closed {
-			if f != nil {
-				f(t, ErrBatchAlreadyClosed)
-			}
-			continue
-		}
-		_, err := b.br.Exec()
-		if f != nil {
-			f(t, err)
-		}
-	}
-}
-
-func (b *UpdateMeterBatchResults) Close() error {
 	b.closed = true
 	return b.br.Close()
 }

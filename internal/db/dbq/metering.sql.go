@@ -53,61 +53,28 @@ func (q *Queries) AdvanceWindow(ctx context.Context, confirmedUntilMs int64, clu
 	return err
 }
 
-const anchorsOfHost = `-- name: AnchorsOfHost :many
-SELECT a.boot_id, a.number, a.boot_ms, a.server_ms
-FROM (SELECT DISTINCT unnest($1::text[]) AS boot_id, unnest($2::bigint[]) AS number) u
-JOIN time_anchor a ON a.host_id = $3 AND a.boot_id = u.boot_id AND a.number = u.number
+const attestKeys = `-- name: AttestKeys :many
+SELECT host_id, attest_key FROM host_key WHERE host_id = ANY($1::uuid[]) AND revoked_at IS NULL
 `
 
-type AnchorsOfHostRow struct {
-	BootID   string
-	Number   int64
-	BootMs   int64
-	ServerMs int64
+type AttestKeysRow struct {
+	HostID    id.Host
+	AttestKey []byte
 }
 
-func (q *Queries) AnchorsOfHost(ctx context.Context, boots []string, numbers []int64, hostID id.Host) ([]AnchorsOfHostRow, error) {
-	rows, err := q.db.Query(ctx, anchorsOfHost, boots, numbers, hostID)
+func (q *Queries) AttestKeys(ctx context.Context, hosts []pgtype.UUID) ([]AttestKeysRow, error) {
+	rows, err := q.db.Query(ctx, attestKeys, hosts)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []AnchorsOfHostRow{}
+	items := []AttestKeysRow{}
 	for rows.Next() {
-		var i AnchorsOfHostRow
-		if err := rows.Scan(
-			&i.BootID,
-			&i.Number,
-			&i.BootMs,
-			&i.ServerMs,
-		); err != nil {
+		var i AttestKeysRow
+		if err := rows.Scan(&i.HostID, &i.AttestKey); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const attestKeys = `-- name: AttestKeys :many
-SELECT attest_key FROM host_key WHERE host_id = $1 AND revoked_at IS NULL
-`
-
-func (q *Queries) AttestKeys(ctx context.Context, hostID id.Host) ([][]byte, error) {
-	rows, err := q.db.Query(ctx, attestKeys, hostID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := [][]byte{}
-	for rows.Next() {
-		var attest_key []byte
-		if err := rows.Scan(&attest_key); err != nil {
-			return nil, err
-		}
-		items = append(items, attest_key)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -238,25 +205,30 @@ func (q *Queries) InsertAnchor(ctx context.Context, arg InsertAnchorParams) erro
 
 const insertQuarantined = `-- name: InsertQuarantined :many
 INSERT INTO segment_quarantine (host_id, lease_id, reason, payload, payload_hash)
-SELECT $1, nullif(u.lease_id, '00000000-0000-0000-0000-000000000000'), u.reason, u.payload, u.payload_hash
-FROM (SELECT unnest($2::uuid[]) AS lease_id, unnest($3::text[]) AS reason,
+SELECT u.host_id, nullif(u.lease_id, '00000000-0000-0000-0000-000000000000'), u.reason, u.payload, u.payload_hash
+FROM (SELECT unnest($1::uuid[]) AS host_id, unnest($2::uuid[]) AS lease_id, unnest($3::text[]) AS reason,
              unnest($4::bytea[]) AS payload, unnest($5::bytea[]) AS payload_hash) u
 ON CONFLICT (host_id, payload_hash) DO NOTHING
-RETURNING payload_hash
+RETURNING host_id, payload_hash
 `
 
 type InsertQuarantinedParams struct {
-	HostID   id.Host
+	HostIds  []pgtype.UUID
 	Leases   []pgtype.UUID
 	Reasons  []string
 	Payloads [][]byte
 	Hashes   [][]byte
 }
 
+type InsertQuarantinedRow struct {
+	HostID      id.Host
+	PayloadHash []byte
+}
+
 // The zero lease stands for one that does not exist.
-func (q *Queries) InsertQuarantined(ctx context.Context, arg InsertQuarantinedParams) ([][]byte, error) {
+func (q *Queries) InsertQuarantined(ctx context.Context, arg InsertQuarantinedParams) ([]InsertQuarantinedRow, error) {
 	rows, err := q.db.Query(ctx, insertQuarantined,
-		arg.HostID,
+		arg.HostIds,
 		arg.Leases,
 		arg.Reasons,
 		arg.Payloads,
@@ -266,13 +238,13 @@ func (q *Queries) InsertQuarantined(ctx context.Context, arg InsertQuarantinedPa
 		return nil, err
 	}
 	defer rows.Close()
-	items := [][]byte{}
+	items := []InsertQuarantinedRow{}
 	for rows.Next() {
-		var payload_hash []byte
-		if err := rows.Scan(&payload_hash); err != nil {
+		var i InsertQuarantinedRow
+		if err := rows.Scan(&i.HostID, &i.PayloadHash); err != nil {
 			return nil, err
 		}
-		items = append(items, payload_hash)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -328,59 +300,6 @@ INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms) VALUES
 func (q *Queries) InsertWindow(ctx context.Context, clusterID id.Cluster, n int32, openedMs int64) error {
 	_, err := q.db.Exec(ctx, insertWindow, clusterID, n, openedMs)
 	return err
-}
-
-const knownSegments = `-- name: KnownSegments :many
-SELECT s.lease_id, s.epoch, s.boot_id, s.seq, s.payload_hash
-FROM (SELECT unnest($1::uuid[]) AS lease_id, unnest($2::integer[]) AS epoch,
-             unnest($3::text[]) AS boot_id, unnest($4::bigint[]) AS seq) u
-JOIN usage_segment s ON s.lease_id = u.lease_id AND s.epoch = u.epoch AND s.boot_id = u.boot_id AND s.seq = u.seq
-`
-
-type KnownSegmentsParams struct {
-	Leases []pgtype.UUID
-	Epochs []int32
-	Boots  []string
-	Seqs   []int64
-}
-
-type KnownSegmentsRow struct {
-	LeaseID     id.Lease
-	Epoch       int32
-	BootID      string
-	Seq         int64
-	PayloadHash []byte
-}
-
-func (q *Queries) KnownSegments(ctx context.Context, arg KnownSegmentsParams) ([]KnownSegmentsRow, error) {
-	rows, err := q.db.Query(ctx, knownSegments,
-		arg.Leases,
-		arg.Epochs,
-		arg.Boots,
-		arg.Seqs,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []KnownSegmentsRow{}
-	for rows.Next() {
-		var i KnownSegmentsRow
-		if err := rows.Scan(
-			&i.LeaseID,
-			&i.Epoch,
-			&i.BootID,
-			&i.Seq,
-			&i.PayloadHash,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }
 
 const lastWindow = `-- name: LastWindow :one
@@ -508,30 +427,6 @@ func (q *Queries) LeasePriceItems(ctx context.Context, clusterID id.Cluster) ([]
 	return items, nil
 }
 
-const leasesOfHost = `-- name: LeasesOfHost :many
-SELECT id FROM lease WHERE id = ANY($1::uuid[]) AND host_id = $2 ORDER BY id
-`
-
-func (q *Queries) LeasesOfHost(ctx context.Context, ids []pgtype.UUID, hostID id.Host) ([]id.Lease, error) {
-	rows, err := q.db.Query(ctx, leasesOfHost, ids, hostID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []id.Lease{}
-	for rows.Next() {
-		var id id.Lease
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const liveLeaseIDs = `-- name: LiveLeaseIDs :many
 SELECT id FROM lease WHERE cluster_id = $1 AND ended_at IS NULL ORDER BY id
 `
@@ -556,16 +451,16 @@ func (q *Queries) LiveLeaseIDs(ctx context.Context, clusterID id.Cluster) ([]id.
 	return items, nil
 }
 
-const lockMetersByID = `-- name: LockMetersByID :many
+const lockMetersOfCluster = `-- name: LockMetersOfCluster :many
 SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen
 FROM lease_meter
-WHERE lease_id = ANY($1::uuid[])
+WHERE lease_id IN (SELECT id FROM lease WHERE cluster_id = $1)
 ORDER BY lease_id
 FOR UPDATE
 `
 
-func (q *Queries) LockMetersByID(ctx context.Context, ids []pgtype.UUID) ([]LeaseMeter, error) {
-	rows, err := q.db.Query(ctx, lockMetersByID, ids)
+func (q *Queries) LockMetersOfCluster(ctx context.Context, clusterID id.Cluster) ([]LeaseMeter, error) {
+	rows, err := q.db.Query(ctx, lockMetersOfCluster, clusterID)
 	if err != nil {
 		return nil, err
 	}
@@ -595,16 +490,19 @@ func (q *Queries) LockMetersByID(ctx context.Context, ids []pgtype.UUID) ([]Leas
 	return items, nil
 }
 
-const lockMetersOfCluster = `-- name: LockMetersOfCluster :many
-SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen
-FROM lease_meter
-WHERE lease_id IN (SELECT id FROM lease WHERE cluster_id = $1)
-ORDER BY lease_id
-FOR UPDATE
+const lockMetersOfHosts = `-- name: LockMetersOfHosts :many
+SELECT m.lease_id, m.settled_through_ms, m.proven_ms, m.billed_ms, m.numerator, m.posted, m.posted_billed_ms, m.host_posted,
+       m.energy_mj, m.frozen
+FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::uuid[]) AS host_id) u
+JOIN lease l ON l.id = u.id AND l.host_id = u.host_id
+JOIN lease_meter m ON m.lease_id = l.id
+ORDER BY m.lease_id
+FOR UPDATE OF m
 `
 
-func (q *Queries) LockMetersOfCluster(ctx context.Context, clusterID id.Cluster) ([]LeaseMeter, error) {
-	rows, err := q.db.Query(ctx, lockMetersOfCluster, clusterID)
+// Of pairs of lease and host, those where the lease is the host's.
+func (q *Queries) LockMetersOfHosts(ctx context.Context, ids []pgtype.UUID, hosts []pgtype.UUID) ([]LeaseMeter, error) {
+	rows, err := q.db.Query(ctx, lockMetersOfHosts, ids, hosts)
 	if err != nil {
 		return nil, err
 	}
@@ -896,4 +794,45 @@ func (q *Queries) UnsettledLeaseIDsOfOrg(ctx context.Context, renterOrgID id.Org
 		return nil, err
 	}
 	return items, nil
+}
+
+const updateMeters = `-- name: UpdateMeters :exec
+UPDATE lease_meter m
+SET settled_through_ms = u.settled_through_ms, proven_ms = u.proven_ms::bigint[], billed_ms = u.billed_ms, numerator = u.numerator,
+    posted = u.posted, posted_billed_ms = u.posted_billed_ms, host_posted = u.host_posted, energy_mj = u.energy_mj, frozen = u.frozen
+FROM (SELECT unnest($1::uuid[]) AS lease_id, unnest($2::bigint[]) AS settled_through_ms,
+             unnest($3::text[]) AS proven_ms, -- array literals: unnest would flatten arrays
+             unnest($4::bigint[]) AS billed_ms, unnest($5::numeric[]) AS numerator, unnest($6::bigint[]) AS posted,
+             unnest($7::bigint[]) AS posted_billed_ms, unnest($8::bigint[]) AS host_posted,
+             unnest($9::bigint[]) AS energy_mj, unnest($10::boolean[]) AS frozen) u
+WHERE m.lease_id = u.lease_id
+`
+
+type UpdateMetersParams struct {
+	Leases       []pgtype.UUID
+	Settled      []int64
+	Proven       []string
+	Billed       []int64
+	Numerators   []pgtype.Numeric
+	Posted       []int64
+	PostedBilled []int64
+	HostPosted   []int64
+	Energies     []int64
+	Frozen       []bool
+}
+
+func (q *Queries) UpdateMeters(ctx context.Context, arg UpdateMetersParams) error {
+	_, err := q.db.Exec(ctx, updateMeters,
+		arg.Leases,
+		arg.Settled,
+		arg.Proven,
+		arg.Billed,
+		arg.Numerators,
+		arg.Posted,
+		arg.PostedBilled,
+		arg.HostPosted,
+		arg.Energies,
+		arg.Frozen,
+	)
+	return err
 }

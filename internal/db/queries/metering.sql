@@ -54,12 +54,15 @@ WHERE lease_id IN (SELECT id FROM lease WHERE cluster_id = $1)
 ORDER BY lease_id
 FOR UPDATE;
 
--- name: LockMetersByID :many
-SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen
-FROM lease_meter
-WHERE lease_id = ANY(@ids::uuid[])
-ORDER BY lease_id
-FOR UPDATE;
+-- name: LockMetersOfHosts :many
+-- Of pairs of lease and host, those where the lease is the host's.
+SELECT m.lease_id, m.settled_through_ms, m.proven_ms, m.billed_ms, m.numerator, m.posted, m.posted_billed_ms, m.host_posted,
+       m.energy_mj, m.frozen
+FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@hosts::uuid[]) AS host_id) u
+JOIN lease l ON l.id = u.id AND l.host_id = u.host_id
+JOIN lease_meter m ON m.lease_id = l.id
+ORDER BY m.lease_id
+FOR UPDATE OF m;
 
 -- name: MetersByID :many
 SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen
@@ -67,11 +70,16 @@ FROM lease_meter
 WHERE lease_id = ANY(@ids::uuid[])
 ORDER BY lease_id;
 
--- name: UpdateMeter :batchexec
-UPDATE lease_meter
-SET settled_through_ms = $2, proven_ms = $3, billed_ms = $4, numerator = $5, posted = $6, posted_billed_ms = $7,
-    host_posted = $8, energy_mj = $9, frozen = $10
-WHERE lease_id = $1;
+-- name: UpdateMeters :exec
+UPDATE lease_meter m
+SET settled_through_ms = u.settled_through_ms, proven_ms = u.proven_ms::bigint[], billed_ms = u.billed_ms, numerator = u.numerator,
+    posted = u.posted, posted_billed_ms = u.posted_billed_ms, host_posted = u.host_posted, energy_mj = u.energy_mj, frozen = u.frozen
+FROM (SELECT unnest(@leases::uuid[]) AS lease_id, unnest(@settled::bigint[]) AS settled_through_ms,
+             unnest(@proven::text[]) AS proven_ms, -- array literals: unnest would flatten arrays
+             unnest(@billed::bigint[]) AS billed_ms, unnest(@numerators::numeric[]) AS numerator, unnest(@posted::bigint[]) AS posted,
+             unnest(@posted_billed::bigint[]) AS posted_billed_ms, unnest(@host_posted::bigint[]) AS host_posted,
+             unnest(@energies::bigint[]) AS energy_mj, unnest(@frozen::boolean[]) AS frozen) u
+WHERE m.lease_id = u.lease_id;
 
 -- name: UnfreezeMeter :execrows
 UPDATE lease_meter SET frozen = false WHERE lease_id = $1 AND frozen;
@@ -134,7 +142,7 @@ ORDER BY max(ended_at)
 LIMIT @max_rows;
 
 -- name: AttestKeys :many
-SELECT attest_key FROM host_key WHERE host_id = $1 AND revoked_at IS NULL;
+SELECT host_id, attest_key FROM host_key WHERE host_id = ANY(@hosts::uuid[]) AND revoked_at IS NULL;
 
 -- name: NewestAnchor :one
 SELECT host_id, boot_id, number, boot_ms, server_ms, created_at
@@ -143,16 +151,16 @@ WHERE host_id = $1 AND boot_id = $2
 ORDER BY number DESC
 LIMIT 1;
 
--- name: AnchorsOfHost :many
-SELECT a.boot_id, a.number, a.boot_ms, a.server_ms
-FROM (SELECT DISTINCT unnest(@boots::text[]) AS boot_id, unnest(@numbers::bigint[]) AS number) u
-JOIN time_anchor a ON a.host_id = @host_id AND a.boot_id = u.boot_id AND a.number = u.number;
+-- name: AnchorsOfHosts :batchmany
+SELECT a.host_id, a.boot_id, a.number, a.boot_ms, a.server_ms, a.created_at
+FROM (SELECT unnest(@hosts::uuid[]) AS host_id, unnest(@boots::text[]) AS boot_id, unnest(@numbers::bigint[]) AS number) u
+JOIN time_anchor a ON a.host_id = u.host_id AND a.boot_id = u.boot_id AND a.number = u.number;
 
 -- name: InsertAnchor :exec
 INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT DO NOTHING;
 
--- name: KnownSegments :many
+-- name: KnownSegments :batchmany
 SELECT s.lease_id, s.epoch, s.boot_id, s.seq, s.payload_hash
 FROM (SELECT unnest(@leases::uuid[]) AS lease_id, unnest(@epochs::integer[]) AS epoch,
              unnest(@boots::text[]) AS boot_id, unnest(@seqs::bigint[]) AS seq) u
@@ -168,11 +176,11 @@ SELECT unnest(@leases::uuid[]), unnest(@epochs::integer[]), unnest(@boots::text[
 -- name: InsertQuarantined :many
 -- The zero lease stands for one that does not exist.
 INSERT INTO segment_quarantine (host_id, lease_id, reason, payload, payload_hash)
-SELECT @host_id, nullif(u.lease_id, '00000000-0000-0000-0000-000000000000'), u.reason, u.payload, u.payload_hash
-FROM (SELECT unnest(@leases::uuid[]) AS lease_id, unnest(@reasons::text[]) AS reason,
+SELECT u.host_id, nullif(u.lease_id, '00000000-0000-0000-0000-000000000000'), u.reason, u.payload, u.payload_hash
+FROM (SELECT unnest(@host_ids::uuid[]) AS host_id, unnest(@leases::uuid[]) AS lease_id, unnest(@reasons::text[]) AS reason,
              unnest(@payloads::bytea[]) AS payload, unnest(@hashes::bytea[]) AS payload_hash) u
 ON CONFLICT (host_id, payload_hash) DO NOTHING
-RETURNING payload_hash;
+RETURNING host_id, payload_hash;
 
 -- name: SegmentRuns :many
 -- Whether what arrived of each run is without a hole, and whether its final segment is there.
@@ -186,9 +194,6 @@ SELECT lease_id, epoch, boot_id, seq, start_ms, end_ms, energy_mj
 FROM usage_segment
 WHERE lease_id = ANY(@ids::uuid[])
 ORDER BY lease_id, start_ms, end_ms, epoch, boot_id, seq;
-
--- name: LeasesOfHost :many
-SELECT id FROM lease WHERE id = ANY(@ids::uuid[]) AND host_id = @host_id ORDER BY id;
 
 -- name: DatabaseTime :one
 SELECT clock_timestamp()::timestamptz AS now;
