@@ -155,6 +155,9 @@ func views(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster) ([]Cluster, 
 			return nil, fmt.Errorf("usage of %s: %w", r.ID, err)
 		}
 		out[i].CostSoFar, out[i].BillableSeconds = usage.Cost, Seconds(time.Duration(usage.BillableMS)*time.Millisecond)
+		if !usage.Settled {
+			out[i].CostSoFar, out[i].BillableSeconds = usage.Estimate, Seconds(time.Duration(usage.EstimateMS)*time.Millisecond)
+		}
 		if out[i].Billing, err = q.HasOpenWindow(ctx, r.ID); err != nil {
 			return nil, err
 		}

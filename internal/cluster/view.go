@@ -37,10 +37,12 @@ type Cluster struct {
 	RunningAt      *time.Time  `json:"running_at"`
 	EndedAt        *time.Time  `json:"ended_at"`
 	// RunUntil is until when the cluster is paid for at the moment; it is extended while money lasts.
-	RunUntil        *time.Time `json:"run_until"`
-	Epoch           int        `json:"epoch" doc:"number of the present start"`
-	Nodes           []Node     `json:"nodes"`
-	Network         Network    `json:"network"`
+	RunUntil *time.Time `json:"run_until"`
+	Epoch    int        `json:"epoch" doc:"number of the present start"`
+	Nodes    []Node     `json:"nodes"`
+	Network  Network    `json:"network"`
+	// CostSoFar and BillableSeconds take time of a running cluster that is not proven yet as if it were; once settled
+	// they are what was billed.
 	CostSoFar       money.Nano `json:"cost_so_far"`
 	BillableSeconds Seconds    `json:"billable_seconds"`
 	// Billing says whether seconds count at this moment.

@@ -21,10 +21,11 @@ type Usage struct {
 	Cost       money.Nano // of all time proven so far: the sum of the lines
 	Posted     money.Nano // of Cost, what the books hold already; all of it once Settled
 	// Estimate is Cost if every second up to now that is not proven yet will be: what a running cluster costs so far.
-	Estimate money.Nano
-	EnergyMJ int64
-	Settled  bool // nothing will change any more
-	Lines    []UsageLine
+	Estimate   money.Nano
+	EstimateMS int64 // BillableMS, likewise
+	EnergyMJ   int64
+	Settled    bool // nothing will change any more
+	Lines      []UsageLine
 }
 
 // UsageLine is what one signed segment adds to the bill at one price.
@@ -64,7 +65,7 @@ func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usag
 		return Usage{}, fmt.Errorf("metering: clock: %w", err)
 	}
 	u := Usage{Settled: len(leases) > 0}
-	var billed Set
+	var billed, soFar Set
 	for _, l := range leases {
 		lines, set := itemise(l, segs[l.ID])
 		for _, line := range lines {
@@ -76,8 +77,9 @@ func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usag
 		u.Settled = u.Settled && l.settled()
 		u.Estimate += l.soFar(now.UnixMilli())
 		billed = billed.Union(set)
+		soFar = soFar.Union(set).Union(l.unproven(now.UnixMilli()))
 	}
-	u.BillableMS = billed.Len()
+	u.BillableMS, u.EstimateMS = billed.Len(), soFar.Len()
 	return u, nil
 }
 
@@ -116,12 +118,18 @@ func (l *lease) soFar(now int64) money.Nano {
 	if l.settled() {
 		return l.meter.Posted
 	}
-	until := now
-	if r := l.runUntil(); r != 0 {
-		until = min(now, r)
+	return money.Posted(new(big.Int).Add(l.meter.Numerator, numerator(l.unproven(now), l.terms.Prices)))
+}
+
+// unproven is the time above the lease's watermark that is billed at the moment now if it is all proven yet.
+func (l *lease) unproven(now int64) Set {
+	if l.settled() {
+		return nil
 	}
-	num := new(big.Int).Add(l.meter.Numerator, numerator(l.possible(until, until), l.terms.Prices))
-	return money.Posted(num)
+	if r := l.runUntil(); r != 0 {
+		now = min(now, r)
+	}
+	return l.possible(now, now)
 }
 
 // Running is what an org's clusters cost at this moment.
