@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/web/view"
@@ -14,8 +15,9 @@ import (
 
 const (
 	chartSpan = 10 * time.Minute
-	// chartHole is how long readings may be apart before a chart shows that there were none.
-	chartHole = 3 * host.TelemetryStep
+	// chartHole is how long readings may be apart before a chart shows that there were none. The newest reach the
+	// history within a minute.
+	chartHole = time.Minute
 )
 
 // measure is one thing to draw of a GPU.
@@ -45,6 +47,7 @@ func measureOf(key string) measure {
 type readings struct {
 	from, to time.Time
 	gpus     []cluster.GPUMetrics
+	live     map[string]host.Sample // by GPU, newer than the history; of whole hosts, so others' GPUs too
 }
 
 // read brings r up to date. It ends at a whole step, so that a live page reads and draws anew only when there may be
@@ -58,7 +61,7 @@ func (s *Web) read(ctx context.Context, who account.Principal, c cluster.Cluster
 	if to.Equal(r.to) {
 		return nil
 	}
-	*r = readings{from: to.Add(-chartSpan), to: to}
+	r.from, r.to, r.gpus = to.Add(-chartSpan), to, nil
 	all, err := s.Clusters.Metrics(ctx, who.Org, c.ID, r.from, r.to, host.TelemetryStep)
 	if err != nil {
 		return err
@@ -77,8 +80,21 @@ func (s *Web) read(ctx context.Context, who account.Principal, c cluster.Cluster
 	return nil
 }
 
+// take notes what a host tells at this moment.
+func (r *readings) take(t agentapi.Telemetry) {
+	if r.live == nil {
+		r.live = map[string]host.Sample{}
+	}
+	for _, s := range t.Samples {
+		r.live[s.GPU] = host.SampleOf(s, time.UnixMilli(s.AtMS))
+	}
+}
+
 // now is a GPU's newest sample, if it is one of the last moments.
 func (r *readings) now(g cluster.GPUMetrics) (host.Sample, bool) {
+	if s, ok := r.live[g.UUID]; ok && g.HadUntil == nil && r.to.Sub(s.At) <= chartHole {
+		return s, true
+	}
 	if n := len(g.Samples); n > 0 && r.to.Sub(g.Samples[n-1].At) <= chartHole {
 		return g.Samples[n-1], true
 	}

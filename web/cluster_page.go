@@ -151,17 +151,12 @@ func clockSince(c cluster.Cluster, now time.Time) string {
 
 func nodeRow(n cluster.Node, u metering.Usage, told *readings, now time.Time) view.NodeRow {
 	row := view.NodeRow{
-		Rank: n.Rank, GPUs: len(n.GPUs), Host: n.HostName, State: nodeState(n), Squares: squares(n), Address: n.Address, Percent: -1,
+		Rank: n.Rank, GPUs: len(n.GPUs), Host: n.HostName, State: nodeState(n), Squares: squares(n), Address: n.Address, Percent: -1, Cost: u.ByRank[n.Rank],
 		Trouble: n.State == cluster.NodeLost || n.State == cluster.NodeFailed, Detail: n.Detail,
 	}
 	row.Progress, row.Percent = progress(n, now)
 	row.Util = told.mean(n.Rank, func(s host.Sample) int { return s.Util })
 	row.Power = told.mean(n.Rank, func(s host.Sample) int { return s.PowerW })
-	for _, l := range u.Lines {
-		if l.Rank == n.Rank {
-			row.Cost += l.Cost
-		}
-	}
 	return row
 }
 

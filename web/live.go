@@ -11,6 +11,7 @@ import (
 	"github.com/a-h/templ"
 	"github.com/go-chi/chi/v5"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -73,11 +74,13 @@ func (s *Web) clusterLive(v *visit) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	e, told := openEvents(v.w), new(readings)
+	gpus := hostsWatch{bus: s.Bus, samples: make(chan agentapi.Telemetry)}
 	for {
 		c, err := s.viewCluster(ctx, v.who, cl, v.r.FormValue("measure"), told)
 		if err != nil {
 			return s.dropped(v, err)
 		}
+		gpus.watch(ctx, told)
 		for name, part := range map[string]templ.Component{
 			"head": view.ClusterHead(c), "strip": view.ClusterStripView(c.Strip), "phases": view.ClusterPhases(c),
 			"nodes": view.ClusterNodes(c), "charts": view.ChartsView(c.Charts), "actions": view.ClusterActions(c),
@@ -91,12 +94,46 @@ func (s *Web) clusterLive(v *visit) error {
 			_ = e.send("ended", "")
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changes:
-		case <-tick.C:
+		for waiting := true; waiting; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case t := <-gpus.samples:
+				told.take(t)
+			case <-changes:
+				waiting = false
+			case <-tick.C:
+				waiting = false
+			}
 		}
+	}
+}
+
+// hostsWatch listens to what the hosts of one cluster tell of their GPUs while somebody looks.
+type hostsWatch struct {
+	bus     *bus.Bus
+	hosts   map[id.Host]bool
+	samples chan agentapi.Telemetry
+}
+
+// watch begins to listen to hosts that are new.
+func (w *hostsWatch) watch(ctx context.Context, told *readings) {
+	if w.hosts == nil {
+		w.hosts = map[id.Host]bool{}
+	}
+	for _, g := range told.gpus {
+		if w.hosts[g.Host] {
+			continue
+		}
+		w.hosts[g.Host] = true
+		go func() {
+			for t := range w.bus.WatchTelemetry(ctx, g.Host) {
+				select {
+				case w.samples <- t:
+				case <-ctx.Done():
+				}
+			}
+		}()
 	}
 }
 

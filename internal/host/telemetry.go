@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
@@ -26,6 +27,21 @@ type Sample struct {
 	MemMB  int
 	PowerW int
 	TempC  int // °C
+}
+
+// SampleOf is what a host told of a GPU at a moment.
+func SampleOf(s agentapi.GPUSample, at time.Time) Sample {
+	return Sample{
+		At: at.UTC(), Util: number(s.Util, 1), MemMB: number(s.MemUsed, 1<<20), PowerW: number(s.PowerMW, 1000), TempC: number(s.TempC, 1),
+	}
+}
+
+// number is v in another unit, -1 when the device does not tell.
+func number[T int | int64](v *T, per T) int {
+	if v == nil || *v < 0 {
+		return -1
+	}
+	return int(*v / per)
 }
 
 // Series is one GPU's samples.

@@ -71,19 +71,9 @@ func (r *recorder) take(ctx context.Context, h id.Host, samples []agentapi.GPUSa
 			continue
 		}
 		r.last[gpu] = step
-		r.waited[gpu] = append(r.waited[gpu], host.Sample{
-			At: at.UTC(), Util: number(s.Util, 1), MemMB: number(s.MemUsed, 1<<20), PowerW: number(s.PowerMW, 1000), TempC: number(s.TempC, 1),
-		})
+		r.waited[gpu] = append(r.waited[gpu], host.SampleOf(s, at))
 	}
 	return nil
-}
-
-// number is v in another unit, -1 when the device does not tell.
-func number[T int | int64](v *T, per T) int {
-	if v == nil || *v < 0 {
-		return -1
-	}
-	return int(*v / per)
 }
 
 func (r *recorder) gpusOf(ctx context.Context, h id.Host) (map[string]id.GPU, error) {

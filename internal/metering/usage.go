@@ -22,7 +22,8 @@ type Usage struct {
 	Posted     money.Nano // of Cost, what the books hold already; all of it once Settled
 	// Estimate is Cost if every second up to now that is not proven yet will be: what a running cluster costs so far.
 	Estimate   money.Nano
-	EstimateMS int64 // BillableMS, likewise
+	EstimateMS int64              // BillableMS, likewise
+	ByRank     map[int]money.Nano // Estimate of each rank, over all hosts it was on
 	EnergyMJ   int64
 	Settled    bool // nothing will change any more
 	Lines      []UsageLine
@@ -64,7 +65,7 @@ func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usag
 	if err != nil {
 		return Usage{}, fmt.Errorf("metering: clock: %w", err)
 	}
-	u := Usage{Settled: len(leases) > 0}
+	u := Usage{Settled: len(leases) > 0, ByRank: map[int]money.Nano{}}
 	var billed, soFar Set
 	for _, l := range leases {
 		lines, set := itemise(l, segs[l.ID])
@@ -75,7 +76,9 @@ func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usag
 		u.Lines = append(u.Lines, lines...)
 		u.Currency, u.Posted, u.EnergyMJ = l.Currency, u.Posted+l.meter.Posted, u.EnergyMJ+l.energy
 		u.Settled = u.Settled && l.settled()
-		u.Estimate += l.soFar(now.UnixMilli())
+		sum := l.soFar(now.UnixMilli())
+		u.Estimate += sum
+		u.ByRank[int(l.Rank)] += sum
 		billed = billed.Union(set)
 		soFar = soFar.Union(set).Union(l.unproven(now.UnixMilli()))
 	}
