@@ -287,3 +287,42 @@ func TestAnExitIsTheDaemonsWhenTheyCoincide(t *testing.T) {
 		}
 	}
 }
+
+// A caller that gives up leaves a container that runs, or none: never one that comes to be after it was told that
+// there is none, when nobody looks any more.
+func TestACreationIsNotLeftHalfDone(t *testing.T) {
+	t.Parallel()
+	e, spec, files := setUp(t)
+	if _, err := e.EnsureNetwork(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for after := range 12 {
+		spec.Epoch = 10 + after
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(after)*6*time.Millisecond)
+		c, err := e.EnsureGuest(ctx, spec, files)
+		cancel()
+		if err == nil && c.State != Running {
+			t.Errorf("given up after %d ms: %+v", 6*after, c)
+		}
+		if err := e.Remove(t.Context(), spec.LeaseRef, Guest); err != nil {
+			t.Error(err)
+		}
+	}
+	spec.Epoch = 9 // made after all that was under way in the daemon
+	if _, err := e.EnsureGuest(t.Context(), spec, files); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Remove(t.Context(), spec.LeaseRef, Guest); err != nil {
+		t.Error(err)
+	}
+	left, err := e.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range left {
+		t.Errorf("left: %s %s", c.Ref, c.State)
+		if err := e.Remove(t.Context(), c.Ref, c.Role); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	dockerspec "github.com/moby/docker-image-spec/specs-go/v1"
@@ -184,8 +185,17 @@ func logConfig(size, files string) container.LogConfig {
 	return container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": size, "max-file": files}}
 }
 
-// ensure creates and starts one container, or adopts the one that has its name.
+// createLimit is how long creating and starting a container may take on a busy daemon.
+const createLimit = 2 * time.Minute
+
+// ensure creates and starts one container, or adopts the one that has its name. Once begun it is not given up: the
+// daemon would go on with it, and the container come to be after everybody has looked that there is none.
 func (e *Engine) ensure(ctx context.Context, ref agentapi.LeaseRef, role Role, opts client.ContainerCreateOptions) (Container, error) {
+	if err := ctx.Err(); err != nil {
+		return Container{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createLimit)
+	defer cancel()
 	opts.Name = e.name(ref, role)
 	opts.Config.Labels = e.labels(ref, role)
 	_, err := e.docker.ContainerCreate(ctx, opts)
