@@ -1,0 +1,247 @@
+package e2e
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// replica is a `muster server` beside the platform's own, on the same database.
+type replica struct {
+	url   string
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+// routes are the settings that let a replica's embedded NATS find the others, and hosts dial back to this very replica.
+func routes(name, stream, route string) []string {
+	return []string{"MUSTER_REPLICA=" + name, "MUSTER_ADVERTISE_STREAM_URL=https://" + stream,
+		"MUSTER_NATS_ROUTE_LISTEN=" + route, "MUSTER_NATS_ROUTE_URL=nats-route://" + route}
+}
+
+// startReplica starts one and waits until it says that it is ready.
+func (p *platform) startReplica(t *testing.T, name string) *replica {
+	t.Helper()
+	at := freeAddrs(t, 5)
+	log := filepath.Join(p.dir, name+".log")
+	out, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	r := &replica{url: "http://" + at[0], cmd: exec.Command(filepath.Join(bin, "muster"), "server"), ended: make(chan struct{})}
+	tls := filepath.Join(p.dir, "tls")
+	r.cmd.Env = append(append(os.Environ(), routes(name, at[1], at[4])...),
+		"MUSTER_DATABASE_URL="+p.PostgresURL, "MUSTER_SECRET="+p.state.Secret, "MUSTER_LISTEN="+at[0], "MUSTER_AGENT_LISTEN="+at[1], "MUSTER_NATS_LISTEN="+at[2],
+		"MUSTER_METRICS_LISTEN="+at[3], "MUSTER_TLS_CERT="+filepath.Join(tls, "server.pem"), "MUSTER_TLS_KEY="+filepath.Join(tls, "server.key"),
+		"MUSTER_TLS_CA="+filepath.Join(tls, "ca.pem"), "MUSTER_ALLOW_SIMULATED=true")
+	r.cmd.Stdout, r.cmd.Stderr = out, out
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = r.cmd.Wait(); close(r.ended) }()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("--- %s\n%s", log, tail(log, 30))
+		}
+		_ = r.cmd.Process.Signal(syscall.SIGTERM)
+		<-r.ended
+	})
+	eventually(t, time.Minute, name+" is ready", func() bool { return ready(r.url) })
+	return r
+}
+
+func (r *replica) kill() {
+	_ = r.cmd.Process.Kill()
+	<-r.ended
+}
+
+func ready(url string) bool {
+	resp, err := http.Get(url + "/readyz")
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// freeAddrs are loopback addresses nobody listens on.
+func freeAddrs(t *testing.T, n int) (out []string) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // not before all are found
+		out = append(out, l.Addr().String())
+	}
+	return out
+}
+
+// through is the renter at another replica.
+func (r *renter) through(t *testing.T, url string) *client.Client {
+	t.Helper()
+	c, err := client.New(url, r.token, client.WithHTTP(r.http))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Three replicas on one database and one fleet: any of them sells, watches, and reads logs; they never sell a GPU
+// twice; and one that is killed takes nothing with it.
+func TestReplicasShareAFleet(t *testing.T) {
+	t.Parallel()
+	p := own(t)
+	p.kill(t)
+	p.env = routes("first", strings.TrimPrefix(p.AgentURL, "https://"), freeAddrs(t, 1)[0])
+	p.again(t)
+	second, third := p.startReplica(t, "second"), p.startReplica(t, "third")
+	urls := []string{p.URL, second.url, third.url}
+	eventually(t, time.Minute, "the first is ready", func() bool { return ready(p.URL) })
+
+	r := p.renter(t, 20*money.Unit)
+	c, err := r.through(t, second.url).Rent(t.Context(), p.training(3*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logs []func() string
+	for _, url := range urls {
+		logs = append(logs, (&renter{Client: r.through(t, url)}).follow(t.Context(), t, c, 1))
+	}
+	if got, err := r.through(t, third.url).WaitCluster(t.Context(), c.ID, client.Released, nil); err != nil || got.Reason != "completed" {
+		t.Errorf("%s %s: %v\n%s", got.State, got.Detail, err, r.timeline(t, c))
+	}
+	for i, log := range logs {
+		if log() != logs[0]() || !strings.Contains(log(), "rank 1 done") {
+			t.Errorf("replica %d read another log:\n%s", i, log())
+		}
+	}
+	usages := []client.Usage{r.settle(t, c)}
+	r.owes(t, usages...)
+
+	h := hammer{t: t, p: p, urls: urls}
+	h.run(9, 6, func() { third.kill() })
+	const twice = `SELECT count(*) FROM gpu_claim a JOIN gpu_claim b ON a.gpu_id = b.gpu_id AND a.id < b.id
+		AND tstzrange(a.created_at, a.ended_at) && tstzrange(b.created_at, b.ended_at)`
+	if n := p.sql(t, twice); n != 0 {
+		t.Errorf("%d times a GPU was sold twice", n)
+	}
+	t.Logf("%d quotes, %d rentals, %d times nothing was free", h.quoted.Load(), h.rented.Load(), h.full.Load())
+	if h.rented.Load() < 3 {
+		t.Error("hardly anything was rented")
+	}
+	p.idle(t)
+	p.check(t)
+}
+
+// hammer lets many renters take and give back GPUs through all replicas at once.
+type hammer struct {
+	t                    *testing.T
+	p                    *platform
+	urls                 []string
+	quoted, rented, full atomic.Int64
+}
+
+// run has each renter go so many rounds; half way through, halfway is called.
+func (h *hammer) run(renters, rounds int, halfway func()) {
+	var group sync.WaitGroup
+	var done atomic.Int64
+	var once sync.Once
+	for range renters {
+		r := h.p.renter(h.t, 20*money.Unit)
+		group.Go(func() {
+			for range rounds {
+				h.round(r)
+				if int(done.Add(1)) >= renters*rounds/2 {
+					once.Do(halfway)
+				}
+			}
+			h.after(r)
+		})
+	}
+	group.Wait()
+}
+
+// round rents and releases, or quotes and gives back, each call through a replica of its own.
+func (h *hammer) round(r *renter) {
+	ctx := h.t.Context()
+	spec := h.p.spec(1+rand.IntN(2), 1+rand.IntN(4), "sleep", "600")
+	var q client.Quote
+	if !h.try(r, "quote", func(c *client.Client) (err error) { q, err = c.Quote(ctx, spec); return err }) {
+		return
+	}
+	h.quoted.Add(1)
+	if rand.IntN(2) == 0 {
+		h.try(r, "give back", func(c *client.Client) error { _, err := c.ReturnQuote(ctx, q.ID); return err })
+		return
+	}
+	var cl client.Cluster
+	if !h.try(r, "rent", func(c *client.Client) (err error) { cl, err = c.RentQuote(ctx, q.ID, client.Spec{}); return err }) {
+		return
+	}
+	h.rented.Add(1)
+	h.try(r, "release", func(c *client.Client) error { _, err := c.Release(ctx, cl.ID); return err })
+}
+
+// try does something through one replica after another until one answers: a killed one does not.
+func (h *hammer) try(r *renter, what string, do func(*client.Client) error) (done bool) {
+	for _, i := range rand.Perm(len(h.urls)) {
+		c, err := client.New(h.urls[i], r.token, client.WithHTTP(r.http))
+		if err == nil {
+			err = do(c)
+		}
+		switch fault.KindOf(err) {
+		case "":
+			return true
+		case fault.NoCapacity:
+			h.full.Add(1)
+			return false
+		case fault.QuotaExceeded:
+			return false
+		case fault.Unavailable:
+			continue
+		}
+		h.t.Errorf("%s: %v", what, err)
+		return false
+	}
+	h.t.Errorf("%s: no replica answers", what)
+	return false
+}
+
+// after waits for the renter's clusters to be settled, and checks the renter's money.
+func (h *hammer) after(r *renter) {
+	page, err := client.All(h.t.Context(), func(ctx context.Context, p client.PageOf) (client.Page[client.Cluster], error) {
+		return r.Clusters(ctx, "", p)
+	})
+	if err != nil {
+		h.t.Error(err)
+		return
+	}
+	var usages []client.Usage
+	for _, c := range page {
+		if !c.State.Ended() { // rented by a replica that was killed before it could answer
+			if _, err := r.Release(h.t.Context(), c.ID); err != nil {
+				h.t.Error(err)
+			}
+		}
+		usages = append(usages, r.settle(h.t, c))
+	}
+	r.owes(h.t, usages...)
+}
