@@ -70,9 +70,11 @@ func (s *Web) wallet(v *visit, out *view.Billing) error {
 		return err
 	}
 	for _, t := range list {
-		out.Transactions = append(out.Transactions, view.Transaction{
-			Time: view.Clock(t.At, s.Now()), Kind: transactionName(t.Kind), Memo: t.Memo, Ref: t.Ref, Amount: t.Available,
-		})
+		x := view.Transaction{Time: view.Clock(t.At, s.Now()), Kind: transactionName(t.Kind), Memo: t.Memo, Ref: t.Ref, Amount: t.Available}
+		if t.Available == 0 {
+			x.Amount, x.OfHold = t.Amount, t.Held != 0
+		}
+		out.Transactions = append(out.Transactions, x)
 	}
 	if len(list) == transactionsPerPage {
 		out.Next = "/billing?" + url.Values{"after": {list[len(list)-1].ID.String()}}.Encode() + "#transactions"

@@ -29,7 +29,7 @@ func lastReport(h host.Host, now time.Time) string {
 	if h.Status.LastSyncAt == nil {
 		return "no report yet"
 	}
-	return view.Dur(now.Sub(*h.Status.LastSyncAt)) + " ago"
+	return view.Ago(now.Sub(*h.Status.LastSyncAt))
 }
 
 // gpuSquares are a host's GPUs as squares: filled = free, hollow = taken, red = not healthy.

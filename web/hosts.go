@@ -82,7 +82,7 @@ func (s *Web) hostPage(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return s.showHost(v, h, view.Host{})
+	return s.showHost(v, h, "", nil)
 }
 
 func (s *Web) hostOf(v *visit) (id.Host, error) {
@@ -93,8 +93,10 @@ func (s *Web) hostOf(v *visit) (id.Host, error) {
 	return h, nil
 }
 
-// showHost completes what a form left (an error) with everything about the host.
-func (s *Web) showHost(v *visit, hid id.Host, out view.Host) error {
+// showHost shows everything about the host: trouble is why an action was refused, refused the terms as typed, with what
+// is wrong with them.
+func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.OfferForm) error {
+	out := view.Host{Error: trouble}
 	ctx, now := v.r.Context(), s.Now()
 	d, err := host.Get(ctx, s.DB.Q, v.who.Org, hid)
 	if err != nil {
@@ -134,7 +136,11 @@ func (s *Web) showHost(v *visit, hid id.Host, out view.Host) error {
 	}
 	potential(&out, d, offers)
 	for _, o := range offers {
-		out.Offers = append(out.Offers, offerForm(o))
+		form := offerForm(o)
+		if refused != nil && refused.Model == o.GPUModel {
+			form = *refused
+		}
+		out.Offers = append(out.Offers, form)
 	}
 	for _, a := range d.Actions() {
 		out.Actions = append(out.Actions, hostAction(a))
@@ -168,7 +174,7 @@ func potential(out *view.Host, d host.Detail, offers []market.OwnOffer) {
 func offerForm(o market.OwnOffer) view.OfferForm {
 	f := view.OfferForm{Model: o.GPUModel, MinGPUs: strconv.Itoa(o.MinGPUs), MaxDuration: "0"}
 	if o.Price != nil {
-		f.Price = o.Price.String()
+		f.Price = view.Price(*o.Price)
 	}
 	if o.MaxDuration != nil {
 		f.MaxDuration = strconv.FormatInt(*o.MaxDuration, 10)
@@ -206,7 +212,7 @@ func (s *Web) actOnHost(v *visit) error {
 	})
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
-			return s.showHost(v, h, view.Host{Error: fault.From(err).Message})
+			return s.showHost(v, h, fault.From(err).Message, nil)
 		})
 	}
 	return back(v, "/hosts/"+h.String())
@@ -226,7 +232,10 @@ func (s *Web) setTerms(v *visit) error {
 	}
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
-			return s.showHost(v, h, view.Host{Error: fault.From(err).Message})
+			return s.showHost(v, h, errs[""], &view.OfferForm{
+				Model: v.r.FormValue("gpu_model"), Price: v.r.FormValue("price_per_gpu_hour"), MinGPUs: v.r.FormValue("min_gpus"),
+				MaxDuration: v.r.FormValue("max_duration"), Errors: errs,
+			})
 		})
 	}
 	return back(v, "/hosts/"+h.String())

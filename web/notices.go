@@ -78,7 +78,11 @@ func (s *Web) noticesOf(ctx context.Context, who account.Principal, object strin
 			about = append(about, n)
 		}
 	}
-	return s.viewNotices(about)
+	out := s.viewNotices(about)
+	for i := range out {
+		out[i].Href = "" // it is this page
+	}
+	return out
 }
 
 // hrefOf is the page of an object by the prefix of its id, or "".

@@ -46,6 +46,24 @@ func Cents(n money.Nano) string {
 // PerHour is a price per hour with cents.
 func PerHour(m money.Micro) string { return Cents(m.Nano()) }
 
+// Price is an exact price with the decimals it needs, two at least: "2.40", "0.345".
+func Price(m money.Micro) string {
+	s := m.String()
+	whole, frac, _ := strings.Cut(s, ".")
+	for len(frac) > 2 && frac[len(frac)-1] == '0' {
+		frac = frac[:len(frac)-1]
+	}
+	return whole + "." + frac
+}
+
+// Ago is how long something is back, in whole seconds below a minute.
+func Ago(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%d s ago", int(max(d, 0).Seconds()))
+	}
+	return Dur(d) + " ago"
+}
+
 // PerSecond is a price per hour shown per second with six decimals, rounded to nearest: display only.
 func PerSecond(m money.Micro) string {
 	nano := (int64(m.Nano()) + 1800) / 3600
