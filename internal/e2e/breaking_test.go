@@ -109,16 +109,6 @@ func kill(t *testing.T, pid int, s syscall.Signal) {
 	}
 }
 
-// other is the name of the platform's host that a rank is not on.
-func (n node) other() string {
-	for _, h := range n.p.state.Hosts {
-		if h.Name != n.name {
-			return h.Name
-		}
-	}
-	return ""
-}
-
 // awaitNode waits until some rank is in a state and returns its number.
 func (r *renter) awaitNode(t *testing.T, c client.Cluster, states ...string) (rank int) {
 	t.Helper()

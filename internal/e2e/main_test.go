@@ -13,9 +13,6 @@ import (
 // bin is the folder of the programs under test.
 var bin string
 
-// full says that the long matrices run too.
-var full = os.Getenv("MUSTER_TEST_FULL") != ""
-
 // ground is where all platforms of this run keep their state.
 var ground string
 

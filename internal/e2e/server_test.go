@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"os/user"
@@ -153,6 +152,6 @@ func TestDownAfterAKill(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	for _, l := range append(p.running(), p.stored()...) {
-		t.Error(fmt.Sprintf("left after --down: %s", l))
+		t.Errorf("left after --down: %s", l)
 	}
 }
