@@ -46,9 +46,7 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 	@$(SERVICES) --docker --postgres -- scripts/test
 
 .PHONY: test-full
-test-full: ## the long matrices too (under an hour)
-	@scripts/setup build run test
-	@$(SERVICES) --docker --postgres -- scripts/test full
+test-full: test test-torch ## what takes longer too: the PyTorch training (under an hour)
 
 TORCH ?= /var/cache/muster/torch.tar
 .PHONY: test-torch
