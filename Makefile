@@ -63,7 +63,7 @@ lint: ## formatting, vet, staticcheck, generated code is fresh
 .PHONY: bench
 bench: build ## the benchmarks of bench/ beside their baselines, one table
 	@scripts/setup build run
-	@$(SERVICES) --docker --postgres -- go run ./bench
+	@$(SERVICES) --docker --postgres --durable -- go run ./bench
 
 .PHONY: clean
 clean: ## remove what was built

@@ -15,7 +15,10 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/musterhq/muster/bench/ingest"
 	"github.com/musterhq/muster/bench/placement"
+	"github.com/musterhq/muster/bench/platform"
+	"github.com/musterhq/muster/bench/rent"
 	"github.com/musterhq/muster/bench/table"
 )
 
@@ -30,9 +33,24 @@ type benchmark struct {
 func benchmarks(seeds int) []benchmark {
 	data := placement.DataDir()
 	return []benchmark{
+		{1, "renting over HTTP", withPostgres(rent.Rows)},
 		{2, "placement quality on the openb fleet", func(ctx context.Context) ([]table.Row, error) { return placement.Quality(ctx, data, seeds) }},
 		{3, "placement cost as the fleet grows", func(ctx context.Context) ([]table.Row, error) { return placement.Cost(ctx, data) }},
 		{4, "gangs inside fabrics", placement.Gangs},
+		{5, "taking in usage segments", withPostgres(ingest.Rows)},
+	}
+}
+
+// envPostgres names the PostgreSQL server to measure on: a role that may create databases.
+const envPostgres = "MUSTER_TEST_POSTGRES"
+
+func withPostgres(run func(ctx context.Context, base string) ([]table.Row, error)) func(context.Context) ([]table.Row, error) {
+	return func(ctx context.Context) ([]table.Row, error) {
+		base := os.Getenv(envPostgres)
+		if base == "" {
+			return nil, fmt.Errorf("%s is not set: run it through `make bench`, or point it at a PostgreSQL server that may be written to", envPostgres)
+		}
+		return run(ctx, base)
 	}
 }
 
@@ -58,6 +76,11 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	report := table.NewReport()
+	if base := os.Getenv(envPostgres); base != "" {
+		if report.Database, err = platform.Describe(ctx, base); err != nil {
+			return err
+		}
+	}
 	var failed []error
 	for _, b := range benchmarks(*seeds) {
 		if len(goals) > 0 && !slices.Contains(goals, b.goal) {
@@ -71,6 +94,7 @@ func run(ctx context.Context, args []string) error {
 		}
 		report.Rows = append(report.Rows, rows...)
 	}
+	report.End()
 	return errors.Join(append(failed, report.Print(os.Stdout), report.Save(*out))...)
 }
 

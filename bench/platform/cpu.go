@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -85,3 +86,6 @@ func sum(fields []string, from, end int) (n int) {
 	}
 	return n
 }
+
+// Processors is how many this process may use.
+func Processors() int { return runtime.GOMAXPROCS(0) }

@@ -17,6 +17,20 @@ import (
 	"github.com/musterhq/muster/internal/db"
 )
 
+// Describe names the server at base and the settings that matter to a measurement.
+func Describe(ctx context.Context, base string) (string, error) {
+	c, err := pgx.Connect(ctx, base)
+	if err != nil {
+		return "", fmt.Errorf("connect to the PostgreSQL server for benchmarks: %w", err)
+	}
+	defer func() { _ = c.Close(ctx) }()
+	var s string
+	err = c.QueryRow(ctx, `SELECT 'PostgreSQL ' || current_setting('server_version') || ': ' ||
+		string_agg(name || '=' || current_setting(name), ' ' ORDER BY name)
+		FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size')`).Scan(&s)
+	return s, err
+}
+
 // Template is a filled database that rounds are cloned from.
 type Template struct{ base, name string }
 

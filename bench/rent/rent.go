@@ -8,7 +8,6 @@ package rent
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/musterhq/muster/bench/platform"
@@ -23,6 +22,7 @@ type Config struct {
 	Standing int // of them each time; the last ones are still running
 	Warm     int // rents before the clock starts, per round
 	Rents    int // timed, per round
+	Paced    int // and then on a clock, at half the rate that was reached
 	Clients  int // at a time; also the connections of either side
 	Hosts    int
 	Nodes    int // per rent
@@ -33,24 +33,17 @@ type Config struct {
 
 // Default is what the goal says, on a gang.
 func Default() Config {
-	return Config{Rounds: 5, Past: 5, Standing: 600, Warm: 200, Rents: 600, Clients: 16, Hosts: 1500, Nodes: 2, GPUs: 4}
-}
-
-// Run is one measurement of a round.
-type Run struct {
-	PerSecond float64       `json:"per_second"`
-	P50       time.Duration `json:"p50_ns"`
-	P99       time.Duration `json:"p99_ns"`
-	// Processor time per rent: of this process, load included, and of PostgreSQL.
-	OwnCPU      time.Duration `json:"own_cpu_ns"`
-	PostgresCPU time.Duration `json:"postgres_cpu_ns"`
+	return Config{Rounds: 5, Past: 5, Standing: 600, Warm: 200, Rents: 600, Paced: 500, Clients: 16, Hosts: 2000, Nodes: 2, GPUs: 4}
 }
 
 // Result holds every round of each side.
 type Result struct {
-	Ours      []Run `json:"ours"`
-	Bare      []Run `json:"bare"`      // statement by statement
-	Pipelined []Run `json:"pipelined"` // all statements of a transaction in one go
+	Ours      []platform.Run `json:"ours"`
+	Bare      []platform.Run `json:"bare"`      // statement by statement
+	Pipelined []platform.Run `json:"pipelined"` // all statements of a transaction in one go
+	// The same on a clock, at half of ours' rate; only the times mean something.
+	OursPaced []platform.Run `json:"ours_paced"`
+	BarePaced []platform.Run `json:"bare_paced"`
 }
 
 // Measure runs it against the PostgreSQL server at base.
@@ -74,21 +67,21 @@ func Measure(ctx context.Context, base string, c Config) (Result, error) {
 	}
 	var out Result
 	for range c.Rounds {
-		run, recorded, columns, err := c.ours(ctx, t, renters)
+		r, err := c.ours(ctx, t, renters)
 		if err != nil {
 			return out, fmt.Errorf("ours: %w", err)
 		}
-		out.Ours = append(out.Ours, run)
-		for _, b := range []struct {
-			runs *[]Run
-			send func(*writer, context.Context, []step) error
-		}{{&out.Bare, (*writer).one}, {&out.Pipelined, (*writer).pipelined}} {
-			run, err := c.bare(ctx, t, recorded, columns, b.send)
-			if err != nil {
-				return out, fmt.Errorf("baseline: %w", err)
-			}
-			*b.runs = append(*b.runs, run)
+		bare, barePaced, err := c.bare(ctx, t, r, (*writer).one)
+		if err != nil {
+			return out, fmt.Errorf("baseline: %w", err)
 		}
+		pipelined, _, err := c.bare(ctx, t, r, (*writer).pipelined)
+		if err != nil {
+			return out, fmt.Errorf("pipelined baseline: %w", err)
+		}
+		out.Ours, out.OursPaced = append(out.Ours, r.run), append(out.OursPaced, r.paced)
+		out.Bare, out.BarePaced = append(out.Bare, bare), append(out.BarePaced, barePaced)
+		out.Pipelined = append(out.Pipelined, pipelined)
 	}
 	return out, nil
 }
@@ -107,7 +100,7 @@ func (c Config) past(ctx context.Context, d *db.DB, at string, renters []platfor
 	}
 	defer tenants.close()
 	for turn := range c.Past {
-		if _, _, err := load(ctx, c.Clients, c.Standing, tenants.rent(fmt.Sprintf("past-%d", turn), 0)); err != nil {
+		if _, _, err := platform.Load(ctx, c.Clients, c.Standing, tenants.rent(fmt.Sprintf("past-%d", turn), 0)); err != nil {
 			return err
 		}
 		if turn == c.Past-1 {
@@ -161,67 +154,76 @@ func (t *tenants) rent(prefix string, from int) func(context.Context, int, int) 
 	}
 }
 
-func (c Config) ours(ctx context.Context, t *platform.Template, renters []platform.Renter) (Run, []*recording, map[string][]string, error) {
+// round is one of ours, and what it wrote.
+type round struct {
+	run, paced platform.Run
+	rents      []*recording
+	columns    map[string][]string
+}
+
+func (c Config) ours(ctx context.Context, t *platform.Template, renters []platform.Renter) (*round, error) {
 	at, drop, err := t.Clone(ctx)
 	if err != nil {
-		return Run{}, nil, nil, err
+		return nil, err
 	}
 	defer drop()
 	s, err := platform.Serve(ctx, at, int32(c.Clients))
 	if err != nil {
-		return Run{}, nil, nil, err
+		return nil, err
 	}
 	defer s.Stop()
 	tenants, err := c.tenants(s.Addr, renters)
 	if err != nil {
-		return Run{}, nil, nil, err
+		return nil, err
 	}
 	defer tenants.close()
-	if _, _, err := load(ctx, c.Clients, c.Warm, tenants.rent("now", 0)); err != nil {
-		return Run{}, nil, nil, err
+	var r round
+	if r.run, r.paced, err = c.measure(ctx, 0, func(from int) func(context.Context, int, int) error { return tenants.rent("now", from) }); err != nil {
+		return nil, err
 	}
-	before := c.meter.Read()
-	each, all, err := load(ctx, c.Clients, c.Rents, tenants.rent("now", c.Warm))
-	if err != nil {
-		return Run{}, nil, nil, err
-	}
-	run := summary(each, all, c.meter.Read().Sub(before))
-	recorded, columns, err := record(ctx, s.DB, "now-%", c.Warm+c.Rents)
-	return run, recorded, columns, err
+	r.rents, r.columns, err = record(ctx, s.DB, "now-%", c.Warm+c.Rents+c.Paced)
+	return &r, err
 }
 
-func (c Config) bare(ctx context.Context, t *platform.Template, recorded []*recording, columns map[string][]string,
-	send func(*writer, context.Context, []step) error) (Run, error) {
+// measure warms up, measures as fast as it goes, then on a clock: at the given rate, or half of what was reached. do
+// makes the work of the rents from a number on.
+func (c Config) measure(ctx context.Context, rate float64, do func(from int) func(context.Context, int, int) error) (run, paced platform.Run, err error) {
+	if _, _, err = platform.Load(ctx, c.Clients, c.Warm, do(0)); err != nil {
+		return run, paced, err
+	}
+	before := c.meter.Read()
+	each, all, err := platform.Load(ctx, c.Clients, c.Rents, do(c.Warm))
+	if err != nil {
+		return run, paced, err
+	}
+	run = platform.Summary(each, all, c.Rents, c.meter.Read().Sub(before))
+	if rate == 0 {
+		rate = run.PerSecond / 2
+	}
+	before = c.meter.Read()
+	if each, err = platform.Paced(ctx, c.Clients, c.Paced, rate, do(c.Warm+c.Rents)); err != nil {
+		return run, paced, err
+	}
+	all = time.Duration(float64(c.Paced) / rate * float64(time.Second))
+	return run, platform.Summary(each, all, c.Paced, c.meter.Read().Sub(before)), nil
+}
+
+func (c Config) bare(ctx context.Context, t *platform.Template, r *round, send func(*writer, context.Context, []step) error) (run, paced platform.Run, err error) {
 	at, drop, err := t.Clone(ctx)
 	if err != nil {
-		return Run{}, err
+		return run, paced, err
 	}
 	defer drop()
 	writers := make([]*writer, c.Clients)
 	for i := range writers {
 		if writers[i], err = connect(ctx, at); err != nil {
-			return Run{}, err
+			return run, paced, err
 		}
-		defer writers[i].conn.Close(ctx)
+		defer func() { _ = writers[i].conn.Close(ctx) }()
 	}
-	do := func(part []*recording) func(context.Context, int, int) error {
+	return c.measure(ctx, r.paced.PerSecond, func(from int) func(context.Context, int, int) error {
 		return func(ctx context.Context, worker, i int) error {
-			return send(writers[worker], ctx, steps(part[i], columns))
+			return send(writers[worker], ctx, steps(r.rents[from+i], r.columns))
 		}
-	}
-	if _, _, err := load(ctx, c.Clients, c.Warm, do(recorded[:c.Warm])); err != nil {
-		return Run{}, err
-	}
-	before := c.meter.Read()
-	each, all, err := load(ctx, c.Clients, c.Rents, do(recorded[c.Warm:]))
-	return summary(each, all, c.meter.Read().Sub(before)), err
-}
-
-func summary(each []time.Duration, all time.Duration, used platform.CPU) Run {
-	s := slices.Sorted(slices.Values(each))
-	at := func(q float64) time.Duration { return s[min(len(s)-1, int(q*float64(len(s))))] }
-	n := time.Duration(len(each))
-	return Run{
-		PerSecond: float64(len(each)) / all.Seconds(), P50: at(0.5), P99: at(0.99), OwnCPU: used.Own / n, PostgresCPU: used.Postgres / n,
-	}
+	})
 }

@@ -24,29 +24,43 @@ type Row struct {
 	Baseline float64 `json:"baseline"`
 	Beside   string  `json:"beside"` // what the baseline is
 	Ratio    float64 `json:"ratio"`
-	Want     string  `json:"want"` // the goal in words: "≥ 0.5", "> every policy"
+	Want     string  `json:"want"` // the goal in words: "≥ 0.5", "> every policy"; "" = no goal, to compare with
 	Met      bool    `json:"met"`
 	Details  any     `json:"details,omitempty"` // every round, for the JSON
 }
 
 // Report is a whole run.
 type Report struct {
-	At      time.Time `json:"at"`
-	Machine string    `json:"machine"`
-	Rows    []Row     `json:"rows"`
+	At       time.Time `json:"at"`
+	Machine  string    `json:"machine"`
+	Database string    `json:"database,omitempty"`
+	Load     [2]string `json:"load"` // load averages of the machine before and after
+	Rows     []Row     `json:"rows"`
 }
 
 // NewReport starts a report of this machine.
-func NewReport() *Report { return &Report{At: time.Now().UTC(), Machine: machine()} }
+func NewReport() *Report {
+	return &Report{At: time.Now().UTC(), Machine: machine(), Load: [2]string{loadAverage()}}
+}
+
+// End notes that everything is measured.
+func (r *Report) End() { r.Load[1] = loadAverage() }
 
 // Print writes the rows as a table for people.
 func (r *Report) Print(w io.Writer) error {
-	fmt.Fprintf(w, "%s · %s\n\n", r.At.Format("2006-01-02 15:04 MST"), r.Machine)
+	fmt.Fprintf(w, "%s · %s\n", r.At.Format("2006-01-02 15:04 MST"), r.Machine)
+	if r.Database != "" {
+		fmt.Fprintln(w, r.Database)
+	}
+	fmt.Fprintf(w, "load average %s before, %s after\n\n", r.Load[0], r.Load[1])
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "goal\tname\tours\tbaseline\tratio\twanted\t")
 	for _, row := range r.Rows {
 		verdict := "met"
-		if !row.Met {
+		switch {
+		case row.Want == "":
+			verdict = ""
+		case !row.Met:
 			verdict = "MISSED"
 		}
 		fmt.Fprintf(t, "%d\t%s\t%s %s\t%s %s (%s)\t%.2f\t%s\t%s\n", row.Goal, row.Name, figure(row.Ours), row.Unit, figure(row.Baseline), row.Unit,
@@ -98,7 +112,20 @@ func Mean(values []float64) float64 {
 func machine() string {
 	cpu := firstField("/proc/cpuinfo", "model name")
 	ram := firstField("/proc/meminfo", "MemTotal")
-	return fmt.Sprintf("%d × %s, %s RAM, %s/%s, %s", runtime.NumCPU(), cpu, ram, runtime.GOOS, runtime.GOARCH, runtime.Version())
+	kernel := firstWords("/proc/sys/kernel/osrelease", 1)
+	return fmt.Sprintf("%d × %s, %s RAM, %s %s/%s, %s", runtime.NumCPU(), cpu, ram, runtime.GOOS, kernel, runtime.GOARCH, runtime.Version())
+}
+
+func loadAverage() string { return firstWords("/proc/loadavg", 3) }
+
+// firstWords of a file, or "unknown".
+func firstWords(file string, n int) string {
+	b, err := os.ReadFile(file)
+	words := strings.Fields(string(b))
+	if err != nil || len(words) < n {
+		return "unknown"
+	}
+	return strings.Join(words[:n], " ")
 }
 
 // firstField is the value of a "name : value" line, or "unknown".

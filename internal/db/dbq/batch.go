@@ -926,7 +926,10 @@ const knownSegments = `-- name: KnownSegments :batchmany
 SELECT s.lease_id, s.epoch, s.boot_id, s.seq, s.payload_hash
 FROM (SELECT unnest($1::uuid[]) AS lease_id, unnest($2::integer[]) AS epoch,
              unnest($3::text[]) AS boot_id, unnest($4::bigint[]) AS seq) u
-JOIN usage_segment s ON s.lease_id = u.lease_id AND s.epoch = u.epoch AND s.boot_id = u.boot_id AND s.seq = u.seq
+CROSS JOIN LATERAL (
+    SELECT k.lease_id, k.epoch, k.boot_id, k.seq, k.payload_hash FROM usage_segment k
+    WHERE k.lease_id = u.lease_id AND k.epoch = u.epoch AND k.boot_id = u.boot_id AND k.seq = u.seq
+    OFFSET 0) s
 `
 
 type KnownSegmentsBatchResults struct {
@@ -950,6 +953,7 @@ type KnownSegmentsRow struct {
 	PayloadHash []byte
 }
 
+// (OFFSET 0: one lookup by key per segment, also by a plan made while the table was small.)
 func (q *Queries) KnownSegments(ctx context.Context, arg []KnownSegmentsParams) *KnownSegmentsBatchResults {
 	batch := &pgx.Batch{}
 	for _, a := range arg {

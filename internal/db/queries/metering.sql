@@ -161,10 +161,14 @@ INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) VALUES ($
 ON CONFLICT DO NOTHING;
 
 -- name: KnownSegments :batchmany
+-- (OFFSET 0: one lookup by key per segment, also by a plan made while the table was small.)
 SELECT s.lease_id, s.epoch, s.boot_id, s.seq, s.payload_hash
 FROM (SELECT unnest(@leases::uuid[]) AS lease_id, unnest(@epochs::integer[]) AS epoch,
              unnest(@boots::text[]) AS boot_id, unnest(@seqs::bigint[]) AS seq) u
-JOIN usage_segment s ON s.lease_id = u.lease_id AND s.epoch = u.epoch AND s.boot_id = u.boot_id AND s.seq = u.seq;
+CROSS JOIN LATERAL (
+    SELECT k.lease_id, k.epoch, k.boot_id, k.seq, k.payload_hash FROM usage_segment k
+    WHERE k.lease_id = u.lease_id AND k.epoch = u.epoch AND k.boot_id = u.boot_id AND k.seq = u.seq
+    OFFSET 0) s;
 
 -- name: InsertSegments :exec
 INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final,

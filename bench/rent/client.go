@@ -2,45 +2,13 @@ package rent
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/musterhq/muster/bench/platform"
 )
-
-// load runs do for every number below n on workers goroutines, as fast as they go, and says how long each call took
-// and all together. It stops at the first error.
-func load(ctx context.Context, workers, n int, do func(ctx context.Context, worker, i int) error) (each []time.Duration, all time.Duration, err error) {
-	each = make([]time.Duration, n)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	began := time.Now()
-	for w := range workers {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				at := time.Now()
-				if err := do(ctx, w, i); err != nil {
-					cancel(err)
-				}
-				each[i] = time.Since(at)
-			}
-		})
-	}
-	wg.Wait()
-	return each, time.Since(began), context.Cause(ctx)
-}
 
 // client is one keep-alive connection of a renter's program. It is as thin as HTTP/1.1 allows: what it costs is time
 // the server does not have, as both run on this machine.
