@@ -1,12 +1,12 @@
 package web
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
 	"strings"
 
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/web/view"
 )
@@ -31,11 +31,12 @@ func (s *Web) offers(v *visit) error {
 // showMarket completes the page with the search for m.Query. A bad query shows the page with a caret under the fault.
 func (s *Web) showMarket(v *visit, m view.Market) error {
 	m.SignedIn, m.Currency = v.signedIn(), s.Currency
-	page, err := s.Market.SearchOffers(v.r.Context(), market.OfferSearch{Query: m.Query, After: v.r.FormValue("after"), Limit: 50})
-	if fault.Is(err, fault.Invalid) {
-		m.QueryError = queryError(err)
+	var mistake *market.QueryError
+	if _, err := market.ParseQuery(m.Query); errors.As(err, &mistake) {
+		m.QueryError = &view.QueryError{Position: mistake.Pos, Message: mistake.Message}
 		return s.render(v, view.MarketPage(v.page("Market", "market"), m))
 	}
+	page, err := s.Market.SearchOffers(v.r.Context(), market.OfferSearch{Query: m.Query, After: v.r.FormValue("after"), Limit: 50})
 	if err != nil {
 		return err
 	}
@@ -48,19 +49,6 @@ func (s *Web) showMarket(v *visit, m view.Market) error {
 		m.Next = "/offers?" + url.Values{"q": {m.Query}, "after": {*page.Next}}.Encode()
 	}
 	return s.render(v, view.MarketPage(v.page("Market", "market"), m))
-}
-
-// queryError reads the position out of the fault; "position" is an extra member of it.
-func queryError(err error) *view.QueryError {
-	f := fault.From(err)
-	e := &view.QueryError{Message: f.Message}
-	if p, ok := f.Extra["position"].(int); ok {
-		e.Position = p
-	}
-	if len(f.Fields) > 0 {
-		e.Message = f.Fields[0].Message
-	}
-	return e
 }
 
 // chips are the terms of the query, each with the search that leaves it out.

@@ -35,7 +35,7 @@ func specPanel(m Market) templ.Component {
 			templ_7745c5c3_Var1 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"panel boxed\"><header><h2 id=\"q-h\">Your cluster</h2></header><form class=\"body stack-3\" method=\"post\" action=\"/quotes\"><input type=\"hidden\" name=\"q\" value=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"panel boxed\" id=\"spec\"><header><h2 id=\"q-h\">Your cluster</h2></header><form class=\"body stack-3\" method=\"post\" action=\"/quotes\"><input type=\"hidden\" name=\"q\" value=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
