@@ -117,7 +117,7 @@ func (v ID[K]) UUIDValue() (pgtype.UUID, error) {
 	return pgtype.UUID{Bytes: v.u, Valid: !v.IsZero()}, nil
 }
 
-// Value keeps database/sql (goose, River's migrator) able to write ids.
+// Value keeps database/sql able to write ids.
 func (v ID[K]) Value() (driver.Value, error) {
 	if v.IsZero() {
 		return nil, nil
