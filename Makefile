@@ -54,7 +54,7 @@ test-torch: build ## train PyTorch (gloo, DistributedDataParallel) on a rented c
 	@scripts/setup build run
 	@mkdir -p $(dir $(TORCH))
 	@scripts/torch-image $(TORCH)
-	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test ./internal/e2e -run TestTorch -count=1 -v -timeout 20m
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test -tags torch ./internal/e2e -run TestTorch -count=1 -v -timeout 20m
 
 .PHONY: lint
 lint: ## formatting, vet, staticcheck, generated code is fresh

@@ -1,3 +1,5 @@
+//go:build torch
+
 package e2e
 
 import (
@@ -63,7 +65,7 @@ var ddpResult = regexp.MustCompile(`rank (\d) of 2 done loss (\S+) to (\S+) para
 func TestTorchTrainsOverTwoNodes(t *testing.T) {
 	tarFile := os.Getenv("MUSTER_TEST_TORCH")
 	if tarFile == "" {
-		t.Skip("make test-torch makes the image and sets MUSTER_TEST_TORCH")
+		t.Fatal("MUSTER_TEST_TORCH names no image: run make test-torch, which makes one")
 	}
 	p := own(t)
 	began := time.Now()
