@@ -65,8 +65,8 @@ type Posting struct {
 //
 // What is billed is exactly (∪ proven) ∩ windows ∩ life. The renter's total is floor(Σ rate × ms / 3600) nano-units,
 // cumulative, and the host's is floor(total × ppm / 1e6), cumulative: so no order, batching, repetition or overlap of
-// the same proven time can change what is charged in the end. Only windows that end after SettledThrough matter; the
-// caller may leave out others but for the last.
+// the same proven time can change what is charged in the end. Only windows that end after SettledThrough matter: the
+// caller may leave out others.
 func Charge(m Meter, fresh []Interval, windows []Window, t Terms) (Meter, Posting) {
 	due, horizon := billable(windows, t.Life)
 	above := Interval{m.SettledThrough, forever}

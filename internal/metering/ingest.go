@@ -171,7 +171,7 @@ func lockOf(ctx context.Context, tx *db.Tx, rs []*received) (map[id.Lease]*lease
 	if err != nil {
 		return nil, fmt.Errorf("lock meters: %w", err)
 	}
-	leases, err := withMeters(ctx, tx.Q, meters)
+	leases, err := withMeters(ctx, tx.Q, meters, true)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -88,6 +89,12 @@ func TestRefusedSegments(t *testing.T) {
 		if diff := cmp.Diff([]string{c.want}, reasons); diff != "" {
 			t.Errorf("%s: quarantine: %s", name, diff)
 		}
+		var notices int
+		err = d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND dedupe_key LIKE $2",
+			w.operator, fmt.Sprintf("segment_refused:%s:%s:%%", w.host, c.want)).Scan(&notices)
+		if err != nil || notices != 1 {
+			t.Errorf("%s: the operator was told %d times: %v", name, notices, err)
+		}
 		w.exec("DELETE FROM segment_quarantine")
 	}
 	mustEqual(t, "acks", fmt.Sprint(w.ingest(good)), fmt.Sprint([]agentapi.UsageAck{{LeaseRef: agentapi.LeaseRef{Lease: good.Lease, Epoch: 1}, BootID: boot, Through: 9}}))
@@ -122,6 +129,9 @@ func TestAConflictFreezesItsLease(t *testing.T) {
 	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1", w.operator).Scan(&notices); err != nil || notices != 1 {
 		t.Fatal(notices, err)
 	}
+	if ids, err := Frozen(t.Context(), w.d.Q, w.operator); err != nil || !slices.Equal(ids, w.leases[:1]) {
+		t.Fatal(ids, err)
+	}
 	w.ingest(w.segment(w.leases[0], 3, t0+90_000, t0+100_000, false))
 	mustEqual(t, "still frozen", w.usage().Posted, 2*money.CostOf(3_600_000, 60_000))
 	unfreeze := func() error {
@@ -137,6 +147,48 @@ func TestAConflictFreezesItsLease(t *testing.T) {
 	w.ingest(lie) // known: does not freeze again
 	w.ingest(w.segment(w.leases[0], 4, t0+100_000, t0+110_000, false))
 	mustEqual(t, "not frozen again", w.usage().Posted, money.CostOf(3_600_000, 60_000)+money.CostOf(3_600_000, 110_000))
+	w.booksBalance()
+}
+
+// Overlaps are charged once, whichever comes first: refusing the later one would make the bill depend on the order.
+func TestOverlapsCountOnce(t *testing.T) {
+	t.Parallel()
+	d := newDB(t)
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}} {
+		w, t0 := open(t, d, 3_600_000)
+		segs := []agentapi.Segment{
+			w.segment(w.leases[0], 1, t0, t0+300_000, false),
+			w.segment(w.leases[0], 2, t0+100_000, t0+400_000, false),
+			w.segment(w.leases[0], 3, t0+50_000, t0+60_000, false),
+		}
+		for _, k := range order {
+			w.ingest(segs[k])
+		}
+		mustEqual(t, "posted", w.usage().Posted, money.CostOf(3_600_000, 400_000))
+	}
+}
+
+// What a posting reads does not grow with a lease's past.
+func TestPastWindowsAreNotRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newDB(t), 100*money.Unit, 3_600_000)
+	w.mustAuthorise()
+	w.age(time.Hour)
+	t0 := w.now - 3_500_000
+	for k := range int64(20) {
+		w.window(t0+k*10_000, t0+k*10_000+9_000, t0+k*10_000+9_000)
+	}
+	w.ingest(w.segments(w.leases[0], 1, t0, t0+195_500, false)...)
+	mustEqual(t, "posted", w.usage().Posted, money.CostOf(3_600_000, 19*9_000+5_500))
+	w.tx(func(ctx context.Context, tx *db.Tx) error {
+		leases, err := lockCluster(ctx, tx, w.cluster)
+		if err == nil && len(leases[0].windows) != 1 {
+			t.Errorf("%d windows are read", len(leases[0].windows))
+		}
+		return err
+	})
+	w.ingest(w.segments(w.leases[0], 2, t0+195_500, t0+300_000, false)...)
+	mustEqual(t, "all posted", w.usage().Posted, money.CostOf(3_600_000, 20*9_000))
 	w.booksBalance()
 }
 

@@ -44,22 +44,27 @@ func lockCluster(ctx context.Context, tx *db.Tx, cluster id.Cluster) ([]*lease, 
 	if err != nil {
 		return nil, fmt.Errorf("metering: lock meters: %w", err)
 	}
-	return withMeters(ctx, tx.Q, meters)
+	return withMeters(ctx, tx.Q, meters, true)
 }
 
 // withMeters reads what belongs to the meters, in their order. To be called after they are locked: what it reads may
-// have been changed by whoever held the locks before.
-func withMeters(ctx context.Context, q *dbq.Queries, meters []dbq.LeaseMeter) ([]*lease, error) {
+// have been changed by whoever held the locks before. With above it leaves out the windows that end below the meters'
+// watermarks: no charge depends on them, and a lease of a year may have thousands.
+func withMeters(ctx context.Context, q *dbq.Queries, meters []dbq.LeaseMeter, above bool) ([]*lease, error) {
 	if len(meters) == 0 {
 		return nil, nil
 	}
-	ids := make([]pgtype.UUID, len(meters))
+	ids, since := make([]pgtype.UUID, len(meters)), make([]int64, len(meters))
 	for i, m := range meters {
 		ids[i] = raw(m.LeaseID)
+		if above {
+			since[i] = m.SettledThroughMs
+		}
 	}
 	p := db.NewPipe(q)
 	asked := [][]pgtype.UUID{ids}
-	leases, prices, windows := p.Q.LeasesByID(ctx, asked), p.Q.LeasePrices(ctx, asked), p.Q.WindowsOfLeases(ctx, asked)
+	leases, prices := p.Q.LeasesByID(ctx, asked), p.Q.LeasePrices(ctx, asked)
+	windows := p.Q.WindowsOfLeases(ctx, []dbq.WindowsOfLeasesParams{{Ids: ids, Since: since}})
 	p.Send(ctx)
 	var rows []dbq.LeasesByIDRow
 	var priceRows []dbq.LeasePricesRow

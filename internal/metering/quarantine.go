@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -13,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// quarantine keeps what is refused. A conflict that was not seen before freezes its lease: the money waits until an
-// admin has looked.
+// quarantine keeps what is refused and tells of it. A conflict that was not seen before freezes its lease: the money
+// waits until an admin has looked.
 func quarantine(ctx context.Context, tx *db.Tx, leases map[id.Lease]*lease, rs []*received) error {
 	var p dbq.InsertQuarantinedParams
 	var of []*received
@@ -43,37 +44,97 @@ func quarantine(ctx context.Context, tx *db.Tx, leases map[id.Lease]*lease, rs [
 	for _, k := range inserted {
 		isNew[kept{k.HostID, string(k.PayloadHash)}] = true
 	}
+	var told alerts
 	for i, r := range of {
-		if l := leases[r.lease]; l != nil && r.refused == refusedConflict && isNew[kept{r.host, string(p.Hashes[i])}] {
+		if !isNew[kept{r.host, string(p.Hashes[i])}] {
+			continue
+		}
+		l := leases[r.lease]
+		if l != nil && r.refused == refusedConflict {
 			l.frozen, l.freezing = true, true
-			if err := tellOfConflict(ctx, tx, l, r); err != nil {
-				return err
-			}
+		}
+		if err := told.add(ctx, tx, l, r); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// tellOfConflict tells the host's operator and the platform's admins.
-func tellOfConflict(ctx context.Context, tx *db.Tx, l *lease, r *received) error {
-	orgs, err := tx.Q.AdminOrgs(ctx)
+// whatRefused says in a person's words why a segment will never be billed.
+var whatRefused = map[string]string{
+	refusedMalformed:    "cannot be read: a number or text in it is out of range",
+	refusedSignature:    "is not signed by the host's key, or was changed after it was signed",
+	refusedForeign:      "is for a lease that this host does not have",
+	refusedAnchor:       "names a time anchor that was never issued to this boot of the host",
+	refusedClock:        "gives an end that is not what its time anchor makes of the host's clock",
+	refusedFuture:       "ends later than now",
+	refusedEpoch:        "is of a start that never was",
+	refusedBefore:       "begins before its lease",
+	refusedUnauthorised: "begins after the lease had to stop",
+	refusedLate:         "came after its lease was settled",
+}
+
+// alerts tells of refused segments, once per host, reason and day: what is wrong with one is wrong with many.
+type alerts struct {
+	admins []id.Org
+	said   map[string]bool
+}
+
+func (a *alerts) add(ctx context.Context, tx *db.Tx, l *lease, r *received) error {
+	n := notify.Notice{
+		Key: fmt.Sprintf("segment_refused:%s:%s:", r.host, r.refused), Severity: notify.Warn, Object: r.host.String(),
+		Title: "A usage segment was refused and will not be billed",
+		Body: fmt.Sprintf("Segment %d of lease %.60s (start %d) %s. It is kept aside, nothing was charged for it. "+
+			"Further ones refused today for this reason are not told again.", r.Seq, r.Lease, r.Epoch, whatRefused[r.refused]),
+	}
+	if r.refused == refusedConflict {
+		n.Key, n.Severity, n.Title = fmt.Sprintf("segment_conflict:%s", r.lease), notify.Bad, "A host signed two different accounts of the same time"
+		n.Body = fmt.Sprintf("Segment %d of lease %s (start %d) came again with other content. The first one stands. "+
+			"Money for the lease, and what its operator has pending, waits until an administrator has looked.", r.Seq, r.Lease, r.Epoch)
+	}
+	if a.said[n.Key] {
+		return nil
+	}
+	if a.said == nil {
+		a.said = map[string]bool{}
+		admins, err := tx.Q.AdminOrgs(ctx)
+		if err != nil {
+			return fmt.Errorf("admins: %w", err)
+		}
+		a.admins = admins
+	}
+	a.said[n.Key] = true
+	if l == nil || r.refused != refusedConflict {
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return err
+		}
+		n.Key += now.Format(time.DateOnly)
+	}
+	operator, err := tx.Q.HostOwner(ctx, r.host)
 	if err != nil {
-		return fmt.Errorf("admins: %w", err)
+		return fmt.Errorf("owner of %s: %w", r.host, err)
 	}
-	if !slices.Contains(orgs, l.HostOrgID) {
-		orgs = append(orgs, l.HostOrgID)
+	orgs := slices.Clone(a.admins)
+	if !slices.Contains(orgs, operator) {
+		orgs = append(orgs, operator)
 	}
-	for _, org := range orgs {
-		if _, err := notify.Add(ctx, tx, notify.Notice{
-			Org: org, Key: fmt.Sprintf("segment_conflict:%s", l.ID), Severity: notify.Bad, Object: l.HostID.String(),
-			Title: "A host signed two different accounts of the same time",
-			Body: fmt.Sprintf("Segment %d of lease %s (start %d) came again with other content. The first one stands. "+
-				"Money for the lease waits until an administrator has looked.", r.Seq, l.ID, r.Epoch),
-		}); err != nil {
+	for _, n.Org = range orgs {
+		if _, err := notify.Add(ctx, tx, n); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Frozen lists the operator's leases whose money waits because its host signed two accounts of the same time. While
+// there is one, nothing the operator has pending may be paid out.
+func Frozen(ctx context.Context, q *dbq.Queries, operator id.Org) ([]id.Lease, error) {
+	ids, err := q.FrozenLeases(ctx, operator)
+	if err != nil {
+		return nil, fmt.Errorf("metering: frozen leases of %s: %w", operator, err)
+	}
+	return ids, nil
 }
 
 // Unfreeze lets a lease's money move again after an admin has looked at its conflicting segments. The first accepted

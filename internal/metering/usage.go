@@ -147,7 +147,7 @@ func OrgRunning(ctx context.Context, q *dbq.Queries, org id.Org) (Running, error
 	if err != nil {
 		return Running{}, fmt.Errorf("metering: running: %w", err)
 	}
-	leases, err := readLeases(ctx, q, ids)
+	leases, err := readMeters(ctx, q, ids, true)
 	if err != nil {
 		return Running{}, err
 	}
@@ -175,13 +175,18 @@ func (t Terms) rateAt(ms int64) money.Micro {
 	return 0
 }
 
-// readLeases reads leases with their meters, without locks.
+// readLeases reads leases with their meters and all windows, without locks.
 func readLeases(ctx context.Context, q *dbq.Queries, ids []id.Lease) ([]*lease, error) {
+	return readMeters(ctx, q, ids, false)
+}
+
+// readMeters is readLeases; with above it reads as little of the past as withMeters does.
+func readMeters(ctx context.Context, q *dbq.Queries, ids []id.Lease, above bool) ([]*lease, error) {
 	meters, err := q.MetersByID(ctx, idList(ids...))
 	if err != nil {
 		return nil, fmt.Errorf("metering: meters: %w", err)
 	}
-	return withMeters(ctx, q, meters)
+	return withMeters(ctx, q, meters, above)
 }
 
 func idList(ls ...id.Lease) []pgtype.UUID {
@@ -210,7 +215,7 @@ func Costs(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.C
 	if err != nil {
 		return nil, fmt.Errorf("metering: costs: %w", err)
 	}
-	leases, err := readLeases(ctx, q, ids)
+	leases, err := readMeters(ctx, q, ids, true)
 	if err != nil {
 		return nil, err
 	}

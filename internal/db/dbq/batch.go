@@ -1245,10 +1245,18 @@ func (b *LockLedgerBalancesBatchResults) Close() error {
 }
 
 const windowsOfLeases = `-- name: WindowsOfLeases :batchmany
-SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms
-FROM cluster_window
-WHERE cluster_id IN (SELECT l.cluster_id FROM lease l WHERE l.id = ANY($1::uuid[]))
-ORDER BY cluster_id, n
+SELECT w.cluster_id, w.n, w.opened_ms, w.confirmed_until_ms, w.closed_ms
+FROM (
+    SELECT l.cluster_id, min(u.since) AS since
+    FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS since) u
+    JOIN lease l ON l.id = u.id
+    GROUP BY l.cluster_id
+) c
+CROSS JOIN LATERAL (
+    SELECT k.cluster_id, k.n, k.opened_ms, k.confirmed_until_ms, k.closed_ms FROM cluster_window k
+    WHERE k.cluster_id = c.cluster_id AND coalesce(k.closed_ms, 9223372036854775807) > c.since
+    OFFSET 0) w
+ORDER BY w.cluster_id, w.n
 `
 
 type WindowsOfLeasesBatchResults struct {
@@ -1257,16 +1265,23 @@ type WindowsOfLeasesBatchResults struct {
 	closed bool
 }
 
-func (q *Queries) WindowsOfLeases(ctx context.Context, ids [][]pgtype.UUID) *WindowsOfLeasesBatchResults {
+type WindowsOfLeasesParams struct {
+	Ids   []pgtype.UUID
+	Since []int64
+}
+
+// Those that end after since, by cluster and time; of several leases of one cluster the earliest since counts.
+func (q *Queries) WindowsOfLeases(ctx context.Context, arg []WindowsOfLeasesParams) *WindowsOfLeasesBatchResults {
 	batch := &pgx.Batch{}
-	for _, a := range ids {
+	for _, a := range arg {
 		vals := []interface{}{
-			a,
+			a.Ids,
+			a.Since,
 		}
 		batch.Queue(windowsOfLeases, vals...)
 	}
 	br := q.db.SendBatch(ctx, batch)
-	return &WindowsOfLeasesBatchResults{br, len(ids), false}
+	return &WindowsOfLeasesBatchResults{br, len(arg), false}
 }
 
 func (b *WindowsOfLeasesBatchResults) Query(f func(int, []ClusterWindow, error)) {

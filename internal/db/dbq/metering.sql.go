@@ -149,6 +149,34 @@ func (q *Queries) EndLease(ctx context.Context, at time.Time, iD id.Lease) error
 	return err
 }
 
+const frozenLeases = `-- name: FrozenLeases :many
+SELECT l.id
+FROM lease_meter m JOIN lease l ON l.id = m.lease_id
+WHERE m.frozen AND l.host_org_id = $1
+ORDER BY l.id
+`
+
+// The operator's leases whose money waits.
+func (q *Queries) FrozenLeases(ctx context.Context, hostOrgID id.Org) ([]id.Lease, error) {
+	rows, err := q.db.Query(ctx, frozenLeases, hostOrgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Lease{}
+	for rows.Next() {
+		var id id.Lease
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const hostExtensions = `-- name: HostExtensions :many
 SELECT id, epoch, run_until FROM lease WHERE host_id = $1 AND ended_at IS NULL ORDER BY id
 `

@@ -84,6 +84,13 @@ WHERE m.lease_id = u.lease_id;
 -- name: UnfreezeMeter :execrows
 UPDATE lease_meter SET frozen = false WHERE lease_id = $1 AND frozen;
 
+-- name: FrozenLeases :many
+-- The operator's leases whose money waits.
+SELECT l.id
+FROM lease_meter m JOIN lease l ON l.id = m.lease_id
+WHERE m.frozen AND l.host_org_id = $1
+ORDER BY l.id;
+
 -- name: LeasePrices :batchmany
 SELECT lease_id, from_ms, rate FROM lease_price WHERE lease_id = ANY(@ids::uuid[]) ORDER BY lease_id, from_ms;
 
@@ -94,10 +101,19 @@ WHERE l.cluster_id = $1
 ORDER BY l.rank, p.lease_id, p.from_ms;
 
 -- name: WindowsOfLeases :batchmany
-SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms
-FROM cluster_window
-WHERE cluster_id IN (SELECT l.cluster_id FROM lease l WHERE l.id = ANY(@ids::uuid[]))
-ORDER BY cluster_id, n;
+-- Those that end after since, by cluster and time; of several leases of one cluster the earliest since counts.
+SELECT w.cluster_id, w.n, w.opened_ms, w.confirmed_until_ms, w.closed_ms
+FROM (
+    SELECT l.cluster_id, min(u.since) AS since
+    FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@since::bigint[]) AS since) u
+    JOIN lease l ON l.id = u.id
+    GROUP BY l.cluster_id
+) c
+CROSS JOIN LATERAL (
+    SELECT k.cluster_id, k.n, k.opened_ms, k.confirmed_until_ms, k.closed_ms FROM cluster_window k
+    WHERE k.cluster_id = c.cluster_id AND coalesce(k.closed_ms, 9223372036854775807) > c.since
+    OFFSET 0) w
+ORDER BY w.cluster_id, w.n;
 
 -- name: LastWindow :one
 SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms
