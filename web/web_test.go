@@ -17,6 +17,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/seal"
@@ -28,6 +29,8 @@ type browser struct {
 	t    *testing.T
 	url  string
 	http *http.Client
+	db   *db.DB
+	m    *market.Market
 }
 
 func open(t *testing.T) *browser {
@@ -53,7 +56,7 @@ func open(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &browser{t, srv.URL, &http.Client{Jar: jar}}
+	return &browser{t, srv.URL, &http.Client{Jar: jar}, d, m}
 }
 
 func (b *browser) get(path string) (*http.Response, *goquery.Document) {

@@ -55,7 +55,7 @@ func askOf(q *pack.Request) (market.Ask, bool) {
 	if q.Models != "" {
 		spec.GPU = "gpu_model in [" + strings.ReplaceAll(q.Models, "|", ",") + "]"
 	}
-	a, err := spec.Ask()
+	a, err := spec.Ask(id.Org{})
 	return a, err == nil
 }
 

@@ -62,7 +62,7 @@ func fillWithGangs(seed uint64) (perSecond float64, err error) {
 	for _, gpus := range []int{1, 2, 4, 8} {
 		spec := market.DefaultSpec()
 		spec.Nodes, spec.GPUsPerNode, spec.Network.Scope, spec.GPU = gangNodes, gpus, market.ScopeFabric, "gpu_model=H100"
-		a, err := spec.Ask()
+		a, err := spec.Ask(id.Org{})
 		if err != nil {
 			return 0, err
 		}

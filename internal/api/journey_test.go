@@ -159,6 +159,20 @@ func (w *world) endCluster(renter string, made reply) {
 	}
 }
 
+func TestNobodyRentsFromThemselves(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	operator := w.user("op")
+	w.sell(operator, 8, "2.00")
+	w.fund(operator, "10.00")
+	for _, p := range []string{"/api/v1/clusters", "/api/v1/quotes"} {
+		r := w.want(w.call(operator, "POST", p, `{"image":"x/y:1"}`), 409, "no_capacity")
+		if !strings.Contains(r.raw, "not your own: nobody rents from themselves") {
+			t.Errorf("%s: %s", p, r.raw)
+		}
+	}
+}
+
 func TestRentingRefusesForeignSSHKeys(t *testing.T) {
 	t.Parallel()
 	w := open(t)

@@ -101,7 +101,7 @@ func (a *API) quote(ctx context.Context, p account.Principal, in *quoteInput, on
 			if _, err := account.SSHKeysByID(ctx, tx.Q, p.Org, spec.SSHKeyIDs); err != nil {
 				return nil, err
 			}
-			plan, err := planner.Place(ctx, spec)
+			plan, err := planner.Place(ctx, p.Org, spec)
 			if err != nil {
 				return nil, err
 			}

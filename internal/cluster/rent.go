@@ -101,7 +101,7 @@ func (c *Clusters) rent(ctx context.Context, tx *db.Tx, p account.Principal, r R
 func (c *Clusters) take(ctx context.Context, tx *db.Tx, p account.Principal, r RentRequest, plan *market.Planner, cl id.Cluster,
 	leaseOf market.LeaseOf) (market.Spec, market.Placement, error) {
 	if r.Quote.IsZero() {
-		want, err := plan.Place(ctx, r.Spec)
+		want, err := plan.Place(ctx, p.Org, r.Spec)
 		if err != nil {
 			return market.Spec{}, market.Placement{}, err
 		}

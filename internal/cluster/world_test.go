@@ -331,7 +331,7 @@ func (w *world) quote(s market.Spec) market.Quote {
 	var q market.Quote
 	w.must(w.market.Planning(w.ctx, func(ctx context.Context, p *market.Planner) error {
 		return w.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			plan, err := p.Place(ctx, s)
+			plan, err := p.Place(ctx, w.renter.Org, s)
 			if err != nil {
 				return err
 			}

@@ -3,12 +3,14 @@ package market
 import (
 	"fmt"
 
+	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Ask is what placement needs to know of a spec, with its query parsed.
+// Ask is what placement needs to know of a spec, with its query parsed, and of who asks.
 type Ask struct {
+	Renter   id.Org // whose own hosts are left out: nobody rents from themselves
 	Nodes    int
 	GPUs     int // per node
 	Query    Query
@@ -22,14 +24,14 @@ type Ask struct {
 	Exclude []id.Host
 }
 
-// Ask reads the spec for placement. The spec is valid.
-func (s Spec) Ask() (Ask, error) {
+// Ask reads the spec for placement, for the org that would rent. The spec is valid.
+func (s Spec) Ask(renter id.Org) (Ask, error) {
 	q, err := ParseQuery(s.GPU)
 	if err != nil {
 		return Ask{}, err
 	}
 	a := Ask{
-		Nodes: s.Nodes, GPUs: s.GPUsPerNode, Query: q, Scope: s.Network.Scope, MinGbps: s.Network.MinGbps,
+		Renter: renter, Nodes: s.Nodes, GPUs: s.GPUsPerNode, Query: q, Scope: s.Network.Scope, MinGbps: s.Network.MinGbps,
 		DiskGB: s.DiskGB, Duration: s.Duration(),
 	}
 	if s.MaxPricePerHour != nil {
@@ -45,6 +47,12 @@ type constraint struct {
 	ok    func(*facts) bool
 	named func(*identity) bool
 }
+
+// notYourOwn is what keeps an org from paying itself: it would turn paid-in credit, such as a stolen card's, into a payout.
+const notYourOwn = "not your own: nobody rents from themselves"
+
+// errOwnHost refuses a plan that was not made for its renter.
+var errOwnHost = fault.New(fault.Conflict, "a host of this plan is your own: nobody rents from themselves")
 
 // constraints are those of the ask, in the order they are applied and explained: the renter's query term by term, then
 // size, terms and network.
@@ -64,6 +72,9 @@ func (a *Ask) constraints() []constraint {
 		out = append(out, constraint{name: fmt.Sprintf(format, args...), ok: ok})
 	}
 	onHost := a.nodesOnHost()
+	if !a.Renter.IsZero() {
+		out = append(out, constraint{name: notYourOwn, named: func(w *identity) bool { return w.org != a.Renter }})
+	}
 	if len(a.Exclude) > 0 {
 		out = append(out, constraint{name: "not a host of this cluster already", named: func(w *identity) bool {
 			for _, h := range a.Exclude {

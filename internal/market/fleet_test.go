@@ -25,6 +25,7 @@ type world struct {
 	d        *db.DB
 	m        *market.Market
 	operator id.Org
+	tenant   id.Org // who rents, where it does not matter who
 	user     id.User
 }
 
@@ -33,7 +34,7 @@ func newWorld(t testing.TB) *world {
 	w := &world{t: t, d: dbtest.New(t), user: id.New[id.User]()}
 	w.m = w.replica()
 	w.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, 'o@example.org', '')", w.user)
-	w.operator = w.org()
+	w.operator, w.tenant = w.org(), w.org()
 	return w
 }
 
@@ -84,15 +85,18 @@ func (w *world) renter(credit money.Nano) id.Org {
 	w.t.Helper()
 	o := w.org()
 	if credit > 0 {
-		w.must(func(ctx context.Context, tx *db.Tx) error {
-			_, err := ledger.Post(ctx, tx, ledger.Entry{
-				Kind: "topup", Key: "topup:" + o.String(),
-				Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(currency), Credit: ledger.Wallet(o, currency), Amount: credit}},
-			})
-			return err
-		})
+		w.must(func(ctx context.Context, tx *db.Tx) error { return fund(ctx, tx, o, credit) })
 	}
 	return o
+}
+
+// fund pays into an org's wallet.
+func fund(ctx context.Context, tx *db.Tx, org id.Org, credit money.Nano) error {
+	_, err := ledger.Post(ctx, tx, ledger.Entry{
+		Kind: "topup", Key: "topup:" + org.String(),
+		Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(currency), Credit: ledger.Wallet(org, currency), Amount: credit}},
+	})
+	return err
 }
 
 // host enrols a connected host of n GPUs and prices it.
@@ -137,7 +141,7 @@ func (w *world) rent(m *market.Market, s market.Spec) (market.Placement, error) 
 	var held market.Placement
 	err := m.Planning(w.t.Context(), func(ctx context.Context, p *market.Planner) error {
 		return w.tx(func(ctx context.Context, tx *db.Tx) error {
-			plan, err := p.Place(ctx, s)
+			plan, err := p.Place(ctx, w.tenant, s)
 			if err != nil {
 				return err
 			}
@@ -153,7 +157,7 @@ func (w *world) quote(m *market.Market, org id.Org, s market.Spec) (market.Quote
 	var q market.Quote
 	err := m.Planning(w.t.Context(), func(ctx context.Context, p *market.Planner) error {
 		return w.tx(func(ctx context.Context, tx *db.Tx) error {
-			plan, err := p.Place(ctx, s)
+			plan, err := p.Place(ctx, org, s)
 			if err != nil {
 				return err
 			}

@@ -125,7 +125,7 @@ func TestHoldRefusesAPlanThatNoLongerHolds(t *testing.T) {
 			var plan market.Placement
 			stop := errors.New("stop")
 			err := w.m.Planning(t.Context(), func(ctx context.Context, p *market.Planner) (err error) {
-				if plan, err = p.Place(ctx, spec(1, 2, "")); err == nil {
+				if plan, err = p.Place(ctx, w.tenant, spec(1, 2, "")); err == nil {
 					err = stop
 				}
 				return err
@@ -156,7 +156,7 @@ func TestAnAttemptThatFailsLeavesNoMark(t *testing.T) {
 	poor := errors.New("no money")
 	for range 3 {
 		err := w.m.Planning(t.Context(), func(ctx context.Context, p *market.Planner) error {
-			if _, err := p.Place(ctx, spec(1, 4, "")); err != nil {
+			if _, err := p.Place(ctx, w.tenant, spec(1, 4, "")); err != nil {
 				return err
 			}
 			if n := w.free(w.m); n != 0 {

@@ -49,7 +49,7 @@ func mustAsk(t testing.TB, change func(*Spec)) Ask {
 	if err := s.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	a, err := s.Ask()
+	a, err := s.Ask(id.Org{})
 	if err != nil {
 		t.Fatal(err)
 	}

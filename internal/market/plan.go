@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
 )
 
 // maxReplans is how often Planning tries again after a plan turned out to be stale.
@@ -31,19 +32,22 @@ func (e *errUnconfirmed) Error() string {
 	return "market: nothing fits in memory; not confirmed by the database"
 }
 
-// Place plans the cheapest feasible gang for spec, from memory; it asks the database nothing. GPUs that other attempts
+// Place plans the cheapest feasible gang for spec and the org that would rent it, from memory; it asks the database nothing. GPUs that other attempts
 // on this replica are about to claim are left alone. Called again in the same attempt it forgets the plan before.
 // Fault: NoCapacity with explain and relaxations.
-func (p *Planner) Place(ctx context.Context, spec Spec) (Placement, error) {
-	a, err := spec.Ask()
+func (p *Planner) Place(ctx context.Context, renter id.Org, spec Spec) (Placement, error) {
+	a, err := spec.Ask(renter)
 	if err != nil {
 		return Placement{}, fault.InvalidField("gpu", "%s", err)
 	}
 	return p.PlaceAsk(ctx, a)
 }
 
-// PlaceAsk is Place for an ask of one's own: the replacement of a node.
+// PlaceAsk is Place for an ask of one's own, the renter named: the replacement of a node.
 func (p *Planner) PlaceAsk(ctx context.Context, a Ask) (Placement, error) {
+	if a.Renter.IsZero() {
+		return Placement{}, errors.New("market: an ask without its renter: it could be placed on their own hosts")
+	}
 	if err := ctx.Err(); err != nil {
 		return Placement{}, err
 	}

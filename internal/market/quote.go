@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -54,6 +55,9 @@ const (
 func (m *Market) HoldQuote(ctx context.Context, tx *db.Tx, org id.Org, user id.User, spec Spec, plan Placement) (Quote, error) {
 	if err := tx.Q.LockQuotesOfOrg(ctx, org.String()); err != nil {
 		return Quote{}, fmt.Errorf("market: quotes of %s: %w", org, err)
+	}
+	if slices.ContainsFunc(plan.Nodes, func(n Placed) bool { return n.HostOrg == org }) {
+		return Quote{}, errOwnHost
 	}
 	if err := m.mayQuote(ctx, tx, org, spec, plan); err != nil {
 		return Quote{}, err

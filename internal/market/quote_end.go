@@ -50,6 +50,9 @@ func (m *Market) TakeQuote(ctx context.Context, tx *db.Tx, org id.Org, quote id.
 		return Quote{}, fault.New(fault.Conflict, "the quote expired at %s: ask for a new one", q.ExpiresAt.Format("15:04:05 UTC"))
 	}
 	for i := range hosts {
+		if hosts[i].Org == org {
+			return Quote{}, errOwnHost
+		}
 		if why := hosts[i].Unsellable(now); why != "" {
 			return Quote{}, fault.New(fault.Conflict, "a host of the quote is no longer available (%s): ask for a new one", why)
 		}

@@ -93,6 +93,7 @@ type lot struct {
 type identity struct {
 	offer id.Offer
 	host  id.Host
+	org   id.Org // of the operator
 	name  string
 }
 
@@ -125,7 +126,7 @@ func (s *Snapshot) Put(h *Host) {
 	e := &entry{host: h}
 	s.hosts[h.ID] = e
 	for i := range h.Offers {
-		l := &lot{entry: e, offer: &h.Offers[i], who: identity{h.Offers[i].ID, h.ID, h.Name}}
+		l := &lot{entry: e, offer: &h.Offers[i], who: identity{h.Offers[i].ID, h.ID, h.Org, h.Name}}
 		s.classify(l, s.factsOf(h, l.offer))
 		e.lots = append(e.lots, l)
 	}

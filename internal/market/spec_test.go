@@ -160,7 +160,7 @@ func FuzzParseSpec(f *testing.F) {
 		if d := cmp.Diff(s, again, cmpopts.EquateComparable(id.SSHKey{})); d != "" {
 			t.Fatal(d)
 		}
-		if _, err := s.Ask(); err != nil {
+		if _, err := s.Ask(id.Org{}); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -77,7 +77,7 @@ func TestAReplicaPlansAroundItsOwnClaims(t *testing.T) {
 				err := m.Planning(t.Context(), func(ctx context.Context, p *market.Planner) error {
 					attempts.Add(1)
 					return w.tx(func(ctx context.Context, tx *db.Tx) error {
-						plan, err := p.Place(ctx, spec(1, 1, ""))
+						plan, err := p.Place(ctx, w.tenant, spec(1, 1, ""))
 						if err != nil {
 							return err
 						}
