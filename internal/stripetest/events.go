@@ -21,6 +21,7 @@ type event struct {
 	Created    int64           `json:"created"`
 	Data       eventData       `json:"data"`
 	Livemode   bool            `json:"livemode"`
+	Pending    int             `json:"pending_webhooks"`
 	Request    json.RawMessage `json:"request"`
 }
 
@@ -35,8 +36,8 @@ func (s *Server) emit(kind string, object any) {
 		panic(err) // our own types
 	}
 	s.s.Events = append(s.s.Events, &event{
-		ID: newID("evt"), Object: "event", Type: kind, APIVersion: APIVersion, Created: s.cfg.Now().Unix(),
-		Data: eventData{b}, Request: json.RawMessage("null"),
+		ID: newID("evt"), Object: "event", Type: kind, APIVersion: APIVersion, Created: s.now(),
+		Data: eventData{b}, Pending: 1, Request: json.RawMessage("null"),
 	})
 	select {
 	case s.news <- struct{}{}:

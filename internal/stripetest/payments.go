@@ -3,189 +3,219 @@ package stripetest
 import (
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 )
-
-type customer struct {
-	ID       string            `json:"id"`
-	Object   string            `json:"object"`
-	Name     string            `json:"name"`
-	Email    string            `json:"email"`
-	Created  int64             `json:"created"`
-	Metadata map[string]string `json:"metadata"`
-}
 
 type payment struct {
 	ID             string            `json:"id"`
 	Object         string            `json:"object"`
 	Amount         int64             `json:"amount"`
 	AmountReceived int64             `json:"amount_received"`
+	CaptureMethod  string            `json:"capture_method"`
+	Confirmation   string            `json:"confirmation_method"`
 	Currency       string            `json:"currency"`
-	Customer       string            `json:"customer,omitempty"`
-	Description    string            `json:"description,omitempty"`
+	Customer       *string           `json:"customer"`
+	Description    *string           `json:"description"`
 	Status         string            `json:"status"`
-	PaymentMethod  string            `json:"payment_method,omitempty"`
-	LastError      *apiError         `json:"last_payment_error,omitempty"`
+	PaymentMethod  *string           `json:"payment_method"`
+	MethodTypes    []string          `json:"payment_method_types"`
+	LatestCharge   any               `json:"latest_charge"` // an id, or the charge where it is expanded
+	LastError      *apiError         `json:"last_payment_error"`
+	NextAction     *nextAction       `json:"next_action"`
+	ReceiptEmail   *string           `json:"receipt_email"`
+	FutureUsage    *string           `json:"setup_future_usage"`
+	CancelReason   *string           `json:"cancellation_reason"`
+	Invoice        *string           `json:"invoice"`
 	Created        int64             `json:"created"`
+	Livemode       bool              `json:"livemode"`
 	Metadata       map[string]string `json:"metadata"`
 }
 
-type list struct {
-	Object  string `json:"object"`
-	Data    []any  `json:"data"`
-	HasMore bool   `json:"has_more"`
-	URL     string `json:"url"`
+// nextAction is what the payer has to do.
+type nextAction struct {
+	Type     string   `json:"type"`
+	Redirect redirect `json:"redirect_to_url"`
 }
 
-func (s *Server) createCustomer(form url.Values) answer {
-	c := &customer{ID: newID("cus"), Object: "customer", Name: form.Get("name"), Email: form.Get("email"), Created: s.cfg.Now().Unix(), Metadata: nested(form, "metadata")}
-	s.s.Customers[c.ID] = c
-	s.emit("customer.created", c)
-	return ok(c)
+type redirect struct {
+	ReturnURL string `json:"return_url"`
+	URL       string `json:"url"`
 }
 
-func (s *Server) customer(r *http.Request) answer {
-	if c := s.s.Customers[r.PathValue("id")]; c != nil {
-		return ok(c)
-	}
-	return missing("customer", r.PathValue("id"))
+func (s *Server) paymentRoutes() {
+	s.onPost("/v1/payment_intents", s.createPayment)
+	s.onGet("/v1/payment_intents", func(r *http.Request) answer {
+		return pageOf(&s.s.Payments, r, func(q url.Values, p *payment) bool {
+			return q.Get("customer") == "" || p.Customer != nil && *p.Customer == q.Get("customer")
+		})
+	})
+	s.onGet("/v1/payment_intents/{id}", func(r *http.Request) answer {
+		if p := s.s.Payments.get(r.PathValue("id")); p != nil {
+			return ok(s.expanded(p, r.URL.Query()))
+		}
+		return missing("payment_intent", r.PathValue("id"))
+	})
+	s.onPost("/v1/payment_intents/{id}/cancel", func(r *http.Request, form url.Values) answer {
+		p := s.s.Payments.get(r.PathValue("id"))
+		switch {
+		case p == nil:
+			return missing("payment_intent", r.PathValue("id"))
+		case p.Status == "succeeded" || p.Status == "processing" || p.Status == "canceled":
+			return apiError{Status: 400, Type: "invalid_request_error", Code: "payment_intent_unexpected_state",
+				Message: "You cannot cancel this PaymentIntent because it has a status of " + p.Status + "."}.answer()
+		}
+		p.Status, p.NextAction, p.CancelReason = "canceled", nil, orNull(form.Get("cancellation_reason"))
+		s.emit("payment_intent.canceled", p)
+		return ok(p)
+	})
+	s.pages.HandleFunc("GET /3ds/{id}", s.bankPage)
+	s.pages.HandleFunc("POST /3ds/{id}", s.bankClicked)
 }
 
-func (s *Server) createPayment(form url.Values) answer {
+func (s *Server) createPayment(_ *http.Request, form url.Values) answer {
 	amount, err := strconv.ParseInt(form.Get("amount"), 10, 64)
 	switch {
-	case err != nil || amount < 50:
-		return invalid("amount", "Amount must be at least 50 cents")
+	case err != nil || amount < 50 || amount > 99999999:
+		return invalid("amount", "Amount must be at least 50 cents and no more than 999,999.99")
 	case len(form.Get("currency")) != 3:
 		return invalid("currency", "Invalid currency")
-	case form.Get("customer") != "" && s.s.Customers[form.Get("customer")] == nil:
+	case form.Get("customer") != "" && s.s.Customers.get(form.Get("customer")) == nil:
 		return missing("customer", form.Get("customer"))
 	case form.Get("confirm") == "true" && form.Get("payment_method") == "":
 		return invalid("payment_method", "You cannot confirm without a payment method")
 	}
-	p := &payment{
-		ID: newID("pi"), Object: "payment_intent", Amount: amount, Currency: form.Get("currency"), Customer: form.Get("customer"),
-		Description: form.Get("description"), Status: "requires_payment_method", Created: s.cfg.Now().Unix(), Metadata: nested(form, "metadata"),
-	}
-	s.s.Payments[p.ID] = p
-	s.s.Order = append(s.s.Order, p.ID)
+	p := s.newPayment(amount, form.Get("currency"), form.Get("customer"), nested(form, "metadata"))
+	p.Description, p.ReceiptEmail, p.FutureUsage = orNull(form.Get("description")), orNull(form.Get("receipt_email")), orNull(form.Get("setup_future_usage"))
 	s.emit("payment_intent.created", p)
 	if form.Get("confirm") != "true" {
 		return ok(p)
 	}
-	return s.charge(p, form.Get("payment_method"))
+	if form.Get("off_session") != "true" {
+		return s.charge(p, form.Get("payment_method"), form.Get("return_url"), form)
+	}
+	return s.charge(p, form.Get("payment_method"), "", form)
 }
 
-// declines are the cards that do not pay, by payment method and by amount.
-var declines = map[string]apiError{
-	"pm_card_visa_chargeDeclined":                  {Code: "card_declined", DeclineCode: "generic_decline", Message: "Your card was declined."},
-	"pm_card_visa_chargeDeclinedInsufficientFunds": {Code: "card_declined", DeclineCode: "insufficient_funds", Message: "Your card has insufficient funds."},
-	"pm_card_chargeDeclinedExpiredCard":            {Code: "expired_card", Message: "Your card has expired."},
-	"pm_card_authenticationRequired":               {Code: "authentication_required", DeclineCode: "authentication_required", Message: "Your card was declined. This transaction requires authentication."},
+func (s *Server) newPayment(amount int64, currency, customer string, meta map[string]string) *payment {
+	id := newID("pi")
+	return s.s.Payments.put(id, &payment{
+		ID: id, Object: "payment_intent", Amount: amount, CaptureMethod: "automatic", Confirmation: "automatic", Currency: currency,
+		Customer: orNull(customer), Status: "requires_payment_method", MethodTypes: []string{"card"}, Created: s.now(), Metadata: meta,
+	})
 }
 
-var declinedAmounts = map[int64]string{
-	400002: "pm_card_visa_chargeDeclined",
-	400095: "pm_card_visa_chargeDeclinedInsufficientFunds",
-	400069: "pm_card_chargeDeclinedExpiredCard",
-}
-
-// charge tries to collect p with a payment method.
-func (s *Server) charge(p *payment, method string) answer {
-	bad, declined := declines[method]
-	if as, ok := declinedAmounts[p.Amount]; ok {
-		bad, declined = declines[as], true
+// charge tries to collect p with a payment method. A bank that asks can do so only where the payer can be sent
+// (back: and from there to here); without, it declines.
+func (s *Server) charge(p *payment, method, back string, form url.Values) answer {
+	m := s.method(method)
+	switch {
+	case m == nil:
+		return missing("PaymentMethod", method)
+	case m.Customer != nil && (p.Customer == nil || *p.Customer != *m.Customer):
+		return invalid("payment_method", "The payment method belongs to another customer.")
+	}
+	c := cards[m.Test]
+	bad := c.Decline
+	if as := declinedAmounts[p.Amount]; as != nil {
+		bad = as
+	}
+	if bad == nil && c.Asks && back == "" {
+		bad = wantsPayer
 	}
 	switch {
-	case declined:
-		bad.Type, bad.Status = "card_error", 402
-		p.LastError, p.Status, p.PaymentMethod = &bad, "requires_payment_method", ""
-		s.emit("payment_intent.payment_failed", p)
-		told, copied := bad, *p
-		told.Payment = &copied
-		return told.answer()
-	case method == "pm_slow":
-		p.Status, p.PaymentMethod = "processing", method
+	case bad != nil:
+		return s.refuse(p, *bad)
+	case c.Asks:
+		p.Status, p.PaymentMethod = "requires_action", &m.ID
+		p.NextAction = &nextAction{"redirect_to_url", redirect{ReturnURL: back, URL: s.cfg.PublicURL + "/3ds/" + p.ID}}
+		s.emit("payment_intent.requires_action", p)
+	case c.Slow:
+		p.Status, p.PaymentMethod = "processing", &m.ID
 		s.emit("payment_intent.processing", p)
 	default:
-		p.PaymentMethod = method
+		p.PaymentMethod = &m.ID
 		s.collect(p)
 	}
-	return ok(p)
+	return ok(s.expanded(p, form))
 }
 
+// refuse books a refusal of the card.
+func (s *Server) refuse(p *payment, bad apiError) answer {
+	p.LastError, p.Status, p.PaymentMethod, p.NextAction = &bad, "requires_payment_method", nil, nil
+	s.emit("payment_intent.payment_failed", p)
+	told, copied := bad, *p
+	told.Payment = &copied
+	return told.answer()
+}
+
+// collect takes the money.
 func (s *Server) collect(p *payment) {
-	p.Status, p.AmountReceived, p.LastError = "succeeded", p.Amount, nil
-	s.s.Charges++
+	p.Status, p.AmountReceived, p.LastError, p.NextAction = "succeeded", p.Amount, nil, nil
+	c := s.newCharge(p)
+	p.LatestCharge = c.ID
+	if m := s.s.Methods.get(*p.PaymentMethod); p.FutureUsage != nil && p.Customer != nil {
+		s.attach(m, *p.Customer)
+	}
 	s.emit("payment_intent.succeeded", p)
 }
 
-func (s *Server) payment(r *http.Request) answer {
-	if p := s.s.Payments[r.PathValue("id")]; p != nil {
-		return ok(p)
+// expanded is p with what the request asked to be shown whole.
+func (s *Server) expanded(p *payment, q url.Values) *payment {
+	out := *p
+	if id, is := p.LatestCharge.(string); is && (expands(q, "latest_charge")) {
+		out.LatestCharge = s.s.Charges.get(id)
 	}
-	return missing("payment_intent", r.PathValue("id"))
+	return &out
 }
 
-// listPayments is newest first, of one customer if asked, in pages.
-func (s *Server) listPayments(r *http.Request) answer {
-	q := r.URL.Query()
-	limit, err := strconv.Atoi(q.Get("limit"))
-	if err != nil || limit < 1 || limit > 100 {
-		limit = 10
-	}
-	l := list{Object: "list", Data: []any{}, URL: "/v1/payment_intents"}
-	started := q.Get("starting_after") == ""
-	for _, id := range slices.Backward(s.s.Order) {
-		p := s.s.Payments[id]
-		switch {
-		case !started:
-			started = id == q.Get("starting_after")
-		case q.Get("customer") != "" && p.Customer != q.Get("customer"):
-		case len(l.Data) == limit:
-			l.HasMore = true
-			return ok(l)
-		default:
-			l.Data = append(l.Data, p)
+func expands(q url.Values, field string) bool {
+	for k, v := range q {
+		if len(k) > 7 && k[:7] == "expand[" && v[0] == field {
+			return true
 		}
 	}
-	return ok(l)
+	return false
 }
 
 // Finish ends a payment that is in processing, well or not.
 func (s *Server) Finish(paymentID string, well bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.s.Payments[paymentID]
+	p := s.s.Payments.get(paymentID)
 	if p == nil || p.Status != "processing" {
 		return
 	}
 	if well {
 		s.collect(p)
 	} else {
-		s.charge(p, "pm_card_visa_chargeDeclined")
+		s.refuse(p, *genericDecline)
 	}
 	s.save()
+}
+
+// Authenticate is the payer answering the bank's question about a payment; asked says whether there was one.
+func (s *Server) Authenticate(paymentID string, well bool) (asked bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.s.Payments.get(paymentID)
+	if p == nil || p.Status != "requires_action" {
+		return false
+	}
+	if well {
+		s.collect(p)
+	} else {
+		s.refuse(p, *notHim)
+	}
+	s.save()
+	return true
 }
 
 // Charged says how often a card was really charged, and how much in all.
 func (s *Server) Charged() (times int, cents int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range s.s.Payments {
-		cents += p.AmountReceived
+	for _, c := range s.s.Charges.Objects {
+		cents += c.Amount
 	}
-	return s.s.Charges, cents
-}
-
-// nested reads name[key]=value pairs of a form.
-func nested(form url.Values, name string) map[string]string {
-	out := map[string]string{}
-	for k, v := range form {
-		if len(k) > len(name)+2 && k[:len(name)+1] == name+"[" && k[len(k)-1] == ']' {
-			out[k[len(name)+1:len(k)-1]] = v[0]
-		}
-	}
-	return out
+	return len(s.s.Charges.Order), cents
 }

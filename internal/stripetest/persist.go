@@ -22,6 +22,9 @@ func (s *Server) load() error {
 	if err := json.Unmarshal(b, &s.s); err != nil {
 		return fmt.Errorf("state of the sandbox's Stripe, %s: %w", s.cfg.File, err)
 	}
+	if s.s.Keys == nil {
+		s.s.Keys = map[string]answer{}
+	}
 	if len(s.s.Events) > 0 {
 		s.news <- struct{}{}
 	}

@@ -1,14 +1,16 @@
 // Package stripetest is a Stripe of our own: a stateful HTTP server that behaves like the real one in what Muster uses.
 // The sandbox runs on it through the very client that speaks to Stripe, over loopback HTTP; tests make it misbehave.
 //
-// Like Stripe it remembers each idempotency key with its parameters and answer, refuses another request under a known
-// key, declines cards, and sends signed events at least once and in no particular order. Unlike Stripe it refuses a
-// POST without an idempotency key, because ours must never send one. No real money is involved.
+// Like Stripe it remembers each idempotency key with its parameters and answer for a day, refuses another request under
+// a known key, declines cards, asks for 3-D Secure, keeps a balance whose every change is a balance transaction, takes
+// its fee, and sends signed events at least once and in no particular order. Unlike Stripe it refuses a POST without an
+// idempotency key, because ours must never send one. No real money is involved. What it answers is held to Stripe's
+// published OpenAPI description by the package's tests.
 //
-// Test payment methods: pm_card_visa pays; pm_card_visa_chargeDeclined, pm_card_visa_chargeDeclinedInsufficientFunds,
-// pm_card_chargeDeclinedExpiredCard and pm_card_authenticationRequired are declined; pm_slow stays in processing until
-// Finish. Whatever the method, an amount of 4000.02 is declined, 4000.95 lacks funds, and 4000.69 meets an expired card
-// (after Stripe's test card numbers).
+// One file per resource: its objects, its routes (a method …Routes, called by New), and what tests may do to it.
+//
+// Test payment methods are Stripe's; see cards. Whatever the method, an amount of 4000.02 is declined, 4000.95 lacks
+// funds, and 4000.69 meets an expired card (after Stripe's test card numbers).
 package stripetest
 
 import (
@@ -17,6 +19,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -31,14 +34,16 @@ type Config struct {
 	Now           func() time.Time // nil: time.Now
 	// File keeps the state across restarts; empty: in memory only. Written after every change.
 	File string
-	// PublicURL is where browsers reach this server, for checkout pages.
+	// PublicURL is where browsers reach this server's pages: checkout, saving a card, 3-D Secure.
 	PublicURL string
 }
 
-// Server is the fake. It is an http.Handler for Stripe's API under /v1 and for its checkout pages under /pay.
+// Server is the fake. It is an http.Handler for Stripe's API under /v1 and for the pages a payer sees under /pay and
+// /3ds; Pages serves the latter alone.
 type Server struct {
-	cfg Config
-	mux *http.ServeMux
+	cfg   Config
+	mux   *http.ServeMux
+	pages *http.ServeMux
 
 	mu     sync.Mutex
 	s      state
@@ -48,13 +53,17 @@ type Server struct {
 
 // state is all the server remembers.
 type state struct {
-	Customers map[string]*customer `json:"customers"`
-	Payments  map[string]*payment  `json:"payments"`
-	Sessions  map[string]*session  `json:"sessions"`
-	Order     []string             `json:"order"` // payment ids, oldest first
+	Customers shelf[customer]      `json:"customers"`
+	Methods   shelf[paymentMethod] `json:"payment_methods"`
+	Setups    shelf[setupIntent]   `json:"setup_intents"`
+	Payments  shelf[payment]       `json:"payments"`
+	Charges   shelf[charge]        `json:"charges"`
+	Refunds   shelf[refund]        `json:"refunds"`
+	Disputes  shelf[dispute]       `json:"disputes"`
+	Balance   shelf[balanceTx]     `json:"balance"`
+	Sessions  shelf[session]       `json:"sessions"`
 	Keys      map[string]answer    `json:"keys"`
 	Events    []*event             `json:"events"` // not delivered yet
-	Charges   int                  `json:"charges"`
 }
 
 // New reads the state file if there is one.
@@ -62,22 +71,27 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), news: make(chan struct{}, 1)}
-	s.s = state{Customers: map[string]*customer{}, Payments: map[string]*payment{}, Sessions: map[string]*session{}, Keys: map[string]answer{}}
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), pages: http.NewServeMux(), news: make(chan struct{}, 1)}
+	s.s.Keys = map[string]answer{}
 	if err := s.load(); err != nil {
 		return nil, err
 	}
-	s.mux.HandleFunc("POST /v1/customers", s.post(s.createCustomer))
-	s.mux.HandleFunc("GET /v1/customers/{id}", s.get(s.customer))
-	s.mux.HandleFunc("POST /v1/payment_intents", s.post(s.createPayment))
-	s.mux.HandleFunc("GET /v1/payment_intents", s.get(s.listPayments))
-	s.mux.HandleFunc("GET /v1/payment_intents/{id}", s.get(s.payment))
-	s.mux.HandleFunc("POST /v1/checkout/sessions", s.post(s.createSession))
-	s.mux.HandleFunc("GET /v1/checkout/sessions/{id}", s.get(s.session))
-	s.mux.HandleFunc("GET /pay/{id}", s.payPage)
-	s.mux.HandleFunc("POST /pay/{id}", s.payClicked)
+	s.customerRoutes()
+	s.methodRoutes()
+	s.setupRoutes()
+	s.paymentRoutes()
+	s.chargeRoutes()
+	s.refundRoutes()
+	s.disputeRoutes()
+	s.balanceRoutes()
+	s.checkoutRoutes()
+	s.mux.Handle("/pay/", s.pages)
+	s.mux.Handle("/3ds/", s.pages)
 	return s, nil
 }
+
+// Pages serves what a payer's browser sees, and not the API: it may stand in the open.
+func (s *Server) Pages() http.Handler { return s.pages }
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
@@ -93,6 +107,39 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mux.ServeHTTP(w, r)
 }
+
+// onGet answers a reading request.
+func (s *Server) onGet(path string, f func(r *http.Request) answer) {
+	s.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		a := f(r)
+		s.mu.Unlock()
+		a.write(w)
+	})
+}
+
+// onPost answers a changing request once per idempotency key, and misbehaves where it was told to.
+func (s *Server) onPost(path string, f func(r *http.Request, form url.Values) answer) {
+	s.mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+		if err := r.ParseForm(); err != nil {
+			invalid("", "the body cannot be read").write(w)
+			return
+		}
+		key := r.Header.Get("Idempotency-Key")
+		if key == "" {
+			invalid("", "a POST without an Idempotency-Key").write(w)
+			return
+		}
+		fault := s.nextFault()
+		if fault.before(w, r) {
+			return
+		}
+		fault.after(w, r, s.once(key, r, f))
+	})
+}
+
+// now is the present second, as Stripe's objects have it.
+func (s *Server) now() int64 { return s.cfg.Now().Unix() }
 
 // answer is what a request was answered.
 type answer struct {
@@ -135,21 +182,11 @@ func (e apiError) answer() answer {
 }
 
 func invalid(param, format string, args ...any) answer {
-	return apiError{Status: 400, Type: "invalid_request_error", Code: "parameter_invalid", Param: param, Message: fmt.Sprintf(format, args...)}.answer()
+	return apiError{Status: 400, Type: "invalid_request_error", Code: "parameter_invalid_integer", Param: param, Message: fmt.Sprintf(format, args...)}.answer()
 }
 
 func missing(kind, id string) answer {
 	return apiError{Status: 404, Type: "invalid_request_error", Code: "resource_missing", Message: fmt.Sprintf("No such %s: '%s'", kind, id)}.answer()
-}
-
-// get answers a reading request.
-func (s *Server) get(f func(r *http.Request) answer) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		a := f(r)
-		s.mu.Unlock()
-		a.write(w)
-	}
 }
 
 func newID(prefix string) string {

@@ -47,12 +47,12 @@ func call(t *testing.T, srv *httptest.Server, path, key string, form url.Values)
 	return resp.StatusCode, string(b)
 }
 
-var card = url.Values{"amount": {"500"}, "currency": {"eur"}, "payment_method": {"pm_card_visa"}, "confirm": {"true"}}
+var cardForm = url.Values{"amount": {"500"}, "currency": {"eur"}, "payment_method": {"pm_card_visa"}, "confirm": {"true"}}
 
 func TestAPostNeedsAKey(t *testing.T) {
 	t.Parallel()
 	_, srv := serve(t, Config{})
-	if status, body := call(t, srv, "/v1/payment_intents", "", card); status != 400 {
+	if status, body := call(t, srv, "/v1/payment_intents", "", cardForm); status != 400 {
 		t.Fatal(status, body)
 	}
 }
@@ -60,8 +60,8 @@ func TestAPostNeedsAKey(t *testing.T) {
 func TestAKeyIsForItsParameters(t *testing.T) {
 	t.Parallel()
 	s, srv := serve(t, Config{})
-	_, first := call(t, srv, "/v1/payment_intents", "k", card)
-	if _, again := call(t, srv, "/v1/payment_intents", "k", card); again != first {
+	_, first := call(t, srv, "/v1/payment_intents", "k", cardForm)
+	if _, again := call(t, srv, "/v1/payment_intents", "k", cardForm); again != first {
 		t.Fatalf("%s\n%s", first, again)
 	}
 	other := url.Values{"amount": {"501"}, "currency": {"eur"}}
@@ -69,7 +69,7 @@ func TestAKeyIsForItsParameters(t *testing.T) {
 		t.Fatal(status, body)
 	}
 	s.ForgetKeys()
-	if _, fresh := call(t, srv, "/v1/payment_intents", "k", card); fresh == first {
+	if _, fresh := call(t, srv, "/v1/payment_intents", "k", cardForm); fresh == first {
 		t.Fatal("a forgotten key was remembered")
 	}
 	if n, _ := s.Charged(); n != 2 {
@@ -81,12 +81,12 @@ func TestItRemembersAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "stripe.json")
 	_, srv := serve(t, Config{File: file})
-	_, first := call(t, srv, "/v1/payment_intents", "k", card)
+	_, first := call(t, srv, "/v1/payment_intents", "k", cardForm)
 	s, srv := serve(t, Config{File: file})
-	if _, again := call(t, srv, "/v1/payment_intents", "k", card); again != first {
+	if _, again := call(t, srv, "/v1/payment_intents", "k", cardForm); again != first {
 		t.Fatalf("%s\n%s", first, again)
 	}
-	if n, cents := s.Charged(); n != 1 || cents != 500 || len(s.Deliveries()) != 2 {
+	if n, cents := s.Charged(); n != 1 || cents != 500 || len(s.Deliveries()) != 3 {
 		t.Fatal(n, cents)
 	}
 }
@@ -111,7 +111,7 @@ func TestPushDeliversUntilItIsTaken(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		if got[string(b)] = true; len(got) == 4 {
+		if got[string(b)] = true; len(got) == 6 {
 			select {
 			case <-all:
 			default:
@@ -121,8 +121,8 @@ func TestPushDeliversUntilItIsTaken(t *testing.T) {
 	}))
 	defer hook.Close()
 	go s.Push(t.Context(), hook.URL)
-	call(t, srv, "/v1/payment_intents", "a", card)
-	call(t, srv, "/v1/payment_intents", "b", card)
+	call(t, srv, "/v1/payment_intents", "a", cardForm)
+	call(t, srv, "/v1/payment_intents", "b", cardForm)
 	select {
 	case <-all:
 	case <-time.After(20 * time.Second):
@@ -138,9 +138,7 @@ func TestTheCheckoutPagePays(t *testing.T) {
 	if status, body := call(t, srv, "/v1/checkout/sessions", "k", form); status != 200 {
 		t.Fatal(status, body)
 	}
-	var id string
-	for id = range s.s.Sessions {
-	}
+	id := s.s.Sessions.Order[0]
 	resp, err := srv.Client().Get(srv.URL + "/pay/" + id)
 	if err != nil {
 		t.Fatal(err)

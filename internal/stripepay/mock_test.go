@@ -1,0 +1,65 @@
+package stripepay_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stripe/stripe-mock/embedded"
+	"github.com/stripe/stripe-mock/server"
+
+	"github.com/musterhq/muster/internal/stripepay"
+)
+
+// mock is Stripe's own stand-in, strict about the API version: it checks every URL and parameter against the published
+// description, and remembers nothing.
+func mock(t *testing.T) *stripepay.Client {
+	t.Helper()
+	spec, err := server.LoadSpec(embedded.OpenAPISpec, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fixtures, err := server.LoadFixtures(embedded.OpenAPIFixtures, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stub, err := server.NewStubServer(fixtures, spec, true, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(http.HandlerFunc(stub.HandleRequest))
+	t.Cleanup(srv.Close)
+	c, err := stripepay.New(stripepay.Config{Key: "sk_test_123", WebhookSecret: "w", URL: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Stripe's own description of its API knows every call we make, and every parameter in it.
+func TestEveryCallIsAsPublished(t *testing.T) {
+	t.Parallel()
+	c := mock(t)
+	for name, call := range map[string]func() error{
+		"customer": func() error {
+			_, err := c.CreateCustomer(t.Context(), "k1", stripepay.Customer{Org: "org_1", Name: "n", Email: "a@b.c"})
+			return err
+		},
+		"payment": func() error {
+			_, err := c.CreatePayment(t.Context(), "k2", stripepay.NewPayment{TopUp: "top_1", Customer: "cus_1", Method: "pm_1", Cents: 100, Currency: "EUR", Description: "d"})
+			return err
+		},
+		"payment read":  func() error { _, err := c.Payment(t.Context(), "pi_1"); return err },
+		"payment found": func() error { _, err := c.FindPayment(t.Context(), "cus_1", "top_1"); return err },
+		"checkout": func() error {
+			_, err := c.CreateCheckout(t.Context(), "k3", stripepay.NewCheckout{TopUp: "top_1", Customer: "cus_1", Cents: 100, Currency: "EUR", Description: "d",
+				SuccessURL: "http://m.test/ok", CancelURL: "http://m.test/no"})
+			return err
+		},
+		"checkout read": func() error { _, err := c.Checkout(t.Context(), "cs_1"); return err },
+	} {
+		if err := call(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

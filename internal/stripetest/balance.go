@@ -1,0 +1,89 @@
+package stripetest
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// balanceTx is one change of the balance.
+type balanceTx struct {
+	ID          string      `json:"id"`
+	Object      string      `json:"object"`
+	Amount      int64       `json:"amount"`
+	Fee         int64       `json:"fee"`
+	FeeDetails  []feeDetail `json:"fee_details"`
+	Net         int64       `json:"net"`
+	Currency    string      `json:"currency"`
+	Type        string      `json:"type"`
+	Reporting   string      `json:"reporting_category"`
+	Source      *string     `json:"source"`
+	Status      string      `json:"status"`
+	AvailableOn int64       `json:"available_on"`
+	Created     int64       `json:"created"`
+	Description *string     `json:"description"`
+}
+
+type feeDetail struct {
+	Amount      int64   `json:"amount"`
+	Application *string `json:"application"`
+	Currency    string  `json:"currency"`
+	Description *string `json:"description"`
+	Type        string  `json:"type"`
+}
+
+func (s *Server) balanceRoutes() {
+	s.onGet("/v1/balance_transactions", func(r *http.Request) answer {
+		return pageOf(&s.s.Balance, r, func(q url.Values, b *balanceTx) bool {
+			since, err := strconv.ParseInt(q.Get("created[gte]"), 10, 64)
+			return (err != nil || b.Created >= since) && (q.Get("source") == "" || b.Source != nil && *b.Source == q.Get("source"))
+		})
+	})
+	s.onGet("/v1/balance_transactions/{id}", func(r *http.Request) answer {
+		if b := s.s.Balance.get(r.PathValue("id")); b != nil {
+			return ok(b)
+		}
+		return missing("balance transaction", r.PathValue("id"))
+	})
+}
+
+// reporting is the category of a kind of change.
+var reporting = map[string]string{
+	"charge": "charge", "refund": "refund", "refund_failure": "refund_failure", "adjustment": "dispute",
+	"transfer": "transfer", "transfer_refund": "transfer_reversal", "stripe_fee": "fee", "payout": "payout",
+}
+
+// book changes the balance by cents (negative: out of it) less a fee. kind is Stripe's type: charge, refund,
+// refund_failure, adjustment, transfer, transfer_refund, stripe_fee, payout.
+func (s *Server) book(kind, source, currency string, cents, fee int64) *balanceTx {
+	b := &balanceTx{
+		ID: newID("txn"), Object: "balance_transaction", Amount: cents, Fee: fee, FeeDetails: []feeDetail{}, Net: cents - fee, Currency: currency,
+		Type: kind, Reporting: reporting[kind], Source: orNull(source), Status: "available", AvailableOn: s.now(), Created: s.now(),
+	}
+	if fee != 0 {
+		b.FeeDetails = []feeDetail{{Amount: fee, Currency: currency, Description: orNull("Stripe processing fees"), Type: "stripe_fee"}}
+	}
+	return s.s.Balance.put(b.ID, b)
+}
+
+// Stray changes the balance behind Muster's back, such as a payment made in Stripe's dashboard. It returns the id of
+// the balance transaction.
+func (s *Server) Stray(kind, currency string, cents int64) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.book(kind, newID("x"), currency, cents, 0)
+	s.save()
+	return b.ID
+}
+
+// BalanceCents is what Stripe holds for the platform.
+func (s *Server) BalanceCents(currency string) (cents int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.s.Balance.Objects {
+		if b.Currency == currency {
+			cents += b.Net
+		}
+	}
+	return cents
+}
