@@ -51,6 +51,14 @@ type OfferPage struct {
 	Hosts    int         `json:"hosts"`
 	Fabrics  int         `json:"fabrics"`
 	Explain  []Exclusion `json:"explain"`
+	Models   []Facet     `json:"gpu_models"` // of everything free, whatever the query
+	Regions  []Facet     `json:"regions"`
+}
+
+// Facet is one value that offers have, and how many GPUs are free with it.
+type Facet struct {
+	Value    string `json:"value"`
+	GPUsFree int    `json:"gpus_free"`
 }
 
 // Exclusion is how many hosts one constraint excluded.

@@ -13,7 +13,7 @@ import (
 
 // offers is the market: search, and beside it the cluster one puts together or the quote one holds (?quote=).
 func (s *Web) offers(v *visit) error {
-	m := view.Market{Query: v.r.FormValue("q"), Spec: specForm(v)}
+	m := view.Market{Query: v.r.FormValue("q"), Sort: v.r.FormValue("sort"), Spec: specForm(v)}
 	if q := v.r.FormValue("quote"); q != "" {
 		if !v.signedIn() {
 			s.toSignIn(v)
@@ -32,27 +32,32 @@ func (s *Web) offers(v *visit) error {
 func (s *Web) showMarket(v *visit, m view.Market) error {
 	m.SignedIn, m.Currency = v.signedIn(), s.Currency
 	var mistake *market.QueryError
-	if _, err := market.ParseQuery(m.Query); errors.As(err, &mistake) {
+	query, err := market.ParseQuery(m.Query)
+	if errors.As(err, &mistake) {
 		m.QueryError = &view.QueryError{Position: mistake.Pos, Message: mistake.Message}
 		return s.render(v, view.MarketPage(v.page("Market", "market"), m))
 	}
-	page, err := s.Market.SearchOffers(v.r.Context(), market.OfferSearch{Query: m.Query, After: v.r.FormValue("after"), Limit: 50})
+	page, err := s.Market.SearchOffers(v.r.Context(), market.OfferSearch{Query: m.Query, Sort: m.Sort, After: v.r.FormValue("after"), Limit: 50})
 	if err != nil {
 		return err
 	}
 	m.Total, m.FreeGPUs, m.Hosts = page.Total, page.GPUsFree, page.Hosts
-	m.Chips = chips(page.Explain)
+	m.Chips, m.Filters, m.SortLinks = chips(page.Explain, m.Sort), filters(query, page), sortLinks(m.Query, m.Sort)
 	for _, o := range page.Items {
-		m.Offers = append(m.Offers, offerRow(o, m.Quote))
+		row := offerRow(o, m.Quote)
+		if only, err := query.Set("host_name", "=", o.HostName); err == nil {
+			row.Only = marketLink(only.String(), m.Sort)
+		}
+		m.Offers = append(m.Offers, row)
 	}
 	if page.Next != nil {
-		m.Next = "/offers?" + url.Values{"q": {m.Query}, "after": {*page.Next}}.Encode()
+		m.Next = "/offers?" + url.Values{"q": {m.Query}, "sort": {m.Sort}, "after": {*page.Next}}.Encode()
 	}
 	return s.render(v, view.MarketPage(v.page("Market", "market"), m))
 }
 
 // chips are the terms of the query, each with the search that leaves it out.
-func chips(terms []market.Exclusion) []view.Chip {
+func chips(terms []market.Exclusion, sort string) []view.Chip {
 	var out []view.Chip
 	for i, t := range terms {
 		parts := strings.SplitN(t.Constraint, " ", 3)
@@ -66,8 +71,7 @@ func chips(terms []market.Exclusion) []view.Chip {
 			}
 		}
 		out = append(out, view.Chip{
-			Field: parts[0], Op: parts[1], Value: parts[2], Excludes: t.Excluded,
-			Without: "/offers?" + url.Values{"q": {strings.Join(rest, " ")}}.Encode(),
+			Field: parts[0], Op: parts[1], Value: parts[2], Excludes: t.Excluded, Without: marketLink(strings.Join(rest, " "), sort),
 		})
 	}
 	return out

@@ -33,6 +33,7 @@ func (s *Web) Routes(r chi.Router) {
 		post("/theme", anybody, s.setTheme)
 
 		get("/offers", anybody, s.offers)
+		get("/offers/filter", anybody, s.filter)
 		post("/quotes", signedIn, s.makeQuote)
 		post("/quotes/{id}/return", signedIn, s.returnQuote)
 

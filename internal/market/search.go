@@ -32,6 +32,15 @@ type OfferPage struct {
 	Fabrics  int `json:"fabrics"`
 	// Explain says how many hosts each term of the query excluded, of those with a free GPU.
 	Explain []Exclusion `json:"explain"`
+	// Models and Regions are all that has a free GPU now, whatever the query, most GPUs first.
+	Models  []Facet `json:"gpu_models"`
+	Regions []Facet `json:"regions"`
+}
+
+// Facet is one value that offers have, and how many GPUs are free with it.
+type Facet struct {
+	Value    string `json:"value"`
+	GPUsFree int    `json:"gpus_free"`
 }
 
 // MaxPage is the greatest number of offers on a page.
@@ -81,6 +90,8 @@ func (s *Snapshot) search(q Query, o order, limit int, after *cursor) OfferPage 
 		}
 	}
 	page.Hosts, page.Fabrics = len(hosts), len(fabrics)
+	page.Models = s.facets(func(f *facts) string { return f.model })
+	page.Regions = s.facets(func(f *facts) string { return f.region })
 	left := 0
 	for _, n := range fell {
 		left += n
@@ -103,6 +114,22 @@ func (s *Snapshot) search(q Query, o order, limit int, after *cursor) OfferPage 
 		page.Next = &next
 	}
 	return page
+}
+
+// facets are the values of a field among offers with a free GPU.
+func (s *Snapshot) facets(of func(*facts) string) []Facet {
+	free := map[string]int{}
+	for _, c := range s.classes {
+		if v := of(&c.facts); v != "" && c.free > 0 {
+			free[v] += c.free * len(c.lots)
+		}
+	}
+	out := make([]Facet, 0, len(free))
+	for v, n := range free {
+		out = append(out, Facet{v, n})
+	}
+	slices.SortFunc(out, func(a, b Facet) int { return cmp.Or(b.GPUsFree-a.GPUsFree, cmp.Compare(a.Value, b.Value)) })
+	return out
 }
 
 // row is a match with its place in the order.

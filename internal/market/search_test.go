@@ -59,6 +59,9 @@ func TestSearchOffers(t *testing.T) {
 	if p.Total != 2 || p.GPUsFree != 12 || p.Hosts != 2 || len(p.Explain) != 3 || p.Explain[1].Excluded != 1 || p.Explain[2].Left != 2 {
 		t.Errorf("%+v", p)
 	}
+	if len(p.Models) != 1 || p.Models[0].GPUsFree != 14 || len(p.Regions) != 1 || p.Regions[0] != (market.Facet{Value: "eu-west", GPUsFree: 14}) {
+		t.Errorf("all that is free: %+v in %+v", p.Models, p.Regions)
+	}
 	b, err := json.Marshal(p.Items[0])
 	if err != nil {
 		t.Fatal(err)
