@@ -1,0 +1,139 @@
+package testnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Docker is a host's own engine.
+type Docker struct {
+	host    *Host
+	Socket  string // unix:///…, valid outside too
+	dir     string
+	daemons []*exec.Cmd
+}
+
+// patience is for daemons on a machine that does much else.
+const patience = 2 * time.Minute
+
+// Docker starts an engine on the host and returns when it answers. It starts containerd on its own: a dockerd that has
+// its own containerd as a child does not come back well after a kill.
+func (h *Host) Docker() *Docker {
+	h.net.t.Helper()
+	d := &Docker{host: h, dir: filepath.Join(h.Dir(), "docker")}
+	d.Socket = "unix://" + filepath.Join(d.dir, "d.sock")
+	if err := os.MkdirAll(d.dir, 0o711); err != nil {
+		h.net.t.Fatal("testnet:", err)
+	}
+	d.Start()
+	return d
+}
+
+// Start starts the daemons, at first or after Kill.
+func (d *Docker) Start() {
+	t := d.host.net.t
+	t.Helper()
+	sock := filepath.Join(d.dir, "c.sock")
+	in := func(parts ...string) string { return filepath.Join(append([]string{d.dir}, parts...)...) }
+	d.run("containerd", "--config", "/dev/null", "--root", in("containerd"), "--state", in("containerd-run"), "--address", sock)
+	d.await("containerd", func() bool {
+		return d.host.Command(context.Background(), "ctr", "--address", sock, "version").Run() == nil
+	})
+	_ = os.Remove(in("docker.pid")) // a killed one's
+	config := in("daemon.json")     // an empty one: this machine's own is not ours
+	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
+		t.Fatal("testnet:", err)
+	}
+	d.run("dockerd", "--config-file", config, "-H", d.Socket, "--containerd", sock, "--data-root", in("data"), "--exec-root", in("run"),
+		"--pidfile", in("docker.pid"), "--live-restore", "--cgroup-parent", d.cgroup(), "--bip", "172.31.0.1/24")
+	d.await("dockerd", func() bool { return exec.Command("docker", "-H", d.Socket, "version").Run() == nil })
+}
+
+// Kill ends both daemons as kill -9 does. Containers run on.
+func (d *Docker) Kill() {
+	for _, cmd := range d.daemons {
+		_ = cmd.Process.Kill()
+	}
+	d.daemons = nil
+}
+
+// cgroup is where the host's containers are accounted, so that what a killed test leaves can be found.
+func (d *Docker) cgroup() string {
+	return "/" + filepath.Base(d.host.net.dir) + "/" + d.host.Name
+}
+
+func (d *Docker) run(name string, args ...string) {
+	t := d.host.net.t
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(d.dir, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal("testnet:", err)
+	}
+	defer log.Close()
+	cmd := d.host.Command(context.Background(), name, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("testnet: start %s: %v", name, err)
+	}
+	d.daemons = append(d.daemons, cmd)
+	go cmd.Wait() // it ends with the host at the latest
+}
+
+func (d *Docker) await(name string, ok func() bool) {
+	t := d.host.net.t
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			log, _ := os.ReadFile(filepath.Join(d.dir, name+".log"))
+			t.Fatalf("testnet: %s: %s does not come up:\n%s", d.host.Name, name, tail(string(log), 20))
+		}
+	}
+}
+
+// Do runs the docker client against the engine and returns what it wrote. A failure fails the test.
+func (d *Docker) Do(args ...string) string {
+	d.host.net.t.Helper()
+	out, err := exec.Command("docker", append([]string{"-H", d.Socket}, args...)...).CombinedOutput()
+	if err != nil {
+		d.host.net.t.Fatalf("%s: docker %s: %v\n%s", d.host.Name, strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func tail(s string, n int) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// remove deletes a net's folder and the cgroups its containers left.
+func remove(path string) error {
+	var cgroups []string
+	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		found, _ := filepath.Glob(filepath.Join(root, filepath.Base(path)))
+		cgroups = append(cgroups, found...)
+	}
+	for _, c := range cgroups {
+		var folders []string
+		_ = filepath.WalkDir(c, func(p string, e fs.DirEntry, err error) error {
+			if err == nil && e.IsDir() {
+				folders = append(folders, p)
+			}
+			return nil
+		})
+		for i := len(folders) - 1; i >= 0; i-- { // the deepest first
+			if err := unix.Rmdir(folders[i]); err != nil && !errors.Is(err, unix.EBUSY) {
+				return fmt.Errorf("remove %s: %w", folders[i], err)
+			}
+		}
+	}
+	return os.RemoveAll(path)
+}

@@ -1,0 +1,158 @@
+// Package testnet stands up several machines on this one, for tests: hosts with network and process namespaces of
+// their own, joined by Ethernet segments, behind routers that translate addresses, over links that can be cut, slowed
+// and made to lose, and with a Docker engine each where wanted.
+//
+// What always holds:
+//   - Nothing of a net touches the machine's own network: no link, address, route or rule of it is changed, and no net
+//     has a way out. A packet can only ever reach what the test has made.
+//   - Links live in unnamed namespaces, so that nets of any number of processes never meet.
+//   - A net ends with its test, and with the test's process however that ends: each host's first process reads a pipe
+//     that only the test holds, and when it ends the kernel ends everything else in the host, whatever started it. What
+//     a killed test leaves on the disk is removed by the next one.
+//
+// It needs root.
+package testnet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Net is one test's machines.
+type Net struct {
+	t      testing.TB
+	dir    string
+	fabric *space // holds the segments' bridges and the far ends of all links
+
+	mu    sync.Mutex
+	links int
+	hosts map[string]*Host
+}
+
+// New makes an empty net that ends with the test.
+func New(t testing.TB) *Net {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("testnet: network namespaces need root: run the tests as root")
+	}
+	dir, err := claimFolder()
+	if err != nil {
+		t.Fatal("testnet:", err)
+	}
+	n := &Net{t: t, dir: dir.path, hosts: map[string]*Host{}}
+	t.Cleanup(func() {
+		if err := dir.release(); err != nil {
+			t.Error("testnet:", err)
+		}
+	})
+	n.fabric, err = newSpace(dir.path, "fabric")
+	if err != nil {
+		t.Fatal("testnet:", err)
+	}
+	t.Cleanup(n.fabric.end)
+	return n
+}
+
+// Dir is a folder that ends with the net, reachable by every user and from every host under the same path.
+func (n *Net) Dir() string { return n.dir }
+
+// Segment is an Ethernet segment: what is joined to it reaches each other and nothing else.
+type Segment struct {
+	net    *Net
+	bridge string
+}
+
+// Segment makes one.
+func (n *Net) Segment() *Segment {
+	n.t.Helper()
+	s := &Segment{net: n, bridge: n.name("br")}
+	err := n.fabric.inside(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = s.bridge
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName(s.bridge)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(link)
+	})
+	if err != nil {
+		n.t.Fatal("testnet: make a segment:", err)
+	}
+	return s
+}
+
+func (n *Net) name(prefix string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.links++
+	return fmt.Sprintf("%s%d", prefix, n.links)
+}
+
+// ground is where nets keep their folders: PostgreSQL and others that are not root must be able to pass through.
+const ground = "/var/tmp"
+
+// folder is a net's place on the disk, locked for as long as its process lives.
+type folder struct {
+	path string
+	lock *os.File
+}
+
+// claimFolder removes what killed tests left and makes a folder of our own.
+func claimFolder() (*folder, error) {
+	stale, err := filepath.Glob(filepath.Join(ground, "muster-net-*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range stale {
+		if err := sweep(path); err != nil {
+			return nil, fmt.Errorf("remove what a killed test left: %w", err)
+		}
+	}
+	path, err := os.MkdirTemp(ground, "muster-net-")
+	if err != nil {
+		return nil, err
+	}
+	f := &folder{path: path}
+	if err := os.Chmod(path, 0o711); err != nil {
+		return nil, err
+	}
+	f.lock, err = os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return f, unix.Flock(int(f.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+}
+
+// sweep removes a folder nobody holds. One without a lock file yet is being made.
+func sweep(path string) error {
+	lock, err := os.Open(filepath.Join(path, "lock"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	switch err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return nil
+	case err != nil:
+		return err
+	}
+	return remove(path)
+}
+
+func (f *folder) release() error {
+	err := remove(f.path)
+	return errors.Join(err, f.lock.Close())
+}
