@@ -1,6 +1,10 @@
 package web
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
+
 	"bytes"
 
 	"github.com/a-h/templ"
@@ -42,9 +46,31 @@ func formErrors(err error) map[string]string {
 	errs := map[string]string{}
 	for _, x := range f.Fields {
 		errs[x.Location] = x.Message
+		if field, message := inList(x.Location, x.Message); errs[field] == "" {
+			errs[field] = message
+		}
 	}
 	if len(f.Fields) == 0 {
 		errs[""] = f.Message
 	}
 	return errs
+}
+
+// inList is the form's field for one part of a list or map, such as ports[1].port or env.NAME, and the message with the
+// part named: a form has one field for all of them.
+func inList(location, message string) (field, told string) {
+	end := strings.IndexAny(location, "[.")
+	if end < 0 {
+		return location, message
+	}
+	field, part := location[:end], location[end+1:]
+	if location[end] == '[' {
+		index, _, _ := strings.Cut(part, "]")
+		n, err := strconv.Atoi(index)
+		if err != nil {
+			return location, message
+		}
+		return field, fmt.Sprintf("number %d: %s", n+1, message)
+	}
+	return field, part + ": " + message
 }

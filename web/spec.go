@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"math"
 	"net/url"
 	"strconv"
 	"strings"
@@ -20,13 +21,17 @@ func specForm(v *visit) view.SpecForm {
 	return view.SpecForm{
 		Nodes: f("nodes", "1"), GPUs: f("gpus", "1"), Image: f("image", ""), Command: f("command", ""), Env: v.r.PostFormValue("env"),
 		Name: f("name", ""), Budget: f("budget", ""), DiskGB: f("disk_gb", "50"), Scope: f("scope", string(market.ScopeAny)),
+		OnNodeFailure: f("on_node_failure", "fail"), Restart: f("restart", "never"), Egress: f("egress", "full"),
+		Ports: f("ports", ""), Hours: f("hours", ""), MinGbps: f("min_gbps", ""), Project: f("project", ""),
 	}
 }
 
 // formLink is the page with the form filled in. The environment may hold secrets: it is in no link.
 func formLink(query string, f view.SpecForm) string {
 	v := url.Values{"q": {query}, "nodes": {f.Nodes}, "gpus": {f.GPUs}, "image": {f.Image}, "command": {f.Command},
-		"name": {f.Name}, "budget": {f.Budget}, "disk_gb": {f.DiskGB}, "scope": {f.Scope}}
+		"name": {f.Name}, "budget": {f.Budget}, "disk_gb": {f.DiskGB}, "scope": {f.Scope},
+		"on_node_failure": {f.OnNodeFailure}, "restart": {f.Restart}, "egress": {f.Egress},
+		"ports": {f.Ports}, "hours": {f.Hours}, "min_gbps": {f.MinGbps}, "project": {f.Project}}
 	for k, x := range v {
 		if x[0] == "" {
 			delete(v, k)
@@ -40,6 +45,16 @@ func asTyped(spec market.Spec) view.SpecForm {
 	f := view.SpecForm{
 		Nodes: strconv.Itoa(spec.Nodes), GPUs: strconv.Itoa(spec.GPUsPerNode), Image: spec.Image, Command: shellquote.Join(spec.Command...),
 		Name: spec.Name, DiskGB: strconv.FormatInt(spec.DiskGB, 10), Scope: string(spec.Network.Scope),
+		OnNodeFailure: spec.OnNodeFailure, Restart: spec.Restart, Egress: spec.Egress, Ports: portsText(spec.Ports),
+	}
+	if spec.MaxDuration != nil {
+		f.Hours = strconv.FormatFloat(float64(*spec.MaxDuration)/3600, 'g', -1, 64)
+	}
+	if spec.Network.MinGbps > 0 {
+		f.MinGbps = strconv.FormatFloat(spec.Network.MinGbps, 'g', -1, 64)
+	}
+	if spec.Project != nil {
+		f.Project = *spec.Project
 	}
 	if spec.Budget != nil {
 		f.Budget = spec.Budget.String()
@@ -69,24 +84,23 @@ func specOf(f view.SpecForm, query string) (market.Spec, error) {
 	if f.Scope != "" {
 		spec.Network.Scope = market.Scope(f.Scope)
 	}
+	spec.OnNodeFailure, spec.Restart, spec.Egress = f.OnNodeFailure, f.Restart, f.Egress
+	if p := strings.TrimSpace(f.Project); p != "" {
+		spec.Project = &p
+	}
 	command, err := shellquote.Split(f.Command)
 	if err != nil {
 		bad.Add("command", "a quote is not closed")
 	}
 	spec.Command = append(spec.Command, command...)
-	for line := range strings.Lines(f.Env) {
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		name, value, ok := strings.Cut(line, "=")
-		if !ok {
-			bad.Add("env", "has a line without '='")
-			break
-		}
-		if spec.Env == nil {
-			spec.Env = map[string]string{}
-		}
-		spec.Env[name] = value
+	spec.Env = envOf(f.Env, &bad)
+	spec.Ports = portsOf(f.Ports, &bad)
+	if h, ok := decimal(f.Hours, "max_duration", &bad); ok {
+		seconds := int64(math.Round(h * 3600))
+		spec.MaxDuration = &seconds
+	}
+	if g, ok := decimal(f.MinGbps, "network.min_gbps", &bad); ok {
+		spec.Network.MinGbps = g
 	}
 	if b := strings.TrimSpace(f.Budget); b != "" {
 		n, err := money.ParseNano(b)
@@ -102,4 +116,60 @@ func specOf(f view.SpecForm, query string) (market.Spec, error) {
 		return spec, err
 	}
 	return spec, bad.Err()
+}
+
+// envOf reads NAME=value lines.
+func envOf(text string, bad *fault.Fields) map[string]string {
+	env := map[string]string{}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if !ok {
+			bad.Add("env", "has a line without '='")
+			break
+		}
+		env[name] = value
+	}
+	return env
+}
+
+// portsOf reads a list such as "8888, 6006/tcp".
+func portsOf(text string, bad *fault.Fields) []market.Port {
+	ports := []market.Port{}
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == ';' }) {
+		number, protocol, _ := strings.Cut(word, "/")
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			bad.Add("ports", "%q is not a port such as 8888 or 6006/tcp", word)
+			break
+		}
+		ports = append(ports, market.Port{Port: n, Protocol: cmp.Or(protocol, "http")})
+	}
+	return ports
+}
+
+func portsText(ports []market.Port) string {
+	words := make([]string, len(ports))
+	for i, p := range ports {
+		words[i] = strconv.Itoa(p.Port)
+		if p.Protocol != "http" {
+			words[i] += "/" + p.Protocol
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// decimal reads a number of at least 0 that may be left out.
+func decimal(text, field string, bad *fault.Fields) (n float64, given bool) {
+	if text = strings.TrimSpace(text); text == "" {
+		return 0, false
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(n) || n < 0 || n > 1e6 {
+		bad.Add(field, "is not a number")
+		return 0, false
+	}
+	return n, true
 }
