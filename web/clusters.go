@@ -7,10 +7,13 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -30,18 +33,55 @@ func (s *Web) clusters(v *visit) error {
 	if err != nil {
 		return err
 	}
-	rows := make([]view.ClusterRow, 0, len(list))
+	page := view.Clusters{Now: runningNow(list)}
 	for _, c := range list {
-		rows = append(rows, view.ClusterRow{
+		page.Rows = append(page.Rows, view.ClusterRow{
 			ID: c.ID.String(), Name: c.Name, Summary: summary(c), Created: view.Clock(c.CreatedAt, s.Now()),
 			State: clusterState(c), Formation: formation(c), Rate: c.PricePerHour, Cost: c.CostSoFar, Reason: c.Reason.Happened(),
 		})
 	}
-	next := ""
 	if len(list) == clustersPerPage {
-		next = "/clusters?" + url.Values{"after": {list[len(list)-1].ID.String()}}.Encode()
+		page.Next = "/clusters?" + url.Values{"after": {list[len(list)-1].ID.String()}}.Encode()
 	}
-	return s.render(v, view.ClustersPage(v.page("Clusters", "clusters"), rows, next))
+	if len(list) == 0 {
+		if page.Steps, err = s.firstSteps(v); err != nil {
+			return err
+		}
+	}
+	return s.render(v, view.ClustersPage(v.page("Clusters", "clusters"), page))
+}
+
+// firstSteps are what a renter does before the first cluster runs.
+func (s *Web) firstSteps(v *visit) ([]view.Step, error) {
+	ctx := v.r.Context()
+	b, err := report.OrgBalance(ctx, s.DB.Q, v.who.Org, s.Currency)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := s.Accounts.SSHKeys(ctx, v.who, account.Page[id.SSHKey]{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	return []view.Step{
+		{Title: "Add credit", Text: "Renting needs a minute's price at least; what is not used stays yours.", URL: "/billing", Act: "Add credit", Done: b.Available > 0},
+		{Title: "Add an SSH key", Text: "With it you reach a shell on every node. Clusters run without one, too.", URL: "/account", Act: "Add a key", Done: len(keys) > 0},
+		{Title: "Rent", Text: "Search, get an all-in quote, rent. A failed start is free.", URL: "/offers", Act: "Search offers"},
+	}, nil
+}
+
+// runningNow sums up what of the list is alive.
+func runningNow(list []cluster.Cluster) string {
+	alive, gpus, rate := 0, 0, money.Micro(0)
+	for _, c := range list {
+		if c.State == cluster.Released || c.State == cluster.Failed {
+			continue
+		}
+		alive, gpus, rate = alive+1, gpus+c.Spec.GPUs(), rate+c.PricePerHour
+	}
+	if alive == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d alive, %d GPUs, %s per hour.", alive, gpus, view.PerHour(rate))
 }
 
 // rent turns the held quote into a cluster. The quote is the idempotency key: a form posted twice rents once.

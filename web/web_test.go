@@ -188,6 +188,14 @@ func TestEmptyPagesSayWhatToDo(t *testing.T) {
 			t.Errorf("%s: %d %s", path, res.StatusCode, text)
 		}
 	}
+	_, doc := b.get("/clusters")
+	if doc.Find(".firststeps li").Length() != 3 || doc.Find(".firststeps .btn.primary").AttrOr("href", "") != "/billing" {
+		t.Errorf("the first step of a newcomer is %s", doc.Find(".firststeps").Text())
+	}
+	b.post("/account/ssh-keys", url.Values{"name": {"laptop"}, "public_key": {"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl mira"}})
+	if _, doc = b.get("/clusters"); doc.Find(".firststeps li.s-ok").Length() != 1 {
+		t.Errorf("a step that is done is not ticked: %s", doc.Find(".firststeps").Text())
+	}
 	for _, path := range []string{"/clusters/cl_00000000000000000000000000", "/clusters/nonsense", "/hosts/host_7zzzzzzzzzzzzzzzzzzzzzzzzz"} {
 		if res, _ := b.get(path); res.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %d", path, res.StatusCode)
