@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -8,9 +9,12 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/internal/money"
@@ -19,15 +23,128 @@ import (
 // overlay is the range of every cluster's network; rank n has base + n + 1. Clusters never meet, so all use the same.
 var overlay = netip.MustParsePrefix("10.77.0.0/20")
 
-// rental is a rent under way, inside its transaction.
+// rental is a rent under way, inside its transaction. It makes three round trips, in the order of locks: begin takes the
+// idempotency key and the hosts' locks and reads the hosts, take claims the GPUs and locks the money, and all that write
+// writes goes along with the commit. The cluster's own row is new: nobody waits for it.
 type rental struct {
-	row    dbq.InsertClusterParams
+	c         *Clusters
+	principal account.Principal
+	request   RentRequest
+	id        id.Cluster
+	leases    map[int]id.Lease
+	nodes     map[int]id.Node
+	hold      *market.Holding // zero with a quote
+
+	// After take:
 	spec   market.Spec
 	placed market.Placement
-	leases map[int]id.Lease
-	nodes  map[int]id.Node
+	row    dbq.InsertClusterParams
 	now    time.Time // PostgreSQL's
+	money  *metering.Beginning
 	held   money.Nano
+}
+
+// begin plans, takes the key and locks the hosts of the plan. When the key was used before, the answer is the one given
+// then. Without a plan there is nothing to lock, and the key has the first word.
+func (r *rental) begin(ctx context.Context, tx *db.Tx, plan *market.Planner, key idem.Request) (earlier *idem.Answer, err error) {
+	var want market.Placement
+	var unplaced error
+	if r.request.Quote.IsZero() {
+		want, unplaced = plan.Place(ctx, r.principal.Org, r.request.Spec)
+	}
+	pipe, inner := tx.Pipe()
+	mine := key.Ask(ctx, pipe)
+	r.hold = r.c.market.AskHold(ctx, pipe, inner, want)
+	pipe.Send(ctx)
+	first := mine()
+	r.hold.Read()
+	if err := pipe.Close(); err != nil {
+		return nil, fmt.Errorf("take the key and the hosts: %w", err)
+	}
+	if !first {
+		return key.Earlier(ctx, tx)
+	}
+	return nil, unplaced
+}
+
+// take claims the GPUs, those of the quote or those of the plan, raises the hosts' revisions and locks the money.
+func (r *rental) take(ctx context.Context, tx *db.Tx) error {
+	quoted := !r.request.Quote.IsZero()
+	if err := r.settleTerms(ctx, tx); err != nil {
+		return err
+	}
+	if _, err := account.SSHKeysByID(ctx, tx.Q, r.principal.Org, r.spec.SSHKeyIDs); err != nil {
+		return err
+	}
+	pipe := db.NewPipe(tx.Q)
+	claimed := func() error { return nil }
+	if !quoted {
+		claimed = r.hold.AskClaims(ctx, pipe, r.lease)
+	}
+	raised := host.AskRevision(ctx, pipe, tx, r.c.bus, r.placed.HostIDs())
+	begun, err := metering.AskBegin(ctx, pipe, tx, metering.AuthoriseRequest{
+		Cluster: r.id, Org: r.principal.Org, Currency: r.c.cfg.Currency, Budget: r.spec.Budget,
+	})
+	if err != nil {
+		return err
+	}
+	clock := pipe.Now()
+	pipe.Send(ctx)
+	taken := claimed()
+	raised()
+	var unlocked error
+	r.money, unlocked = begun()
+	r.now = clock()
+	if err := pipe.Close(); err != nil {
+		return fmt.Errorf("claim GPUs and lock the money of %s: %w", r.id, err)
+	}
+	if err := cmp.Or(taken, unlocked); err != nil {
+		return err
+	}
+	r.tell(tx)
+	return r.afford()
+}
+
+// settleTerms says what is rented: what the quote holds, or the plan as it fits the locked hosts.
+func (r *rental) settleTerms(ctx context.Context, tx *db.Tx) error {
+	if r.request.Quote.IsZero() {
+		r.spec = r.request.Spec
+		err := r.hold.Fit()
+		r.placed = r.hold.Placement
+		return err
+	}
+	q, err := r.c.market.TakeQuote(ctx, tx, r.principal.Org, r.request.Quote, r.id, r.lease)
+	if err != nil {
+		return err
+	}
+	r.spec, r.placed = q.Spec, q.Placement
+	if len(r.request.Over) > 0 {
+		if r.spec, err = q.Spec.Override(r.request.Over); err != nil {
+			return err
+		}
+	}
+	return r.spec.Validate()
+}
+
+// afford decides how far the money reaches, for leases at the prices of the placement.
+func (r *rental) afford() error {
+	leases := make([]metering.NewLease, len(r.placed.Nodes))
+	for i, n := range r.placed.Nodes {
+		lease := r.lease(n.Rank)
+		leases[i] = newLease(r.id, r.nodes[n.Rank], lease, r.principal.Org, r.c.cfg.Currency, n)
+	}
+	a, err := r.money.Decide(leases, notAfter(r.now, nil, r.spec.MaxDuration), r.now)
+	if err != nil {
+		return err
+	}
+	r.held = a.Held
+	r.row, err = r.newCluster()
+	return err
+}
+
+// tell wakes the pages that show the cluster, once it is there.
+func (r *rental) tell(tx *db.Tx) {
+	tx.AfterCommit(func() { r.c.bus.Changed(bus.TopicCluster(r.id), bus.TopicOrg(r.principal.Org)) })
 }
 
 // lease of a rank.
@@ -38,50 +155,30 @@ func (r *rental) lease(rank int) id.Lease {
 	return r.leases[rank]
 }
 
-// insert writes the cluster and its nodes.
-func (r *rental) insert(ctx context.Context, tx *db.Tx) error {
+// write writes the cluster, its nodes and leases, the money it holds, and the rent's trail.
+func (r *rental) write(ctx context.Context, tx *db.Tx) error {
 	if err := tx.Q.InsertCluster(ctx, r.row); err != nil {
 		return err
 	}
 	for _, n := range r.placed.Nodes {
-		lease := r.lease(n.Rank)
 		if err := tx.Q.InsertNode(ctx, dbq.InsertNodeParams{
-			ID: r.nodes[n.Rank], ClusterID: r.row.ID, Rank: int32(n.Rank), HostID: n.Host, LeaseID: lease, Address: address(n.Rank), Since: r.now,
+			ID: r.nodes[n.Rank], ClusterID: r.id, Rank: int32(n.Rank), HostID: n.Host, LeaseID: r.lease(n.Rank), Address: address(n.Rank), Since: r.now,
 		}); err != nil {
 			return err
 		}
-		if err := tx.Q.InsertNodeStatus(ctx, r.nodes[n.Rank], r.now); err != nil {
-			return err
-		}
 	}
-	return nil
-}
-
-// pay holds the money and writes the leases it pays for.
-func (r *rental) pay(ctx context.Context, tx *db.Tx) error {
-	leases := make([]metering.NewLease, len(r.placed.Nodes))
-	for i, n := range r.placed.Nodes {
-		lease := r.lease(n.Rank)
-		leases[i] = newLease(r.row.ID, r.nodes[n.Rank], lease, r.row.OrgID, r.row.Currency, n)
+	if err := r.money.Write(ctx, tx); err != nil {
+		return err
 	}
-	a, err := metering.Begin(ctx, tx, leases, metering.AuthoriseRequest{
-		Cluster: r.row.ID, Org: r.row.OrgID, Currency: r.row.Currency, Budget: r.spec.Budget, NotAfter: notAfter(r.now, nil, r.spec.MaxDuration),
-	})
-	r.held = a.Held
-	return err
-}
-
-// note leaves the rent's trail.
-func (r *rental) note(ctx context.Context, tx *db.Tx, p account.Principal) error {
 	rented, _ := on("", OnRented)
 	err := tx.Q.InsertClusterEvent(ctx, dbq.InsertClusterEventParams{
-		ClusterID: r.row.ID, At: r.now, Kind: string(OnRented), Title: rented.Says, Data: []byte("{}"),
+		ClusterID: r.id, At: r.now, Kind: string(OnRented), Title: rented.Says, Data: []byte("{}"),
 		Detail: fmt.Sprintf("%d × %d GPUs at %s per hour; %s held", r.spec.Nodes, r.spec.GPUsPerNode, r.placed.Rate, r.held),
 	})
 	if err != nil {
 		return err
 	}
-	return audit.Record(ctx, tx, p.Event("cluster.rent", r.row.ID.String(), map[string]any{
+	return audit.Record(ctx, tx, r.principal.Event("cluster.rent", r.id.String(), map[string]any{
 		"nodes": r.spec.Nodes, "gpus_per_node": r.spec.GPUsPerNode, "price_per_hour": r.placed.Rate.String(), "image": r.spec.Image,
 	}))
 }

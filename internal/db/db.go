@@ -68,7 +68,7 @@ func (d *DB) Close() { d.Pool.Close() }
 
 // Tx is one open transaction.
 type Tx struct {
-	pgx.Tx
+	dbq.DBTX
 	Q     *dbq.Queries
 	after []func()
 	outer *Tx // of a pipe's: the one that commits
@@ -109,26 +109,32 @@ func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 }
 
 func (d *DB) once(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
-	ptx, err := d.Pool.Begin(ctx)
+	after, err := d.transact(ctx, f)
 	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	defer func() { // after Commit it does nothing
-		done, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		_ = ptx.Rollback(done)
-	}()
-	tx := &Tx{Tx: ptx, Q: dbq.New(ptx)}
-	if err := f(ctx, tx); err != nil {
 		return err
 	}
-	if err := ptx.Commit(ctx); err != nil {
-		return fmt.Errorf("commit: %w", err)
-	}
-	for _, g := range tx.after {
+	for _, g := range after { // the connection is back: they may ask for one of their own
 		g()
 	}
 	return nil
+}
+
+func (d *DB) transact(ctx context.Context, f func(ctx context.Context, tx *Tx) error) (after []func(), err error) {
+	c, err := d.Pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("begin: %w", err)
+	}
+	defer c.Release()
+	s := &session{conn: c.Conn()}
+	defer s.end() // after a commit it does nothing
+	tx := &Tx{DBTX: s, Q: dbq.New(s)}
+	if err := f(ctx, tx); err != nil {
+		return nil, err
+	}
+	if err := s.commit(ctx); err != nil {
+		return nil, fmt.Errorf("commit: %w", err)
+	}
+	return tx.after, nil
 }
 
 func retryable(err error) bool {

@@ -43,7 +43,7 @@ func NewPipe(q *dbq.Queries) *Pipe {
 // statements a Pipe allows.
 func (tx *Tx) Pipe() (*Pipe, *Tx) {
 	p := NewPipe(tx.Q)
-	return p, &Tx{Tx: piped{tx.Tx, p}, Q: p.Q, outer: tx}
+	return p, &Tx{DBTX: p, Q: p.Q, outer: tx}
 }
 
 // Together sends all that f writes in one round trip. What f calls may make only :exec and :batchexec statements; they
@@ -143,24 +143,6 @@ func (p *Pipe) SendBatch(_ context.Context, b *pgx.Batch) pgx.BatchResults {
 type refusal struct{}
 
 func (refusal) Scan(...any) error { return errReads }
-
-// piped is a transaction whose statements go into a pipe.
-type piped struct {
-	pgx.Tx
-	pipe *Pipe
-}
-
-func (t piped) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	return t.pipe.Exec(ctx, sql, args...)
-}
-
-func (t piped) Query(context.Context, string, ...any) (pgx.Rows, error) { return nil, errReads }
-
-func (t piped) QueryRow(context.Context, string, ...any) pgx.Row { return refusal{} }
-
-func (t piped) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	return t.pipe.SendBatch(ctx, b)
-}
 
 // answers are those of a few statements of a pipe.
 type answers struct {

@@ -58,15 +58,7 @@ func Claim(ctx context.Context, tx *db.Tx, kind ClaimKind, ref uuid.UUID, gpus [
 
 // ClaimAll is Claim for several refs at once: all of it or ErrTaken.
 func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []Taking, expires *time.Time) error {
-	p := dbq.InsertClaimsParams{Kind: string(kind), ExpiresAt: expires}
-	for _, t := range takings {
-		for _, g := range t.GPUs {
-			p.Ids = append(p.Ids, pgtype.UUID{Bytes: id.New[id.Claim]().UUID(), Valid: true})
-			p.Gpus = append(p.Gpus, pgtype.UUID{Bytes: g.GPU.UUID(), Valid: true})
-			p.Hosts = append(p.Hosts, pgtype.UUID{Bytes: g.Host.UUID(), Valid: true})
-			p.Refs = append(p.Refs, pgtype.UUID{Bytes: t.Ref, Valid: true})
-		}
-	}
+	p := claimsOf(kind, takings, expires)
 	taken, err := insertClaims(ctx, db.NewPipe(tx.Q), p)
 	if err != nil || taken == len(p.Gpus) {
 		return err
@@ -81,6 +73,37 @@ func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []Taking, 
 		return ErrTaken
 	}
 	return err
+}
+
+// AskClaims is ClaimAll as part of a pipe, after the locks of the hosts and before later ones; lapsed says that quotes'
+// claims that have run out may be in the way. Its result, after Send, is ErrTaken when not all could be claimed.
+func AskClaims(ctx context.Context, p *db.Pipe, kind ClaimKind, takings []Taking, lapsed bool) (claimed func() error) {
+	rows := claimsOf(kind, takings, nil)
+	if lapsed {
+		_ = p.Q.ExpireClaimsOn(ctx, rows.Gpus) // nil now: a pipe
+	}
+	inserted := p.Q.InsertClaims(ctx, []dbq.InsertClaimsParams{rows})
+	return func() error {
+		var n int64
+		inserted.QueryRow(db.Keep(p, &n))
+		if int(n) != len(rows.Gpus) {
+			return ErrTaken
+		}
+		return nil
+	}
+}
+
+func claimsOf(kind ClaimKind, takings []Taking, expires *time.Time) dbq.InsertClaimsParams {
+	p := dbq.InsertClaimsParams{Kind: string(kind), ExpiresAt: expires}
+	for _, t := range takings {
+		for _, g := range t.GPUs {
+			p.Ids = append(p.Ids, pgtype.UUID{Bytes: id.New[id.Claim]().UUID(), Valid: true})
+			p.Gpus = append(p.Gpus, pgtype.UUID{Bytes: g.GPU.UUID(), Valid: true})
+			p.Hosts = append(p.Hosts, pgtype.UUID{Bytes: g.Host.UUID(), Valid: true})
+			p.Refs = append(p.Refs, pgtype.UUID{Bytes: t.Ref, Valid: true})
+		}
+	}
+	return p
 }
 
 // insertClaims takes those of the GPUs that are free and says how many.

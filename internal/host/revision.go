@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -15,14 +18,24 @@ func RaiseRevision(ctx context.Context, tx *db.Tx, b *bus.Bus, hosts ...id.Host)
 	if len(hosts) == 0 {
 		return nil
 	}
-	rows, err := tx.Q.RaiseHostRevisions(ctx, uuids(hosts))
-	if err != nil {
+	p := db.NewPipe(tx.Q)
+	raised := AskRevision(ctx, p, tx, b, hosts)
+	p.Send(ctx)
+	raised()
+	if err := p.Close(); err != nil {
 		return fmt.Errorf("host: raise revisions: %w", err)
 	}
+	return nil
+}
+
+// AskRevision is RaiseRevision as part of a pipe; its result reads the answer, after Send. There is at least one host.
+func AskRevision(ctx context.Context, p *db.Pipe, tx *db.Tx, b *bus.Bus, hosts []id.Host) (read func()) {
+	asked := p.Q.RaiseHostRevisions(ctx, [][]pgtype.UUID{uuids(hosts)})
+	var rows []dbq.RaiseHostRevisionsRow
 	tx.AfterCommit(func() {
 		for _, r := range rows {
 			b.Wake(r.ID, r.Revision)
 		}
 	})
-	return nil
+	return func() { asked.Query(db.Keep(p, &rows)) }
 }

@@ -64,18 +64,37 @@ func Do(ctx context.Context, tx *db.Tx, r Request, f func(context.Context, *db.T
 // Begin takes the key in tx, first of all locks. It waits for a twin; the answer is the twin's, or nil when the caller
 // has to do the work and call Finish.
 func (r Request) Begin(ctx context.Context, tx *db.Tx) (*Answer, error) {
-	if r.Key == "" {
-		return nil, nil
-	}
-	taken, err := tx.Q.ClaimIdempotencyKey(ctx, dbq.ClaimIdempotencyKeyParams{
-		Principal: r.Principal, Method: r.Method, Path: r.Path, Key: r.Key, BodyHmac: r.BodyHMAC, Life: Life.Seconds(),
-	})
-	if err != nil {
+	p := db.NewPipe(tx.Q)
+	mine := r.Ask(ctx, p)
+	p.Send(ctx)
+	taken := mine()
+	if err := p.Close(); err != nil {
 		return nil, fmt.Errorf("take idempotency key: %w", err)
 	}
-	if taken == 1 {
+	if taken {
 		return nil, nil
 	}
+	return r.Earlier(ctx, tx)
+}
+
+// Ask is Begin as part of a pipe, where it has to come before every lock. Its answer, after Send, is whether the caller
+// has to do the work and call Finish; else Earlier tells what the twin was told.
+func (r Request) Ask(ctx context.Context, p *db.Pipe) (mine func() bool) {
+	if r.Key == "" {
+		return func() bool { return true }
+	}
+	claimed := p.Q.ClaimIdempotencyKey(ctx, []dbq.ClaimIdempotencyKeyParams{{
+		Principal: r.Principal, Method: r.Method, Path: r.Path, Key: r.Key, BodyHmac: r.BodyHMAC, Life: Life.Seconds(),
+	}})
+	return func() bool {
+		var keys []string
+		claimed.Query(db.Keep(p, &keys))
+		return len(keys) == 1
+	}
+}
+
+// Earlier is what was answered to the first call under the key.
+func (r Request) Earlier(ctx context.Context, tx *db.Tx) (*Answer, error) {
 	row, err := tx.Q.IdempotentAnswer(ctx, dbq.IdempotentAnswerParams{Principal: r.Principal, Method: r.Method, Path: r.Path, Key: r.Key})
 	if err != nil {
 		return nil, fmt.Errorf("read idempotent answer: %w", err)

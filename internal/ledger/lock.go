@@ -46,25 +46,75 @@ func Lock(ctx context.Context, tx *db.Tx, accounts ...Account) (*Locked, error) 
 	return l, l.lock(ctx, want)
 }
 
+// AskLock is Lock as part of a pipe, for accounts that all have a balance; tx is the pipe's transaction. Its result reads
+// the answer, after Send.
+func AskLock(ctx context.Context, p *db.Pipe, tx *db.Tx, accounts ...Account) (read func() (*Locked, error), err error) {
+	want := make(map[accountKey]Account, len(accounts))
+	for _, a := range accounts {
+		if !books[a.Kind].cached {
+			return nil, fmt.Errorf("ledger: accounts of kind %q have no balance to lock", a.Kind)
+		}
+		want[a.key()] = a
+	}
+	if err := create(ctx, p.Q, want, nil); err != nil {
+		return nil, err
+	}
+	n := namesOf(want)
+	locked := p.Q.LockLedgerBalances(ctx, []dbq.LockLedgerBalancesParams{{Kinds: n.kinds, Owners: n.owners, Currencies: n.currencies}})
+	return func() (*Locked, error) {
+		var rows []dbq.LockLedgerBalancesRow
+		locked.Query(db.Keep(p, &rows))
+		l := &Locked{tx, make(map[accountKey]*held, len(rows))}
+		for _, r := range rows {
+			l.by[accountKey{Kind(r.Kind), r.Owner.Bytes, r.Currency}] = &held{id: r.AccountID, cached: true}
+		}
+		return l, l.fill(rows, want)
+	}, nil
+}
+
 // Balance is an account's amount, what was posted through l included; 0 for one without a balance row. It must be among
 // the locked ones.
 func (l *Locked) Balance(a Account) money.Nano { return l.by[a.key()].amount }
 
 // Post is the package's Post between locked accounts.
 func (l *Locked) Post(ctx context.Context, e Entry) (booked bool, err error) {
-	if err := e.check(); err != nil {
+	if err := l.check(e); err != nil {
 		return false, err
-	}
-	for _, t := range e.Transfers {
-		if l.by[t.Debit.key()] == nil || l.by[t.Credit.key()] == nil {
-			return false, fmt.Errorf("ledger: entry %q moves an account that is not locked", e.Key)
-		}
 	}
 	entries, did := []Entry{e}, []bool{false}
 	if err := insertTxs(ctx, l.tx, entries, did); err != nil {
 		return false, err
 	}
 	return did[0], l.book(ctx, entries, did)
+}
+
+// Write books e, whose key nobody can have used, between locked accounts. It only writes, so it may be part of a pipe;
+// should the key be in the books already, the transaction fails.
+func (l *Locked) Write(ctx context.Context, tx *db.Tx, e Entry) error {
+	if err := l.check(e); err != nil {
+		return err
+	}
+	e.id = id.New[id.LedgerTx]()
+	if err := tx.Q.InsertLedgerTx(ctx, dbq.InsertLedgerTxParams{ID: e.id, Kind: e.Kind, Key: e.Key, Memo: e.Memo, Ref: e.Ref}); err != nil {
+		return fmt.Errorf("ledger: insert entry: %w", err)
+	}
+	p, ids, deltas, err := l.move([]Entry{e}, []bool{true})
+	if err != nil {
+		return err
+	}
+	return writeMoves(ctx, tx, p, ids, deltas)
+}
+
+func (l *Locked) check(e Entry) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	for _, t := range e.Transfers {
+		if l.by[t.Debit.key()] == nil || l.by[t.Credit.key()] == nil {
+			return fmt.Errorf("ledger: entry %q moves an account that is not locked", e.Key)
+		}
+	}
+	return nil
 }
 
 func (h *held) add(n money.Nano) error {
@@ -134,7 +184,7 @@ func (l *Locked) lock(ctx context.Context, want map[accountKey]Account) error {
 		made.Query(db.Keep(p, &rows))
 		l.take(rows)
 	}
-	var balances []dbq.LedgerBalance
+	var balances []dbq.LockLedgerBalancesRow
 	locked.Query(db.Keep(p, &balances))
 	if err := p.Close(); err != nil {
 		return fmt.Errorf("ledger: lock balances: %w", err)
@@ -143,7 +193,7 @@ func (l *Locked) lock(ctx context.Context, want map[accountKey]Account) error {
 }
 
 // fill puts the locked balances in, and checks that none is missing.
-func (l *Locked) fill(balances []dbq.LedgerBalance, want map[accountKey]Account) error {
+func (l *Locked) fill(balances []dbq.LockLedgerBalancesRow, want map[accountKey]Account) error {
 	if len(l.by) != len(want) {
 		return fmt.Errorf("ledger: %d of %d accounts exist", len(l.by), len(want))
 	}

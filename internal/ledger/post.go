@@ -90,7 +90,27 @@ func insertTxs(ctx context.Context, tx *db.Tx, entries []Entry, booked []bool) e
 
 // book writes the transfers of the entries that are new and moves the balances.
 func (l *Locked) book(ctx context.Context, entries []Entry, booked []bool) error {
-	var p dbq.InsertLedgerTransfersParams
+	p, ids, deltas, err := l.move(entries, booked)
+	if err != nil || len(p.Ids) == 0 {
+		return err
+	}
+	return l.tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error { return writeMoves(ctx, tx, p, ids, deltas) })
+}
+
+// writeMoves only writes.
+func writeMoves(ctx context.Context, tx *db.Tx, p dbq.InsertLedgerTransfersParams, ids []pgtype.UUID, deltas []int64) error {
+	err := tx.Q.InsertLedgerTransfers(ctx, p)
+	if err == nil && len(ids) > 0 {
+		err = tx.Q.AddLedgerBalances(ctx, ids, deltas)
+	}
+	if err != nil {
+		return fmt.Errorf("ledger: insert transfers: %w", err)
+	}
+	return nil
+}
+
+// move makes the transfers of the entries that are new, and says by how much each balance row moves.
+func (l *Locked) move(entries []Entry, booked []bool) (p dbq.InsertLedgerTransfersParams, ids []pgtype.UUID, deltas []int64, err error) {
 	for i, e := range entries {
 		if !booked[i] {
 			continue
@@ -98,10 +118,10 @@ func (l *Locked) book(ctx context.Context, entries []Entry, booked []bool) error
 		for _, t := range e.Transfers {
 			from, to := l.by[t.Debit.key()], l.by[t.Credit.key()]
 			if err := from.add(-t.Amount); err != nil {
-				return err
+				return p, nil, nil, err
 			}
 			if err := to.add(t.Amount); err != nil {
-				return err
+				return p, nil, nil, err
 			}
 			p.Ids = append(p.Ids, raw(id.New[id.LedgerTransfer]()))
 			p.Txs = append(p.Txs, raw(e.id))
@@ -111,23 +131,8 @@ func (l *Locked) book(ctx context.Context, entries []Entry, booked []bool) error
 			p.Amounts = append(p.Amounts, int64(t.Amount))
 		}
 	}
-	if len(p.Ids) == 0 {
-		return nil
-	}
-	ids, deltas, err := l.settle()
-	if err != nil {
-		return err
-	}
-	err = l.tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := tx.Q.InsertLedgerTransfers(ctx, p); err != nil || len(ids) == 0 {
-			return err
-		}
-		return tx.Q.AddLedgerBalances(ctx, ids, deltas)
-	})
-	if err != nil {
-		return fmt.Errorf("ledger: insert transfers: %w", err)
-	}
-	return nil
+	ids, deltas, err = l.settle()
+	return p, ids, deltas, err
 }
 
 // settle checks the floors and says by how much each balance row moves.

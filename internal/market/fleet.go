@@ -44,14 +44,28 @@ type fleetRows struct {
 	offers []dbq.FleetOffersRow
 	leases []dbq.FleetLeasesRow
 	quotes []dbq.FleetQuotesRow
+
+	read func() // fills them from the pipe they were asked in
 }
 
 // loadHosts reads those of the hosts that sell now, by id, in one round trip with what the pipe holds already. Under
 // the hosts' locks what it finds cannot change before the transaction ends, but for the hosts' own reports. Without
 // topology it leaves out the largest part, which seldom changes.
 func loadHosts(ctx context.Context, p *db.Pipe, ids []id.Host, allowSimulated, topology bool) (map[id.Host]*Host, error) {
+	r := askHosts(ctx, p, ids, allowSimulated, topology)
+	p.Send(ctx)
+	r.read()
+	if err := p.Close(); err != nil {
+		return nil, fmt.Errorf("market: load hosts: %w", err)
+	}
+	return r.assemble()
+}
+
+// askHosts is loadHosts as part of a pipe: after Send the rows are to be read, after Close they can be assembled.
+func askHosts(ctx context.Context, p *db.Pipe, ids []id.Host, allowSimulated, topology bool) *fleetRows {
+	r := &fleetRows{read: func() {}}
 	if len(ids) == 0 {
-		return map[id.Host]*Host{}, nil
+		return r
 	}
 	named := [][]pgtype.UUID{uuids(ids)}
 	hosts := p.Q.FleetHosts(ctx, []dbq.FleetHostsParams{{
@@ -59,17 +73,14 @@ func loadHosts(ctx context.Context, p *db.Pipe, ids []id.Host, allowSimulated, t
 	}})
 	gpus, offers := p.Q.FleetGPUs(ctx, named), p.Q.FleetOffers(ctx, named)
 	leases, quotes := p.Q.FleetLeases(ctx, named), p.Q.FleetQuotes(ctx, named)
-	p.Send(ctx)
-	var r fleetRows
-	hosts.Query(db.Keep(p, &r.hosts))
-	gpus.Query(db.Keep(p, &r.gpus))
-	offers.Query(db.Keep(p, &r.offers))
-	leases.Query(db.Keep(p, &r.leases))
-	quotes.Query(db.Keep(p, &r.quotes))
-	if err := p.Close(); err != nil {
-		return nil, fmt.Errorf("market: load hosts: %w", err)
+	r.read = func() {
+		hosts.Query(db.Keep(p, &r.hosts))
+		gpus.Query(db.Keep(p, &r.gpus))
+		offers.Query(db.Keep(p, &r.offers))
+		leases.Query(db.Keep(p, &r.leases))
+		quotes.Query(db.Keep(p, &r.quotes))
 	}
-	return r.assemble()
+	return r
 }
 
 // assemble makes hosts of the rows; those without a priced offer are left out.
@@ -110,6 +121,13 @@ func (r *fleetRows) addGPUs(hosts map[id.Host]*Host) {
 			h.NextExpiry = *g.ExpiresAt
 		}
 	}
+}
+
+// lapsed reports whether one of the GPUs is free only because the claim of a quote on it has run out.
+func (r *fleetRows) lapsed(gpus []GPU) bool {
+	return slices.ContainsFunc(r.gpus, func(row dbq.FleetGPUsRow) bool {
+		return row.Free && row.ExpiresAt != nil && slices.ContainsFunc(gpus, func(g GPU) bool { return g.ID == row.ID })
+	})
 }
 
 func (r *fleetRows) addOffers(hosts map[id.Host]*Host) {

@@ -1,6 +1,7 @@
 package market
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,11 +19,65 @@ import (
 // take the place of those that were taken meanwhile, so the result may differ from the plan in GPUs, never in hosts or
 // price. ErrStale: it no longer fits; the transaction must roll back.
 func (m *Market) Hold(ctx context.Context, tx *db.Tx, plan Placement, leases LeaseOf) (Placement, error) {
-	held, err := m.recheck(ctx, tx, plan)
+	pipe, inner := tx.Pipe()
+	h := m.AskHold(ctx, pipe, inner, plan)
+	pipe.Send(ctx)
+	h.Read()
+	err := pipe.Close()
+	if err == nil {
+		err = h.Fit()
+	}
 	if err != nil {
 		return Placement{}, err
 	}
-	return held, claim(ctx, tx, host.ForLease, held, func(rank int) uuid.UUID { return leases(rank).UUID() }, nil)
+	pipe = db.NewPipe(tx.Q)
+	claimed := h.AskClaims(ctx, pipe, leases)
+	pipe.Send(ctx)
+	taken := claimed()
+	return h.Placement, cmp.Or(pipe.Close(), taken)
+}
+
+// Holding is Hold in steps, for a caller that has more to say to the database in each: AskHold, Read, Fit, AskClaims.
+type Holding struct {
+	Placement Placement // after Fit
+
+	m      *Market
+	plan   Placement
+	rows   *fleetRows
+	lapsed bool // quotes' claims that have run out are on some of the GPUs
+}
+
+// AskHold puts the locks of a plan's hosts, and what they are under these, in a pipe whose transaction is tx.
+func (m *Market) AskHold(ctx context.Context, p *db.Pipe, tx *db.Tx, plan Placement) *Holding {
+	ids := plan.HostIDs()
+	if len(ids) > 0 {
+		_ = host.LockOnly(ctx, tx, ids) // nil now: a pipe
+	}
+	return &Holding{m: m, plan: plan, rows: askHosts(ctx, p, ids, m.cfg.AllowSimulated, false)}
+}
+
+// Read reads the answers, after Send.
+func (h *Holding) Read() { h.rows.read() }
+
+// Fit fits the plan to what the hosts are now, after Close; ErrStale: it no longer fits.
+func (h *Holding) Fit() error {
+	now, err := h.rows.assemble()
+	if err != nil {
+		return err
+	}
+	if h.Placement, err = h.m.fit(h.plan, now); err != nil {
+		return err
+	}
+	for _, n := range h.Placement.Nodes {
+		h.lapsed = h.lapsed || h.rows.lapsed(n.GPUs)
+	}
+	return nil
+}
+
+// AskClaims puts the claims in a pipe. Its result, after Send, is ErrStale when a GPU was claimed after all.
+func (h *Holding) AskClaims(ctx context.Context, p *db.Pipe, leases LeaseOf) (claimed func() error) {
+	asked := host.AskClaims(ctx, p, host.ForLease, takings(h.Placement, func(rank int) uuid.UUID { return leases(rank).UUID() }), h.lapsed)
+	return func() error { return stale(asked()) }
 }
 
 // recheck locks the hosts of a plan and fits the plan to what they are now.
@@ -36,6 +91,11 @@ func (m *Market) recheck(ctx context.Context, tx *db.Tx, plan Placement) (Placem
 	if err != nil {
 		return Placement{}, err
 	}
+	return m.fit(plan, now)
+}
+
+// fit is the plan on the hosts as they are now; ErrStale: it no longer fits.
+func (m *Market) fit(plan Placement, now map[id.Host]*Host) (Placement, error) {
 	held := Placement{Nodes: make([]Placed, len(plan.Nodes)), Rate: plan.Rate, Duration: plan.Duration}
 	for i, n := range plan.Nodes {
 		h := now[n.Host]
@@ -97,18 +157,26 @@ func (h *Host) free(model string) int {
 
 // claim inserts the claims of a placement whose hosts are locked, each node's for its own ref.
 func claim(ctx context.Context, tx *db.Tx, kind host.ClaimKind, p Placement, ref func(rank int) uuid.UUID, expires *time.Time) error {
-	takings := make([]host.Taking, len(p.Nodes))
-	for i, n := range p.Nodes {
-		takings[i].Ref = ref(n.Rank)
-		for _, g := range n.GPUs {
-			takings[i].GPUs = append(takings[i].GPUs, host.GPURef{Host: n.Host, GPU: g.ID})
-		}
-	}
-	err := host.ClaimAll(ctx, tx, kind, takings, expires)
+	return stale(host.ClaimAll(ctx, tx, kind, takings(p, ref), expires))
+}
+
+func stale(err error) error {
 	if errors.Is(err, host.ErrTaken) {
 		return fmt.Errorf("a GPU is claimed: %w", ErrStale)
 	}
 	return err
+}
+
+// takings are the GPUs of each node, for its ref.
+func takings(p Placement, ref func(rank int) uuid.UUID) []host.Taking {
+	out := make([]host.Taking, len(p.Nodes))
+	for i, n := range p.Nodes {
+		out[i].Ref = ref(n.Rank)
+		for _, g := range n.GPUs {
+			out[i].GPUs = append(out[i].GPUs, host.GPURef{Host: n.Host, GPU: g.ID})
+		}
+	}
+	return out
 }
 
 // LeaseOf gives the lease a rank's GPUs are claimed for. It is called once per rank.

@@ -43,6 +43,9 @@ func (p *Planner) Place(ctx context.Context, renter id.Org, spec Spec) (Placemen
 	return p.PlaceAsk(ctx, a)
 }
 
+// Forget gives up the plan: the attempt claims nothing.
+func (p *Planner) Forget() { p.plan = Placement{} }
+
 // PlaceAsk is Place for an ask of one's own, the renter named: the replacement of a node.
 func (p *Planner) PlaceAsk(ctx context.Context, a Ask) (Placement, error) {
 	if a.Renter.IsZero() {

@@ -76,42 +76,50 @@ func Authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest) (Authorisatio
 	return out, nil
 }
 
-// Begin writes the leases of a new cluster, authorised from the start: CreateLeases and Authorise in one, at the cost of
-// fewer statements. The faults are Authorise's.
-func Begin(ctx context.Context, tx *db.Tx, leases []NewLease, r AuthoriseRequest) (Authorisation, error) {
-	in := make([]*lease, len(leases))
-	for i, l := range leases {
-		in[i] = &lease{meter: Meter{Numerator: new(big.Int)}, terms: Terms{
-			Life: Interval{0, forever}, Prices: []Price{{0, l.Rate}}, SharePPM: l.HostSharePPM,
-		}}
-	}
-	out, from, err := authorise(ctx, tx, r, in)
-	if err != nil {
-		return Authorisation{}, err
-	}
-	return out, createLeases(ctx, tx, leases, &out.RunUntil, from)
-}
-
 // authorise moves the money. from is the moment, unix ms, from which the held money covers when RunUntil is to be
 // stamped on the leases; 0: it stays as it is.
 func authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest, leases []*lease) (out Authorisation, from int64, err error) {
-	hold := ledger.Hold(r.Org, r.Cluster, r.Currency)
-	wallet := ledger.Wallet(r.Org, r.Currency)
-	books, err := ledger.Lock(ctx, tx, hold, wallet)
+	books, err := ledger.Lock(ctx, tx, r.accounts()...)
 	if err != nil {
 		return out, 0, err
 	}
-	at, err := tx.Now(ctx)
+	now, err := tx.Now(ctx)
 	if err != nil {
 		return out, 0, err
 	}
-	now, held := at.UnixMilli(), books.Balance(hold)
+	out, from, missing, err := r.decide(leases, books, now.UnixMilli())
+	if err == nil && missing > 0 {
+		_, err = books.Post(ctx, r.entry(out, missing))
+	}
+	return out, from, err
+}
+
+// accounts are the cluster's hold and the wallet it is filled from.
+func (r AuthoriseRequest) accounts() []ledger.Account {
+	return []ledger.Account{ledger.Hold(r.Org, r.Cluster, r.Currency), ledger.Wallet(r.Org, r.Currency)}
+}
+
+// entry moves what is missing from the wallet into the hold.
+func (r AuthoriseRequest) entry(a Authorisation, missing money.Nano) ledger.Entry {
+	at := r.accounts()
+	return ledger.Entry{
+		Kind: "authorise", Key: "authorise:" + id.New[id.LedgerTx]().String(), Ref: r.Cluster.String(),
+		Memo:      "held until " + a.RunUntil.Format("2006-01-02 15:04:05"),
+		Transfers: []ledger.Transfer{{Debit: at[1], Credit: at[0], Amount: missing}},
+	}
+}
+
+// decide says until when the leases may run, what has to go into the hold for it, and the moment from which the hold
+// then covers; 0: nothing changes.
+func (r AuthoriseRequest) decide(leases []*lease, books *ledger.Locked, now int64) (out Authorisation, from int64, missing money.Nano, err error) {
+	at := r.accounts()
+	held, wallet := books.Balance(at[0]), books.Balance(at[1])
 	target, limit := now+fullStepMS, LimitNone
 	if r.NotAfter != nil && r.NotAfter.UnixMilli() <= target {
 		target, limit = r.NotAfter.UnixMilli(), LimitDuration
 	}
 	present := authorised(leases)
-	reach, short := affordable(leases, now, target, held+books.Balance(wallet), r.Budget)
+	reach, short := affordable(leases, now, target, held+wallet, r.Budget)
 	if short != LimitNone {
 		limit = short
 	}
@@ -121,23 +129,15 @@ func authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest, leases []*lea
 	}
 	out = Authorisation{RunUntil: time.UnixMilli(present).UTC(), Held: held, Limit: limit}
 	if until <= present {
-		return out, 0, nil
+		return out, 0, 0, nil
 	}
 	if present == 0 && (until < min(now+minStartMS, target) || until > max(reach, now)) {
-		return Authorisation{}, 0, tooPoor(leases, now, short, books.Balance(wallet))
+		return Authorisation{}, 0, 0, tooPoor(leases, now, short, wallet)
 	}
-	if missing := need(leases, now, until) - held; missing > 0 {
-		if _, err := books.Post(ctx, ledger.Entry{
-			Kind: "authorise", Key: "authorise:" + id.New[id.LedgerTx]().String(), Ref: r.Cluster.String(),
-			Memo:      "held until " + time.UnixMilli(until).UTC().Format("2006-01-02 15:04:05"),
-			Transfers: []ledger.Transfer{{Debit: wallet, Credit: hold, Amount: missing}},
-		}); err != nil {
-			return Authorisation{}, 0, err
-		}
-		out.Held += missing
-	}
+	missing = max(0, need(leases, now, until)-held)
+	out.Held += missing
 	out.RunUntil = time.UnixMilli(until).UTC()
-	return out, now, nil
+	return out, now, missing, nil
 }
 
 func tooPoor(leases []*lease, now int64, short Limit, available money.Nano) error {

@@ -3,7 +3,6 @@ package metering
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -47,14 +46,12 @@ type PriceItem struct {
 
 // CreateLeases writes leases with their prices and empty meters. They may not run before Authorise.
 func CreateLeases(ctx context.Context, tx *db.Tx, leases []NewLease) error {
-	return createLeases(ctx, tx, leases, nil, 0)
+	return tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error { return writeLeases(ctx, tx, leases, nil, 0) })
 }
 
-// createLeases writes them with what is authorised already.
-func createLeases(ctx context.Context, tx *db.Tx, leases []NewLease, runUntil *time.Time, coveredFrom int64) error {
+// writeLeases writes them with what is authorised already. It only writes, so it may be part of a pipe.
+func writeLeases(ctx context.Context, tx *db.Tx, leases []NewLease, runUntil *time.Time, coveredFrom int64) error {
 	rows := make([]dbq.InsertLeaseParams, len(leases))
-	prices := make([]dbq.InsertLeasePriceParams, len(leases))
-	meters := make([]id.Lease, len(leases))
 	for i, l := range leases {
 		if l.Rate < 0 || l.HostSharePPM < 0 || l.HostSharePPM > 1_000_000 || l.Epoch < 1 || len(l.GPUs) == 0 {
 			return fmt.Errorf("metering: lease %s: rate, share, epoch or GPUs out of range", l.ID)
@@ -67,15 +64,10 @@ func createLeases(ctx context.Context, tx *db.Tx, leases []NewLease, runUntil *t
 			ID: l.ID, ClusterID: l.Cluster, NodeID: l.Node, Rank: int32(l.Rank), HostID: l.Host,
 			RenterOrgID: l.Renter, HostOrgID: l.Operator, GPUCount: int32(len(l.GPUs)), GPUModel: l.GPUModel, GPUIds: l.GPUs,
 			CPUCores: l.CPUs, RAMMb: l.RAMMB, DiskGb: l.DiskGB, Currency: l.Currency, HostSharePpm: int32(l.HostSharePPM), Epoch: int32(l.Epoch),
-			RunUntil: runUntil, CoveredFromMs: coveredFrom,
+			RunUntil: runUntil, CoveredFromMs: coveredFrom, Rate: l.Rate, Items: items,
 		}
-		prices[i] = dbq.InsertLeasePriceParams{LeaseID: l.ID, Rate: l.Rate, Items: items}
-		meters[i] = l.ID
 	}
-	err := tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return errors.Join(run(tx.Q.InsertLease(ctx, rows)), run(tx.Q.InsertLeasePrice(ctx, prices)), run(tx.Q.InsertLeaseMeter(ctx, meters)))
-	})
-	if err != nil {
+	if err := run(tx.Q.InsertLease(ctx, rows)); err != nil {
 		return fmt.Errorf("metering: create leases: %w", err)
 	}
 	return nil

@@ -161,6 +161,86 @@ func (b *AppendTelemetryBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const claimIdempotencyKey = `-- name: ClaimIdempotencyKey :batchmany
+INSERT INTO idempotency_key (principal, method, path, key, body_hmac, expires_at)
+VALUES ($1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $6::float8))
+ON CONFLICT (principal, method, path, key) DO UPDATE SET
+    body_hmac = excluded.body_hmac, status = 0, response = NULL, sealed = false,
+    created_at = clock_timestamp(), expires_at = excluded.expires_at
+WHERE idempotency_key.expires_at <= clock_timestamp()
+RETURNING key
+`
+
+type ClaimIdempotencyKeyBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type ClaimIdempotencyKeyParams struct {
+	Principal string
+	Method    string
+	Path      string
+	Key       string
+	BodyHmac  []byte
+	Life      float64
+}
+
+// Takes the key, or takes over one that has expired. It waits while a twin holds the key in an open transaction; no row
+// means that the twin's answer stands.
+func (q *Queries) ClaimIdempotencyKey(ctx context.Context, arg []ClaimIdempotencyKeyParams) *ClaimIdempotencyKeyBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.Principal,
+			a.Method,
+			a.Path,
+			a.Key,
+			a.BodyHmac,
+			a.Life,
+		}
+		batch.Queue(claimIdempotencyKey, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &ClaimIdempotencyKeyBatchResults{br, len(arg), false}
+}
+
+func (b *ClaimIdempotencyKeyBatchResults) Query(f func(int, []string, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []string{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var key string
+				if err := rows.Scan(&key); err != nil {
+					return err
+				}
+				items = append(items, key)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *ClaimIdempotencyKeyBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const findLedgerAccounts = `-- name: FindLedgerAccounts :batchmany
 SELECT a.id, a.kind, a.owner, a.currency
 FROM (SELECT unnest($1::text[]) AS kind, unnest($2::uuid[]) AS owner, unnest($3::text[]) AS currency) u
@@ -744,9 +824,16 @@ func (b *InsertClaimsBatchResults) Close() error {
 }
 
 const insertLease = `-- name: InsertLease :batchexec
-INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
-                   cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch, run_until, covered_from_ms)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+WITH l AS (
+    INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
+                       cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch, run_until, covered_from_ms)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+            $11, $12, $13, $14, $15, $16, $17, $18)
+    RETURNING id
+), p AS (
+    INSERT INTO lease_price (lease_id, from_ms, rate, items) SELECT id, 0, $19, $20 FROM l
+)
+INSERT INTO lease_meter (lease_id) SELECT id FROM l
 `
 
 type InsertLeaseBatchResults struct {
@@ -774,8 +861,11 @@ type InsertLeaseParams struct {
 	Epoch         int32
 	RunUntil      *time.Time
 	CoveredFromMs int64
+	Rate          money.Micro
+	Items         []byte
 }
 
+// With its first price and an empty meter.
 func (q *Queries) InsertLease(ctx context.Context, arg []InsertLeaseParams) *InsertLeaseBatchResults {
 	batch := &pgx.Batch{}
 	for _, a := range arg {
@@ -798,6 +888,8 @@ func (q *Queries) InsertLease(ctx context.Context, arg []InsertLeaseParams) *Ins
 			a.Epoch,
 			a.RunUntil,
 			a.CoveredFromMs,
+			a.Rate,
+			a.Items,
 		}
 		batch.Queue(insertLease, vals...)
 	}
@@ -822,102 +914,6 @@ func (b *InsertLeaseBatchResults) Exec(f func(int, error)) {
 }
 
 func (b *InsertLeaseBatchResults) Close() error {
-	b.closed = true
-	return b.br.Close()
-}
-
-const insertLeaseMeter = `-- name: InsertLeaseMeter :batchexec
-INSERT INTO lease_meter (lease_id) VALUES ($1)
-`
-
-type InsertLeaseMeterBatchResults struct {
-	br     pgx.BatchResults
-	tot    int
-	closed bool
-}
-
-func (q *Queries) InsertLeaseMeter(ctx context.Context, leaseID []id.Lease) *InsertLeaseMeterBatchResults {
-	batch := &pgx.Batch{}
-	for _, a := range leaseID {
-		vals := []interface{}{
-			a,
-		}
-		batch.Queue(insertLeaseMeter, vals...)
-	}
-	br := q.db.SendBatch(ctx, batch)
-	return &InsertLeaseMeterBatchResults{br, len(leaseID), false}
-}
-
-func (b *InsertLeaseMeterBatchResults) Exec(f func(int, error)) {
-	defer b.br.Close()
-	for t := 0; t < b.tot; t++ {
-		if b.closed {
-			if f != nil {
-				f(t, ErrBatchAlreadyClosed)
-			}
-			continue
-		}
-		_, err := b.br.Exec()
-		if f != nil {
-			f(t, err)
-		}
-	}
-}
-
-func (b *InsertLeaseMeterBatchResults) Close() error {
-	b.closed = true
-	return b.br.Close()
-}
-
-const insertLeasePrice = `-- name: InsertLeasePrice :batchexec
-INSERT INTO lease_price (lease_id, from_ms, rate, items) VALUES ($1, $2, $3, $4)
-`
-
-type InsertLeasePriceBatchResults struct {
-	br     pgx.BatchResults
-	tot    int
-	closed bool
-}
-
-type InsertLeasePriceParams struct {
-	LeaseID id.Lease
-	FromMs  int64
-	Rate    money.Micro
-	Items   []byte
-}
-
-func (q *Queries) InsertLeasePrice(ctx context.Context, arg []InsertLeasePriceParams) *InsertLeasePriceBatchResults {
-	batch := &pgx.Batch{}
-	for _, a := range arg {
-		vals := []interface{}{
-			a.LeaseID,
-			a.FromMs,
-			a.Rate,
-			a.Items,
-		}
-		batch.Queue(insertLeasePrice, vals...)
-	}
-	br := q.db.SendBatch(ctx, batch)
-	return &InsertLeasePriceBatchResults{br, len(arg), false}
-}
-
-func (b *InsertLeasePriceBatchResults) Exec(f func(int, error)) {
-	defer b.br.Close()
-	for t := 0; t < b.tot; t++ {
-		if b.closed {
-			if f != nil {
-				f(t, ErrBatchAlreadyClosed)
-			}
-			continue
-		}
-		_, err := b.br.Exec()
-		if f != nil {
-			f(t, err)
-		}
-	}
-}
-
-func (b *InsertLeasePriceBatchResults) Close() error {
 	b.closed = true
 	return b.br.Close()
 }
@@ -1174,7 +1170,7 @@ func (b *LeasesByIDBatchResults) Close() error {
 }
 
 const lockLedgerBalances = `-- name: LockLedgerBalances :batchmany
-SELECT b.account_id, b.amount, b.floor
+SELECT b.account_id, b.amount, b.floor, a.kind, a.owner, a.currency
 FROM (SELECT unnest($1::text[]) AS kind, unnest($2::uuid[]) AS owner, unnest($3::text[]) AS currency) u
 JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
 JOIN ledger_balance b ON b.account_id = a.id
@@ -1194,6 +1190,15 @@ type LockLedgerBalancesParams struct {
 	Currencies []string
 }
 
+type LockLedgerBalancesRow struct {
+	AccountID id.LedgerAccount
+	Amount    money.Nano
+	Floor     *int64
+	Kind      string
+	Owner     pgtype.UUID
+	Currency  string
+}
+
 func (q *Queries) LockLedgerBalances(ctx context.Context, arg []LockLedgerBalancesParams) *LockLedgerBalancesBatchResults {
 	batch := &pgx.Batch{}
 	for _, a := range arg {
@@ -1208,10 +1213,10 @@ func (q *Queries) LockLedgerBalances(ctx context.Context, arg []LockLedgerBalanc
 	return &LockLedgerBalancesBatchResults{br, len(arg), false}
 }
 
-func (b *LockLedgerBalancesBatchResults) Query(f func(int, []LedgerBalance, error)) {
+func (b *LockLedgerBalancesBatchResults) Query(f func(int, []LockLedgerBalancesRow, error)) {
 	defer b.br.Close()
 	for t := 0; t < b.tot; t++ {
-		items := []LedgerBalance{}
+		items := []LockLedgerBalancesRow{}
 		if b.closed {
 			if f != nil {
 				f(t, items, ErrBatchAlreadyClosed)
@@ -1225,8 +1230,15 @@ func (b *LockLedgerBalancesBatchResults) Query(f func(int, []LedgerBalance, erro
 			}
 			defer rows.Close()
 			for rows.Next() {
-				var i LedgerBalance
-				if err := rows.Scan(&i.AccountID, &i.Amount, &i.Floor); err != nil {
+				var i LockLedgerBalancesRow
+				if err := rows.Scan(
+					&i.AccountID,
+					&i.Amount,
+					&i.Floor,
+					&i.Kind,
+					&i.Owner,
+					&i.Currency,
+				); err != nil {
 					return err
 				}
 				items = append(items, i)
@@ -1240,6 +1252,70 @@ func (b *LockLedgerBalancesBatchResults) Query(f func(int, []LedgerBalance, erro
 }
 
 func (b *LockLedgerBalancesBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const raiseHostRevisions = `-- name: RaiseHostRevisions :batchmany
+UPDATE host SET revision = revision + 1 WHERE id = ANY($1::uuid[])
+RETURNING id, revision
+`
+
+type RaiseHostRevisionsBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type RaiseHostRevisionsRow struct {
+	ID       id.Host
+	Revision int64
+}
+
+func (q *Queries) RaiseHostRevisions(ctx context.Context, ids [][]pgtype.UUID) *RaiseHostRevisionsBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range ids {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(raiseHostRevisions, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &RaiseHostRevisionsBatchResults{br, len(ids), false}
+}
+
+func (b *RaiseHostRevisionsBatchResults) Query(f func(int, []RaiseHostRevisionsRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []RaiseHostRevisionsRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i RaiseHostRevisionsRow
+				if err := rows.Scan(&i.ID, &i.Revision); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *RaiseHostRevisionsBatchResults) Close() error {
 	b.closed = true
 	return b.br.Close()
 }

@@ -456,8 +456,12 @@ func (q *Queries) InsertClusterEvent(ctx context.Context, arg InsertClusterEvent
 }
 
 const insertNode = `-- name: InsertNode :exec
-INSERT INTO node (id, cluster_id, rank, host_id, lease_id, epoch, state, address, since)
-VALUES ($1, $2, $3, $4, $5, 1, 'pending', $6, $7)
+WITH n AS (
+    INSERT INTO node (id, cluster_id, rank, host_id, lease_id, epoch, state, address, since)
+    VALUES ($1, $2, $3, $4, $5, 1, 'pending', $6, $7)
+    RETURNING id, epoch, since
+)
+INSERT INTO node_status (node_id, epoch, reported_at) SELECT id, epoch, since FROM n
 `
 
 type InsertNodeParams struct {
@@ -470,6 +474,7 @@ type InsertNodeParams struct {
 	Since     time.Time
 }
 
+// Nobody has reported of it yet.
 func (q *Queries) InsertNode(ctx context.Context, arg InsertNodeParams) error {
 	_, err := q.db.Exec(ctx, insertNode,
 		arg.ID,
@@ -480,15 +485,6 @@ func (q *Queries) InsertNode(ctx context.Context, arg InsertNodeParams) error {
 		arg.Address,
 		arg.Since,
 	)
-	return err
-}
-
-const insertNodeStatus = `-- name: InsertNodeStatus :exec
-INSERT INTO node_status (node_id, epoch, reported_at) VALUES ($1, 1, $2)
-`
-
-func (q *Queries) InsertNodeStatus(ctx context.Context, nodeID id.Node, reportedAt time.Time) error {
-	_, err := q.db.Exec(ctx, insertNodeStatus, nodeID, reportedAt)
 	return err
 }
 

@@ -94,6 +94,30 @@ func (q *Queries) InsertLedgerTransfers(ctx context.Context, arg InsertLedgerTra
 	return err
 }
 
+const insertLedgerTx = `-- name: InsertLedgerTx :exec
+INSERT INTO ledger_tx (id, kind, key, memo, ref) VALUES ($1, $2, $3, $4, $5)
+`
+
+type InsertLedgerTxParams struct {
+	ID   id.LedgerTx
+	Kind string
+	Key  string
+	Memo string
+	Ref  string
+}
+
+// An entry under a key that nobody can have used; should it be there, this fails.
+func (q *Queries) InsertLedgerTx(ctx context.Context, arg InsertLedgerTxParams) error {
+	_, err := q.db.Exec(ctx, insertLedgerTx,
+		arg.ID,
+		arg.Kind,
+		arg.Key,
+		arg.Memo,
+		arg.Ref,
+	)
+	return err
+}
+
 const insertLedgerTxs = `-- name: InsertLedgerTxs :many
 INSERT INTO ledger_tx (id, kind, key, memo, ref, corrects)
 SELECT unnest($1::uuid[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]),

@@ -34,11 +34,13 @@ ORDER BY id DESC
 LIMIT @max_rows;
 
 -- name: InsertNode :exec
-INSERT INTO node (id, cluster_id, rank, host_id, lease_id, epoch, state, address, since)
-VALUES (@id, @cluster_id, @rank, @host_id, @lease_id, 1, 'pending', @address, @since);
-
--- name: InsertNodeStatus :exec
-INSERT INTO node_status (node_id, epoch, reported_at) VALUES (@node_id, 1, @reported_at);
+-- Nobody has reported of it yet.
+WITH n AS (
+    INSERT INTO node (id, cluster_id, rank, host_id, lease_id, epoch, state, address, since)
+    VALUES (@id, @cluster_id, @rank, @host_id, @lease_id, 1, 'pending', @address, @since)
+    RETURNING id, epoch, since
+)
+INSERT INTO node_status (node_id, epoch, reported_at) SELECT id, epoch, since FROM n;
 
 -- name: SaveNode :exec
 UPDATE node

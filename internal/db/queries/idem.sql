@@ -1,4 +1,4 @@
--- name: ClaimIdempotencyKey :execrows
+-- name: ClaimIdempotencyKey :batchmany
 -- Takes the key, or takes over one that has expired. It waits while a twin holds the key in an open transaction; no row
 -- means that the twin's answer stands.
 INSERT INTO idempotency_key (principal, method, path, key, body_hmac, expires_at)
@@ -6,7 +6,8 @@ VALUES (@principal, @method, @path, @key, @body_hmac, clock_timestamp() + make_i
 ON CONFLICT (principal, method, path, key) DO UPDATE SET
     body_hmac = excluded.body_hmac, status = 0, response = NULL, sealed = false,
     created_at = clock_timestamp(), expires_at = excluded.expires_at
-WHERE idempotency_key.expires_at <= clock_timestamp();
+WHERE idempotency_key.expires_at <= clock_timestamp()
+RETURNING key;
 
 -- name: IdempotentAnswer :one
 SELECT body_hmac, status, response, sealed FROM idempotency_key

@@ -19,7 +19,7 @@ WHERE a.id = ANY(@ids::uuid[]) AND a.kind = ANY(@cached::text[])
 ON CONFLICT (account_id) DO NOTHING;
 
 -- name: LockLedgerBalances :batchmany
-SELECT b.account_id, b.amount, b.floor
+SELECT b.account_id, b.amount, b.floor, a.kind, a.owner, a.currency
 FROM (SELECT unnest(@kinds::text[]) AS kind, unnest(@owners::uuid[]) AS owner, unnest(@currencies::text[]) AS currency) u
 JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
 JOIN ledger_balance b ON b.account_id = a.id
@@ -38,6 +38,10 @@ SELECT unnest(@ids::uuid[]), unnest(@kinds::text[]), unnest(@keys::text[]), unne
        nullif(unnest(@corrects::uuid[]), '00000000-0000-0000-0000-000000000000')
 ON CONFLICT (key) DO NOTHING
 RETURNING id;
+
+-- name: InsertLedgerTx :exec
+-- An entry under a key that nobody can have used; should it be there, this fails.
+INSERT INTO ledger_tx (id, kind, key, memo, ref) VALUES (@id, @kind, @key, @memo, @ref);
 
 -- name: InsertLedgerTransfers :exec
 INSERT INTO ledger_transfer (id, tx_id, debit_account_id, credit_account_id, currency, amount)

@@ -1,13 +1,15 @@
 -- name: InsertLease :batchexec
-INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
-                   cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch, run_until, covered_from_ms)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18);
-
--- name: InsertLeasePrice :batchexec
-INSERT INTO lease_price (lease_id, from_ms, rate, items) VALUES ($1, $2, $3, $4);
-
--- name: InsertLeaseMeter :batchexec
-INSERT INTO lease_meter (lease_id) VALUES ($1);
+-- With its first price and an empty meter.
+WITH l AS (
+    INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
+                       cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch, run_until, covered_from_ms)
+    VALUES (@id, @cluster_id, @node_id, @rank, @host_id, @renter_org_id, @host_org_id, @gpu_count, @gpu_model, @gpu_ids,
+            @cpu_cores, @ram_mb, @disk_gb, @currency, @host_share_ppm, @epoch, sqlc.narg(run_until), @covered_from_ms)
+    RETURNING id
+), p AS (
+    INSERT INTO lease_price (lease_id, from_ms, rate, items) SELECT id, 0, @rate, @items FROM l
+)
+INSERT INTO lease_meter (lease_id) SELECT id FROM l;
 
 -- name: SetLeaseEpoch :execrows
 UPDATE lease SET epoch = @epoch WHERE id = @id AND ended_at IS NULL AND epoch <= @epoch;
