@@ -22,7 +22,7 @@ type Config struct {
 	Currency       string           // of all prices and wallets, "USD"
 	AllowSimulated bool             // sell hosts with simulated GPUs: sandbox only
 	QuoteTTL       time.Duration    // 60 to 120 s; 0 = 90 s
-	MaxAge         time.Duration    // of the view in memory that searches and plans use; 0 = 250 ms
+	MaxAge         time.Duration    // of the view in memory that searches and plans use, at most four times that; 0 = 250 ms
 	Now            func() time.Time // this replica's clock, for the view's age only; nil = time.Now
 }
 

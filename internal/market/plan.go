@@ -78,7 +78,7 @@ func noCapacity(a Ask, why Explain) error {
 // database that began after this call. When attempt returns nil, the last plan counts as claimed.
 func (m *Market) Planning(ctx context.Context, attempt func(ctx context.Context, p *Planner) error) error {
 	asked := m.cfg.Now()
-	if err := m.view.fresh(ctx, asked.Add(-m.cfg.MaxAge), false); err != nil {
+	if err := m.view.recent(ctx, m.cfg.MaxAge); err != nil {
 		return err
 	}
 	confirmed := false

@@ -68,7 +68,7 @@ func (m *Market) SearchOffers(ctx context.Context, s OfferSearch) (OfferPage, er
 			return OfferPage{}, err
 		}
 	}
-	if err := m.view.fresh(ctx, m.cfg.Now().Add(-m.cfg.MaxAge), false); err != nil {
+	if err := m.view.recent(ctx, m.cfg.MaxAge); err != nil {
 		return OfferPage{}, err
 	}
 	m.view.mu.RLock()

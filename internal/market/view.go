@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,15 +24,17 @@ const (
 	keptFor    = 15 * time.Minute
 )
 
-// view is this replica's picture of the fleet. It is read again when somebody needs it fresher than it is; nothing runs
-// in between.
+// view is this replica's picture of the fleet. It is read again when somebody needs it fresher than it is; when nobody
+// does, nothing runs.
 type view struct {
 	db       *db.DB
 	simulate bool
 	now      func() time.Time
 
-	reading sync.Mutex // one read at a time; guards the fields below
-	begun   time.Time  // when the last read began, this replica's clock
+	seen    atomic.Int64 // begun, unix ns: to be read without waiting for a read
+	ahead   atomic.Bool  // a read that nobody waits for is under way
+	reading sync.Mutex   // one read at a time; guards the fields below
+	begun   time.Time    // when the last read began, this replica's clock
 	reachAt time.Time
 	wholeAt time.Time
 	mark    string
@@ -57,6 +60,29 @@ func newView(d *db.DB, simulate bool, now func() time.Time, turn int) *view {
 	}
 }
 
+// recent makes sure that the view is about as young as age. One that is older is read again, and only when it is
+// patience times as old does anybody wait for that: whoever claims what it shows finds out under the locks.
+func (v *view) recent(ctx context.Context, age time.Duration) error {
+	const patience, atMost = 4, 10 * time.Second
+	now := v.now()
+	old := now.Sub(time.Unix(0, v.seen.Load()))
+	switch {
+	case old <= age:
+		return nil
+	case old > patience*age:
+		return v.fresh(ctx, now.Add(-age), false)
+	}
+	if v.ahead.CompareAndSwap(false, true) {
+		go func() {
+			defer v.ahead.Store(false)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), atMost)
+			defer cancel()
+			_ = v.fresh(ctx, now.Add(-age), false) // the next one tries again, and waits when it has failed too long
+		}()
+	}
+	return nil
+}
+
 // fresh makes sure that the view is of a read that began at notBefore or later. Callers that wait for the same read
 // share it.
 func (v *view) fresh(ctx context.Context, notBefore time.Time, reach bool) error {
@@ -74,6 +100,7 @@ func (v *view) fresh(ctx context.Context, notBefore time.Time, reach bool) error
 		return err
 	}
 	v.begun, v.mark = begun, r.mark
+	defer v.seen.Store(begun.UnixNano()) // once it is applied
 	if whole {
 		v.wholeAt = begun
 	}
