@@ -27,6 +27,8 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 		return 0, a.pull(ctx, r, v)
 	case actStartGuest:
 		return 0, a.startGuest(ctx, r, v)
+	case actStartAgain:
+		return 0, a.startAgain(ctx, r)
 	case actStartOverlay:
 		return 0, a.startOverlay(ctx, l, r, v)
 	case actSetPeers:
@@ -35,10 +37,15 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 		return 0, a.preflight(ctx, r, v)
 	case actStartWork:
 		return 0, a.startWork(ctx, r, v)
-	case actAwaitInit, actAwaitStart:
+	case actAwaitStart:
+		if err := r.files.Release(r.ref); err != nil { // again: an agent may die between its note and the release
+			return 0, err
+		}
+		return a.awaitWorkload(ctx, l, r, v)
+	case actAwaitInit:
 		return a.awaitWorkload(ctx, l, r, v)
 	case actRelease:
-		if err := a.change(r, func(rec *record) { rec.Released = true }); err != nil {
+		if err := a.change(r, func(rec *record) { rec.Released, rec.ReleaseBoot = true, a.cfg.BootMS() }); err != nil {
 			return 0, err
 		}
 		return 0, r.files.Release(r.ref)
@@ -132,6 +139,22 @@ func (a *Agent) startGuest(ctx context.Context, r *run, v view) error {
 	return a.admit(ctx, r, c, v.spec().Egress)
 }
 
+// startAgain takes down what is left of a node that died while it was starting: the next steps are those after the
+// pull. Figures that were measured stand: the way between the hosts is the same.
+func (a *Agent) startAgain(ctx context.Context, r *run) error {
+	a.log.Warn("a node died while it was starting: it is started again", "lease", r.ref)
+	if err := a.takeDown(ctx, r); err != nil {
+		return err
+	}
+	if err := r.files.ForgetStart(); err != nil {
+		return err
+	}
+	return a.change(r, func(rec *record) {
+		rec.Deaths++
+		rec.BootID, rec.GuestID, rec.WorkID = "", "", ""
+	})
+}
+
 func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) error {
 	if err := a.admit(ctx, r, v.guest, v.spec().Egress); err != nil { // again after a restart of the agent
 		return err
@@ -215,10 +238,21 @@ func (a *Agent) noteStart(ctx context.Context, r *run, v view) error {
 	if err != nil {
 		a.log.Warn("energy is not known", "lease", r.ref, "err", err)
 	}
-	if err := a.journal.Start(r.ref, a.bootAt(time.UnixMilli(v.report.AtMS)), counters); err != nil {
+	start := a.startBoot(v)
+	if err := a.journal.Start(r.ref, start, counters); err != nil {
 		return err
 	}
-	return a.change(r, func(rec *record) { rec.Started, rec.Released = true, true })
+	return a.change(r, func(rec *record) { rec.Started, rec.Released, rec.StartBoot = true, true, start })
+}
+
+// startBoot is when a run's command began: as the guest noted, but not before the barrier was released and not after
+// now, whatever a clock that was set meanwhile makes of it.
+func (a *Agent) startBoot(v view) int64 {
+	at := v.report.BootMS
+	if at == 0 { // a guest of an earlier version
+		at = a.bootAt(time.UnixMilli(v.report.AtMS))
+	}
+	return min(a.cfg.BootMS(), max(at, v.rec.ReleaseBoot))
 }
 
 // bootAt maps a recent moment of the host's clock to CLOCK_BOOTTIME. A moment in the future is now.
@@ -234,7 +268,7 @@ func (a *Agent) endMeter(r *run, v view) error {
 	if v.waits(o) {
 		return nil
 	}
-	end, open := a.lastSign(r, v.work)
+	end, open := a.lastSign(r, v)
 	if !open {
 		return nil
 	}
@@ -245,10 +279,16 @@ func (a *Agent) endMeter(r *run, v view) error {
 }
 
 // lastSign is when a metered run ended, never before its last sign of life; open is false when it is not metered.
-func (a *Agent) lastSign(r *run, work container.Container) (bootMS int64, open bool) {
+// Docker's word for the end is by the host's clock. Where that was set since the start, the shorter reading counts: no
+// more is proved than both agree on.
+func (a *Agent) lastSign(r *run, v view) (bootMS int64, open bool) {
 	bootMS, open = a.journal.LastTick(r.ref)
-	if open && !work.FinishedAt.IsZero() {
-		bootMS = max(bootMS, a.bootAt(work.FinishedAt))
+	if open && !v.work.FinishedAt.IsZero() {
+		end := a.bootAt(v.work.FinishedAt)
+		if v.report.BootMS > 0 {
+			end = min(end, v.report.BootMS+v.work.FinishedAt.Sub(time.UnixMilli(v.report.AtMS)).Milliseconds())
+		}
+		bootMS = max(bootMS, end)
 	}
 	return bootMS, open
 }
@@ -257,7 +297,7 @@ func (a *Agent) conclude(r *run, v view, o *outcome) error {
 	a.log.Info("lease ends", "lease", r.ref, "state", o.State, "reason", o.Reason, "detail", o.Detail)
 	if v.work.State != container.Running {
 		if o.ExitCode != nil {
-			o.ExitBoot, _ = a.lastSign(r, v.work)
+			o.ExitBoot, _ = a.lastSign(r, v)
 		}
 		v.rec.Outcome = o
 		if err := a.endMeter(r, v); err != nil {
@@ -297,6 +337,14 @@ func (a *Agent) keepLog(ctx context.Context, r *run, v view) error {
 }
 
 func (a *Agent) tearDown(ctx context.Context, r *run) error {
+	if err := a.takeDown(ctx, r); err != nil {
+		return err
+	}
+	return a.change(r, func(rec *record) { rec.Down = true })
+}
+
+// takeDown removes a run's containers, overlay and passage.
+func (a *Agent) takeDown(ctx context.Context, r *run) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := a.cfg.Engine.Remove(ctx, r.ref, container.Work); err != nil {
@@ -314,7 +362,7 @@ func (a *Agent) tearDown(ctx context.Context, r *run) error {
 	a.mu.Lock()
 	r.overlay, r.peers = nil, nil
 	a.mu.Unlock()
-	return a.change(r, func(rec *record) { rec.Down = true })
+	return nil
 }
 
 // wipe makes sure that nothing of the renter's is left, in memory of the GPUs too, and that this epoch never runs here
@@ -323,7 +371,7 @@ func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 	if err := a.endMeter(r, v); err != nil {
 		return err
 	}
-	if gpus := v.spec().GPUs; a.cfg.Attach != container.AttachNone && len(gpus) > 0 && v.rec.WorkID != "" {
+	if gpus := v.spec().GPUs; a.cfg.Attach != container.AttachNone && len(gpus) > 0 && v.rec.ImageID != "" {
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
 		if err := a.cfg.GPUs.WaitClean(ctx, gpus...); err != nil {

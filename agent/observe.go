@@ -69,6 +69,9 @@ func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentap
 	rec := v.rec
 	st := agentapi.LeaseStatus{LeaseRef: ref, State: stage(v), WGKey: rec.WGKey, Endpoints: rec.Endpoints, Preflight: rec.Preflight,
 		ImageDigest: rec.ImageDigest, Started: rec.Started, LogKept: rec.LogKept, Gone: rec.Gone}
+	if rec.BootID == v.boot {
+		st.StartBootMS = rec.StartBoot
+	}
 	if o := rec.Outcome; o != nil {
 		st.Reason, st.Detail, st.ExitCode = o.Reason, o.Detail[:min(len(o.Detail), 500)], o.ExitCode
 		if rec.BootID == v.boot {
@@ -107,7 +110,7 @@ func (a *Agent) report(r *run, v view, s step) {
 	}
 	sound := a.sound(v.spec().GPUs)
 	a.mu.Lock()
-	if !r.looked && s.do != actStartOverlay {
+	if !r.looked && s.do != actStartOverlay && s.do != actNoteStart {
 		r.looked = true
 		poke(a.syncNow)
 	}

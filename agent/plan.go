@@ -15,7 +15,8 @@ const (
 	actRest         action = "rest"          // nothing, until something changes
 	actAwaitServer  action = "await_server"  // the agent was restarted and needs what only the server has
 	actPull         action = "pull"          //
-	actStartGuest   action = "start_guest"   //
+	actStartGuest   action = "start_guest"   // or take note of one that runs
+	actStartAgain   action = "start_again"   // the node died before anything of the renter's ran: from the guest on
 	actStartOverlay action = "start_overlay" //
 	actAwaitPeers   action = "await_peers"   // others have not told their keys
 	actSetPeers     action = "set_peers"     //
@@ -53,12 +54,27 @@ type outcome struct {
 	ExitBoot int64              `json:"exit_boot_ms,omitempty"` // when, by the clock of the run's boot
 }
 
+// maxDeaths is how often a node that dies while it starts is started again.
+const maxDeaths = 3
+
 // keepsPlace reports whether a run that ended so has its GPUs kept for it: a rank that is done stays a part of its
 // cluster while others go on, and its time counts, until the server says otherwise or the paid time is over.
 func (o *outcome) keepsPlace() bool { return o != nil && o.ExitCode != nil && *o.ExitCode == 0 }
 
 func failed(reason, detail string) *outcome {
 	return &outcome{State: agentapi.NodeFailed, Reason: reason, Detail: detail}
+}
+
+// passes reports whether a failure may be trouble that passes: the node died before anything of the renter's ran, and
+// can be started again as if nothing had been.
+func passes(v view, o *outcome) bool {
+	switch o.Reason {
+	case agentapi.ReasonGuestDied, agentapi.ReasonHostInterrupted, agentapi.ReasonRuntimeFailed:
+	default:
+		return false
+	}
+	begun := v.rec.Released || v.rec.Started || v.report.State == guest.StateStarted || v.report.State == guest.StateRefused
+	return !begun && v.rec.Deaths < maxDeaths
 }
 
 // step is what plan decided.
@@ -115,6 +131,9 @@ func plan(v view) step {
 		return step{do: actNoteStart} // before its end is looked at: a short command has run too
 	}
 	if o := ended(v); o != nil {
+		if passes(v, o) {
+			return step{do: actStartAgain, waiting: "the node died while it was starting and is started again"}
+		}
 		return step{do: actConclude, outcome: o}
 	}
 	return planStart(v)
@@ -177,7 +196,7 @@ func planStart(v view) step {
 		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
 	case v.rec.ImageID == "":
 		return step{do: actPull}
-	case v.guest.State != container.Running:
+	case v.guest.State != container.Running, v.rec.GuestID == "": // an agent may die between a start and its note
 		return step{do: actStartGuest}
 	case !v.overlay:
 		return step{do: actStartOverlay}
@@ -194,7 +213,7 @@ func planStart(v view) step {
 		return step{do: actConclude, outcome: failed(agentapi.ReasonPreflightFailed, v.rec.Preflight.Detail)}
 	case v.work.State != container.Running && v.want == nil:
 		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
-	case v.work.State != container.Running:
+	case v.work.State != container.Running, v.rec.WorkID == "" && v.want != nil:
 		return step{do: actStartWork}
 	}
 	switch v.report.State {

@@ -35,6 +35,8 @@ var (
 	concluded = func(v *view) { v.rec.Outcome = &outcome{State: agentapi.NodeStopped} }
 )
 
+func deadGuest(v *view) { v.guest.State = container.Exited }
+
 func isDone(v *view) {
 	code := 0
 	v.rec.Outcome.ExitCode, v.rec.Down = &code, true
@@ -60,13 +62,23 @@ func TestPlan(t *testing.T) {
 		{"nothing yet", at(), actPull},
 		{"image is there", at(pulled), actStartGuest},
 		{"guest created, not started", at(pulled, func(v *view) { v.guest.State = container.Created }), actStartGuest},
+		{"guest runs, not noted", at(guestUp, func(v *view) { v.rec.GuestID, v.rec.BootID = "", "" }), actStartGuest},
 		{"guest runs", at(guestUp), actStartOverlay},
+		{"guest died", at(joined, deadGuest), actStartAgain},
+		{"guest died at the barrier", at(barrier, deadGuest), actStartAgain},
+		{"guest died too often", at(barrier, deadGuest, func(v *view) { v.rec.Deaths = maxDeaths }), actConclude},
+		{"guest died after the release", at(barrier, deadGuest, func(v *view) { v.rec.Released = true }), actConclude},
+		{"work died before the barrier", at(created, exit(125)), actStartAgain},
+		{"work died with the daemon at the barrier", at(barrier, exit(137), func(v *view) { v.interrupted = true }), actStartAgain},
+		{"work was removed at the barrier", at(barrier, func(v *view) { v.work = container.Container{} }), actStartAgain},
+		{"the host was restarted during the start", at(joined, func(v *view) { v.boot = "b2" }), actStartAgain},
 		{"a peer has not joined", at(joined, func(v *view) { v.want.Network.Peers[0].Key = "" }), actAwaitPeers},
 		{"peers are known", at(joined, func(v *view) { v.peers = false }), actSetPeers},
 		{"peers are set", at(joined), actPreflight},
 		{"alone: nothing to measure", at(joined, one), actStartWork},
 		{"measured", at(measured), actStartWork},
 		{"work created, not started", at(measured, func(v *view) { v.work = container.Container{ID: "w", State: container.Created} }), actStartWork},
+		{"work runs, not noted", at(barrier, func(v *view) { v.rec.WorkID = "" }), actStartWork},
 		{"init is silent", at(created), actAwaitInit},
 		{"at the barrier", at(barrier), actAwaitGo},
 		{"go", at(barrier, func(v *view) { v.want.Go = true }), actRelease},

@@ -26,8 +26,11 @@ type record struct {
 	WGKey       string              `json:"wg_key,omitempty"`
 	Endpoints   []string            `json:"endpoints,omitempty"`
 	Preflight   *agentapi.Preflight `json:"preflight,omitempty"`
+	Deaths      int                 `json:"deaths,omitempty"` // how often it died while it was starting
 	Released    bool                `json:"released,omitempty"`
+	ReleaseBoot int64               `json:"release_boot_ms,omitempty"` // the barrier was not released before
 	Started     bool                `json:"started,omitempty"`
+	StartBoot   int64               `json:"start_boot_ms,omitempty"` // when, by the clock of the run's boot
 	Outcome     *outcome            `json:"outcome,omitempty"`
 	LogSaved    bool                `json:"log_saved,omitempty"` // looked at, whether or not there was one
 	LogKept     bool                `json:"log_kept,omitempty"`  // it lies in the folder

@@ -24,7 +24,9 @@ func (e *Engine) Watch(ctx context.Context, changed func(agentapi.LeaseRef)) {
 			changed(agentapi.LeaseRef{})
 			wait = time.Second
 			e.follow(stream, res, changed)
-			e.watch.down(time.Now())
+			if ctx.Err() == nil { // else it is we who went away
+				e.watch.down(time.Now())
+			}
 		}
 		cancel()
 		if !sleep(ctx, wait) {

@@ -54,5 +54,6 @@ type Workload struct {
 	State  State  `json:"state"`
 	Reason string `json:"reason,omitempty"` // agentapi.ReasonCommandNotFound, ReasonRuntimeFailed
 	Detail string `json:"detail,omitempty"`
-	AtMS   int64  `json:"at_ms"` // unix ms by the host's clock
+	AtMS   int64  `json:"at_ms"`             // unix ms by the host's clock
+	BootMS int64  `json:"boot_ms,omitempty"` // the same moment by its CLOCK_BOOTTIME, which nobody sets
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/unixsock"
 	"github.com/musterhq/muster/internal/agentapi"
 )
@@ -193,7 +194,7 @@ func (h *Holder) hearInit(c net.Conn, l net.Listener) {
 }
 
 func (h *Holder) note(w Workload) {
-	w.AtMS = time.Now().UnixMilli()
+	w.AtMS, w.BootMS = time.Now().UnixMilli(), hostinfo.BootMS()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.workload.State == StateStarted {

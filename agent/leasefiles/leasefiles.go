@@ -118,6 +118,17 @@ func (l Layout) dropStaleRelease(ref agentapi.LeaseRef) error {
 	return nil
 }
 
+// ForgetStart removes what a guest and a workload left that died before the barrier was released, so that the next pair
+// begins anew.
+func (l Layout) ForgetStart() error {
+	for _, dir := range []string{l.Guest, l.Node} {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("forget a start: %w", err)
+		}
+	}
+	return nil
+}
+
 // NodeName is a rank's host name inside the cluster.
 func NodeName(rank int) string { return fmt.Sprintf("node-%d", rank) }
 

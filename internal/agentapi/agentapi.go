@@ -144,6 +144,8 @@ type LeaseStatus struct {
 	AtBarrier bool `json:"at_barrier,omitempty"`
 	// Started: the barrier was released for this epoch and the command is running (or has run).
 	Started bool `json:"started,omitempty"`
+	// StartBootMS is when the command began, by the CLOCK_BOOTTIME of the report's boot; 0: not known.
+	StartBootMS int64 `json:"start_boot_ms,omitempty"`
 	// Good: at this report the workload ran, its GPUs were healthy, its overlay and guest stood. It moves
 	// confirmed_until; a lease that is not good is not billed.
 	Good bool `json:"good,omitempty"`

@@ -55,17 +55,19 @@ func (x *change) release() {
 
 // running: the last rank has started, seconds count from now.
 func (x *change) running() {
+	at := x.lastStart()
 	if x.row.RunningAt == nil {
-		x.row.RunningAt = &x.now
+		x.row.RunningAt = &at
 	}
 	x.row.StartDeadline, x.row.Reason, x.row.Detail = nil, "", ""
-	x.resume()
+	x.resumeAt(at)
 	x.books = append(x.books, x.authorise)
 }
 
-func (x *change) resume() {
+func (x *change) resume() { x.resumeAt(x.now) }
+
+func (x *change) resumeAt(at time.Time) {
 	x.window = true
-	at := x.now
 	x.book(func(ctx context.Context) error { return metering.OpenWindow(ctx, x.tx, x.row.ID, at) })
 }
 
@@ -213,6 +215,20 @@ func (x *change) firstFailure() time.Time {
 		if n.ExitCode != nil && *n.ExitCode != 0 && n.ExitAt.Before(t) {
 			t = *n.ExitAt
 		}
+	}
+	return t
+}
+
+// lastStart is when the last required rank started.
+func (x *change) lastStart() time.Time {
+	var t time.Time
+	for _, n := range x.nodes {
+		if n.required && n.StartedAt != nil {
+			t = latest(t, *n.StartedAt)
+		}
+	}
+	if t.IsZero() || t.After(x.now) {
+		return x.now
 	}
 	return t
 }

@@ -6,7 +6,7 @@
 //     What to do is decided by the pure Next from facts; every replica decides alike.
 //   - A rent is one transaction: claims, leases with frozen prices, money for at least 60 s, nodes, revisions. It
 //     happens whole or not at all, and never takes a GPU that another live claim holds.
-//   - Seconds count from the report of the last rank's start until the run ends, and only while every required rank
+//   - Seconds count from the last rank's start, as its host proves it, until the run ends, and only while every required rank
 //     is proven up: a start that fails is free.
 //   - The barrier of an epoch opens once, after every rank is at it and has talked to the others.
 //   - Reports are facts, never orders: foreign leases and old epochs are refused, late and doubled ones change nothing.

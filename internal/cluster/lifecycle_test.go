@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -329,5 +330,72 @@ func TestAnEndCountsFromWhenItWas(t *testing.T) {
 	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint").Scan(&now))
 	if ago := time.Duration(now-end) * time.Millisecond; ago < 2*time.Minute || ago > 3*time.Minute {
 		t.Errorf("billed through %s ago, want 2 minutes", ago)
+	}
+}
+
+// What ran between the barrier's opening and an end nobody heard of is billed by what the hosts prove of it, as when an
+// agent is killed while a short job runs: the report of the start comes together with that of the end.
+func TestARunThatEndedUnheardIsBilled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
+	c := w.rent(spec(2, 1))
+	barrier := func(h *fakeHost) (open bool) {
+		for _, l := range h.desired.Leases {
+			open = open || l.Go
+		}
+		return open
+	}
+	for range 40 {
+		for i, h := range w.hosts {
+			if !barrier(h) {
+				w.must(h.sync(w.ctx, i))
+			}
+		}
+	}
+	var from, till int64 // of both ranks, on the server's clock
+	for _, h := range w.hosts {
+		h.mu.Lock()
+		h.reconcile() // takes the order
+		h.reconcile() // follows it
+		for _, r := range h.runs {
+			if !r.Started {
+				t.Fatalf("the barrier is not open: %+v", r.LeaseStatus)
+			}
+			from, r.StartBootMS = max(from, r.endMS), h.anchor.BootMS+r.endMS-h.anchor.ServerMS
+		}
+		h.mu.Unlock()
+	}
+	for _, h := range w.hosts {
+		h.mu.Lock()
+		for ran := h.serverMS(); h.serverMS() < ran+50; {
+			runtime.Gosched()
+		}
+		for _, r := range h.runs {
+			h.prove(r, true)
+			code := 0
+			r.State, r.Reason, r.ExitCode, r.Good = agentapi.NodeStopped, agentapi.ReasonExited, &code, false
+			till, r.ExitBootMS = max(till, r.endMS), h.anchor.BootMS+r.endMS-h.anchor.ServerMS
+		}
+		h.mu.Unlock()
+	}
+	for now := int64(0); now <= till; { // a host's clock may be some ms ahead of PostgreSQL's
+		w.must(w.d.Pool.QueryRow(w.ctx, "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint").Scan(&now))
+	}
+	for _, h := range w.hosts {
+		h.mu.Lock()
+		s := h.report()
+		h.mu.Unlock()
+		w.must(h.send(w.ctx, 0, s))
+	}
+	c = w.rounds(c, "released", in(cluster.Released))
+	if c.Reason != cluster.ReasonCompleted {
+		t.Errorf("%s: %s", c.Reason, c.Detail)
+	}
+	w.clean(c)
+	var opened, closed int64
+	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT opened_ms, closed_ms FROM cluster_window WHERE cluster_id = $1", c.ID).Scan(&opened, &closed))
+	// Through two readings of the clocks: off by one at most.
+	if opened < from-1 || opened > from+1 || closed < till-1 || closed > till+1 {
+		t.Errorf("it ran from %d to %d, the window is %d to %d", from, till, opened, closed)
 	}
 }

@@ -37,7 +37,7 @@ func (c *Clusters) Observe(ctx context.Context, hostID id.Host, s agentapi.Sync,
 	var all []heard
 	byCluster := map[id.Cluster][]heard{}
 	for _, row := range rows {
-		h, late := read(row, s, at)
+		h, late := read(row, s, clock, at)
 		if late {
 			continue
 		}
@@ -177,7 +177,10 @@ func (x *change) hear(h heard) {
 		x.row.ImageDigest = d
 	}
 	if st.Started && x.row.GoAt != nil && n.StartedAt == nil {
-		n.StartedAt, n.dirty = &x.now, true
+		// By its host's proof, but not before we opened the barrier: a report that was long under way, as from an agent
+		// that was killed meanwhile, takes nothing from what ran.
+		from := latest(h.from, *x.row.GoAt)
+		n.StartedAt, n.dirty = &from, true
 	}
 	e, reason, detail := nodeEvent(*st, len(x.nodes))
 	if e == NodeSaysExited {

@@ -17,11 +17,12 @@ type heard struct {
 	kept []int32               // epochs whose log waits on the host
 	gone bool                  // nothing is left, said in knowledge of the lease's end
 	at   time.Time             // the report's moment on PostgreSQL's clock
-	exit time.Time             // when the command ended, on the same clock; not after at
+	from time.Time             // when the command began, on the same clock; not after at
+	exit time.Time             // when it ended; not after at
 }
 
 // read sorts out what a report says of one lease. A report that is older than the last one says nothing.
-func read(row dbq.HostLeasesRow, s agentapi.Sync, at time.Time) (h heard, late bool) {
+func read(row dbq.HostLeasesRow, s agentapi.Sync, clock dbq.ReportClockRow, at time.Time) (h heard, late bool) {
 	h = heard{row: row, at: at, kept: []int32{}}
 	if st := row.NodeStatus; st.BootID == s.BootID && s.BootMS < st.BootMs || st.BootID != s.BootID && at.Before(st.ReportedAt) {
 		return h, true
@@ -37,10 +38,7 @@ func read(row dbq.HostLeasesRow, s agentapi.Sync, at time.Time) (h heard, late b
 		}
 		listed = listed || !l.Gone
 		if l.Epoch == int(row.LeaseEpoch) {
-			h.now, h.exit = l, at
-			if ago := s.BootMS - l.ExitBootMS; l.ExitBootMS > 0 && ago > 0 {
-				h.exit = at.Add(-time.Duration(ago) * time.Millisecond)
-			}
+			h.now, h.from, h.exit = l, moment(clock, at, l.StartBootMS), moment(clock, at, l.ExitBootMS)
 		}
 	}
 	slices.Sort(h.kept)
@@ -49,6 +47,19 @@ func read(row dbq.HostLeasesRow, s agentapi.Sync, at time.Time) (h heard, late b
 	saidGone := h.now != nil && h.now.Gone
 	h.gone = row.LeaseGoneAt == nil && informed && !listed && (s.Full || saidGone)
 	return h, false
+}
+
+// moment is when something happened that a report of the moment at tells by its boot's clock, through the anchor that
+// its segments are told by too; at, when it does not tell.
+func moment(clock dbq.ReportClockRow, at time.Time, boot int64) time.Time {
+	if boot <= 0 || clock.ServerMs == 0 {
+		return at
+	}
+	a := agentapi.Anchor{BootMS: clock.BootMs, ServerMS: clock.ServerMs}
+	if t := time.UnixMilli(a.At(boot)).UTC(); t.Before(at) {
+		return t
+	}
+	return at
 }
 
 // goodMS is the moment through which this report proves the node well, 0 when it proves nothing.

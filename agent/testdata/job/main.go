@@ -18,6 +18,11 @@ func main() {
 		fmt.Println("hello from rank", os.Getenv("RANK"), os.Getenv("WORLD_SIZE"), os.Getenv("SECRET"))
 		fmt.Fprintln(os.Stderr, "leaving with", code)
 		os.Exit(code)
+	case "nap": // nap SECONDS, and say from when till when, in unix milliseconds
+		seconds, _ := strconv.Atoi(os.Args[2])
+		from := time.Now()
+		time.Sleep(time.Duration(seconds) * time.Second)
+		fmt.Println("slept", from.UnixMilli(), time.Now().UnixMilli())
 	case "run": // until TERM, then 0
 		term := make(chan os.Signal, 1)
 		signal.Notify(term, syscall.SIGTERM)

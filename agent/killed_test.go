@@ -1,0 +1,164 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/leasefiles"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// folder is a lease's folder on the host.
+func (h *host) folder(ref agentapi.LeaseRef) string {
+	return filepath.Join(h.dir, "leases", fmt.Sprintf("%s-e%d", ref.Lease, ref.Epoch))
+}
+
+// edit changes a lease's record while no agent runs.
+func (h *host) edit(ref agentapi.LeaseRef, f func(record map[string]any)) {
+	h.t.Helper()
+	path := filepath.Join(h.folder(ref), "lease.json")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	rec := map[string]any{}
+	if err := json.Unmarshal(b, &rec); err != nil {
+		h.t.Fatal(err)
+	}
+	f(rec)
+	if b, err = json.Marshal(rec); err == nil {
+		err = os.WriteFile(path, b, 0o600)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// An agent that dies after it started the containers and before it noted so leaves containers nobody knows of. The
+// next one takes note of them, and the run counts.
+func TestStartedAndNotNoted(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	spec := h.spec("/job", "exit", "0")
+	h.want(spec)
+	h.await(spec.LeaseRef, "ready", ready)
+	before := h.containers()
+	h.stop()
+	h.edit(spec.LeaseRef, func(rec map[string]any) {
+		for _, k := range []string{"boot_id", "guest_id", "work_id"} {
+			delete(rec, k)
+		}
+	})
+	h.start()
+	spec.Go = true
+	h.want(spec)
+	st := h.await(spec.LeaseRef, "done", done)
+	if *st.ExitCode != 0 || !st.Started || st.StartBootMS <= 0 || st.StartBootMS > st.ExitBootMS {
+		t.Errorf("%s", said(st))
+	}
+	if len(before) != 2 {
+		t.Errorf("%+v", before)
+	}
+}
+
+// An agent that noted the release and died before it released has the next one do it.
+func TestReleaseNotedAndNotDone(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	spec := h.spec("/job", "exit", "0")
+	h.want(spec)
+	h.await(spec.LeaseRef, "ready", ready)
+	h.stop()
+	h.edit(spec.LeaseRef, func(rec map[string]any) { rec["released"] = true })
+	h.start()
+	spec.Go = true
+	h.want(spec)
+	h.await(spec.LeaseRef, "done", done)
+}
+
+// A guest or a workload that dies before the barrier takes nothing with it: the node is started again.
+func TestANodeThatDiesWhileItStartsIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	for _, role := range []container.Role{container.Guest, container.Work} {
+		t.Run(string(role), func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t)
+			spec := h.spec("/job", "exit", "0")
+			h.want(spec)
+			h.await(spec.LeaseRef, "ready", ready)
+			before, err := h.engine.Inspect(t.Context(), spec.LeaseRef, container.Guest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := h.engine.Stop(t.Context(), spec.LeaseRef, role, 0); err != nil {
+				t.Fatal(err)
+			}
+			poll(t, "another guest", func() bool {
+				c, err := h.engine.Inspect(t.Context(), spec.LeaseRef, container.Guest)
+				return err == nil && c.State == container.Running && c.ID != before.ID
+			})
+			spec.Go = true
+			h.want(spec)
+			if st := h.await(spec.LeaseRef, "done", done); *st.ExitCode != 0 {
+				t.Errorf("%s", said(st))
+			}
+		})
+	}
+}
+
+var slept = regexp.MustCompile(`slept (\d+) (\d+)`)
+
+// A job that runs and ends while its agent is dead is proved from its start to its end, and no further.
+func TestARunNobodySawIsProved(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	spec := h.spec("/job", "nap", "2")
+	h.want(spec)
+	h.await(spec.LeaseRef, "ready", ready)
+	h.stop()
+	if err := leasefiles.At(h.folder(spec.LeaseRef)).Release(spec.LeaseRef); err != nil {
+		t.Fatal(err)
+	}
+	var work container.Container
+	poll(t, "the workload's end", func() bool {
+		var err error
+		work, err = h.engine.Inspect(t.Context(), spec.LeaseRef, container.Work)
+		return err == nil && work.State == container.Exited
+	})
+	h.start()
+	spec.Go = true
+	h.want(spec)
+	st := h.await(spec.LeaseRef, "done", done)
+	var from, till int64
+	if m := slept.FindStringSubmatch(h.kept(spec.LeaseRef)); m != nil {
+		fmt.Sscan(m[1]+" "+m[2], &from, &till)
+	}
+	h.want()
+	h.await(spec.LeaseRef, "gone", gone)
+	h.set(func() {
+		segs := h.segs[spec.LeaseRef]
+		if len(segs) == 0 || !segs[len(segs)-1].Final {
+			t.Fatalf("segments: %+v", segs)
+		}
+		// The anchor's clock is the boot's plus 10⁹ ms.
+		boot := func(at time.Time) int64 { return hostinfo.BootMS() - time.Since(at).Milliseconds() }
+		first, last := boot(time.UnixMilli(from)), boot(time.UnixMilli(till))
+		const slack = 20 // ms of rounding between two clocks
+		if st.StartBootMS < boot(work.StartedAt)-slack || st.ExitBootMS > boot(work.FinishedAt)+slack || st.ExitBootMS < last-slack {
+			t.Errorf("it ran from %d to %d, said is %d to %d", first, last, st.StartBootMS, st.ExitBootMS)
+		}
+		if start := segs[0].StartMS - 1_000_000_000; start != st.StartBootMS {
+			t.Errorf("proved from %d, said %d", start, st.StartBootMS)
+		}
+		if end := segs[len(segs)-1].EndMS - 1_000_000_000; end < st.ExitBootMS {
+			t.Errorf("proved to %d, said %d", end, st.ExitBootMS)
+		}
+	})
+}
