@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -28,17 +29,79 @@ type TopUp struct {
 	ID          id.TopUp   `json:"id"`
 	Amount      money.Nano `json:"amount"`
 	Currency    string     `json:"currency"`
-	State       string     `json:"state"` // pending, succeeded, failed, canceled
-	CheckoutURL string     `json:"checkout_url"`
+	State       string     `json:"state"`        // pending, succeeded, failed, canceled
+	CheckoutURL string     `json:"checkout_url"` // where to pay, while pending
+	ActionURL   string     `json:"action_url"`   // where the payer's bank asks them, while pending
+	ReceiptURL  string     `json:"receipt_url"`
+	Automatic   bool       `json:"automatic"` // made by auto top-up
 	Failure     string     `json:"failure"`
 	CreatedAt   time.Time  `json:"created_at"`
 	SettledAt   *time.Time `json:"settled_at"`
 	Sandbox     bool       `json:"sandbox"`
 }
 
-// TopUp adds credit. A declined card is a top-up that has failed, no error.
+// TopUp adds credit with the default card. A declined card is a top-up that has failed, no error.
 func (c *Client) TopUp(ctx context.Context, amount money.Nano) (TopUp, error) {
-	return post[TopUp](ctx, c, "/billing/topups", map[string]money.Nano{"amount": amount})
+	return c.TopUpWith(ctx, amount, id.Card{})
+}
+
+// TopUpWith is TopUp with a card; zero: the default one.
+func (c *Client) TopUpWith(ctx context.Context, amount money.Nano, card id.Card) (TopUp, error) {
+	in := struct {
+		Amount money.Nano `json:"amount"`
+		CardID string     `json:"card_id,omitempty"`
+	}{amount, card.String()}
+	return post[TopUp](ctx, c, "/billing/topups", in)
+}
+
+// TopUps are the org's payments, newest first.
+func (c *Client) TopUps(ctx context.Context, p PageOf) (Page[TopUp], error) {
+	return get[Page[TopUp]](ctx, c, "/billing/topups", p.query())
+}
+
+// Card is a saved card.
+type Card struct {
+	ID       id.Card   `json:"id"`
+	Brand    string    `json:"brand"`
+	Last4    string    `json:"last4"`
+	ExpMonth int       `json:"exp_month"`
+	ExpYear  int       `json:"exp_year"`
+	Default  bool      `json:"default"`
+	AddedAt  time.Time `json:"added_at"`
+}
+
+// CardSetup is a visit to the page on which a card is saved.
+type CardSetup struct {
+	ID      id.CardSetup `json:"id"`
+	State   string       `json:"state"` // pending, succeeded, failed, canceled
+	URL     string       `json:"url"`
+	Failure string       `json:"failure"`
+	Sandbox bool         `json:"sandbox"`
+}
+
+// Cards are the org's, newest first.
+func (c *Client) Cards(ctx context.Context) (Page[Card], error) {
+	return get[Page[Card]](ctx, c, "/billing/cards", nil)
+}
+
+// AddCard opens the page on which a card is saved; a browser goes to its URL.
+func (c *Client) AddCard(ctx context.Context) (CardSetup, error) {
+	return post[CardSetup](ctx, c, "/billing/cards", nil)
+}
+
+// CardSetup looks whether the card was saved.
+func (c *Client) CardSetup(ctx context.Context, s id.CardSetup) (CardSetup, error) {
+	return get[CardSetup](ctx, c, "/billing/card-setups/"+s.String(), nil)
+}
+
+// SetDefaultCard makes a card the one that pays where none is named.
+func (c *Client) SetDefaultCard(ctx context.Context, card id.Card) error {
+	return c.call(ctx, http.MethodPatch, "/billing/cards/"+card.String(), nil, map[string]bool{"default": true}, nil)
+}
+
+// RemoveCard forgets a card.
+func (c *Client) RemoveCard(ctx context.Context, card id.Card) error {
+	return c.remove(ctx, "/billing/cards/"+card.String(), nil)
 }
 
 // GetTopUp looks at a payment.

@@ -30,6 +30,11 @@ func (s *Web) billing(v *visit) error {
 	if v.r.FormValue("added") != "" {
 		form.Done = "Credit added."
 	}
+	if v.r.FormValue("returned") != "" {
+		if err := s.Payments.RefreshOrg(v.r.Context(), v.who.Org); err != nil {
+			return err
+		}
+	}
 	return s.showBilling(v, form)
 }
 
@@ -50,6 +55,9 @@ func (s *Web) showBilling(v *visit, form view.TopUpForm) error {
 		return err
 	}
 	out.Month = out.Statement.Total
+	if out.Paying, err = s.paying(ctx, v.who.Org); err != nil {
+		return err
+	}
 	if err := s.wallet(v, &out); err != nil {
 		return err
 	}
@@ -182,7 +190,13 @@ func (s *Web) topUp(v *visit) error {
 		v.status = fault.Invalid.HTTPStatus()
 		return s.showBilling(v, form)
 	}
-	t, err := s.Payments.TopUp(v.r.Context(), v.who, amount, idem.Request{})
+	r := payment.TopUpRequest{Amount: amount}
+	if c := v.r.FormValue("card"); c != "" {
+		if r.Card, err = id.Parse[id.Card](c); err != nil {
+			return fault.New(fault.NotFound, "no such card")
+		}
+	}
+	t, err := s.Payments.TopUp(v.r.Context(), v.who, r, idem.Request{})
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Error = first(errs, "amount", "")
@@ -195,6 +209,8 @@ func (s *Web) topUp(v *visit) error {
 		return s.showBilling(v, form)
 	case t.CheckoutURL != "":
 		return back(v, t.CheckoutURL)
+	case t.ActionURL != "":
+		return back(v, t.ActionURL)
 	case t.State == payment.Pending:
 		form.Done = "The payment is on its way; the credit appears by itself."
 		return s.showBilling(v, form)

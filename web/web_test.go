@@ -20,7 +20,10 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/seal"
+	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/stripetest"
 	"github.com/musterhq/muster/web"
 )
 
@@ -45,18 +48,40 @@ func open(t *testing.T) *browser {
 		t.Fatal(err)
 	}
 	r := chi.NewRouter()
+	srv := httptest.NewServer(r)
+	t.Cleanup(srv.Close)
 	web.New(web.Config{
-		DB: d, Accounts: account.New(d, account.Config{}), Market: m,
+		Payments: sandboxPayments(t, d, r, srv.URL),
+		DB:       d, Accounts: account.New(d, account.Config{}), Market: m,
 		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
 		Currency: "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
 	}).Routes(r)
-	srv := httptest.NewServer(r)
-	t.Cleanup(srv.Close)
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &browser{t, srv.URL, &http.Client{Jar: jar}, d, m}
+}
+
+// sandboxPayments takes payments through the sandbox's Stripe, whose pages are among the site's own.
+func sandboxPayments(t *testing.T, d *db.DB, r chi.Router, site string) *payment.Payments {
+	t.Helper()
+	fake, err := stripetest.New(stripetest.Config{WebhookSecret: "w", PublicURL: site + "/sandbox"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stripe := httptest.NewServer(fake)
+	t.Cleanup(stripe.Close)
+	r.Handle("/sandbox/*", http.StripPrefix("/sandbox", fake.Pages()))
+	c, err := stripepay.New(stripepay.Config{Key: "sk_test_x", WebhookSecret: "w", URL: stripe.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := payment.New(d, c, payment.Config{Currency: "USD", DefaultMethod: "pm_card_visa", ReturnURL: site + "/billing?returned=1", Sandbox: true}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 func (b *browser) get(path string) (*http.Response, *goquery.Document) {

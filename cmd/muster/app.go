@@ -53,6 +53,7 @@ type app struct {
 	dialer   *dialback.Dialer
 	worker   *worker.Worker
 
+	sandbox                 http.Handler // pages of the fake Stripe; nil with a real one
 	people, agents, private *listener
 	closers                 []func(context.Context) error // in order of starting
 }
@@ -184,7 +185,7 @@ func (a *app) openHostlink(ctx context.Context, secret []byte) (*hostlink.Link, 
 // openPayments connects to Stripe, or without a key to a fake Stripe of our own behind the same client.
 func (a *app) openPayments(ctx context.Context) (*payment.Payments, error) {
 	sc := stripepay.Config{Key: string(a.cfg.StripeKey), WebhookSecret: string(a.cfg.StripeWebhookSecret)}
-	pc := payment.Config{Currency: a.cfg.Currency, ReturnURL: a.cfg.PublicURL + "/billing", Sandbox: a.cfg.sandbox()}
+	pc := payment.Config{Currency: a.cfg.Currency, ReturnURL: a.cfg.PublicURL + "/billing?returned=1", Sandbox: a.cfg.sandbox()}
 	if a.cfg.sandbox() {
 		var err error
 		if sc, err = a.openSandbox(ctx); err != nil {
@@ -207,11 +208,11 @@ func (a *app) openSandbox(ctx context.Context) (c stripepay.Config, err error) {
 	}
 	a.onClose(l.close)
 	c = stripepay.Config{Key: "sk_test_sandbox", WebhookSecret: "whsec_" + rand.Text(), URL: "http://" + l.addr()}
-	fake, err := stripetest.New(stripetest.Config{WebhookSecret: c.WebhookSecret, File: a.cfg.SandboxFile, PublicURL: c.URL})
+	fake, err := stripetest.New(stripetest.Config{WebhookSecret: c.WebhookSecret, File: a.cfg.SandboxFile, PublicURL: a.cfg.PublicURL + "/sandbox"})
 	if err != nil {
 		return c, err
 	}
-	l.handler = fake
+	l.handler, a.sandbox = fake, http.StripPrefix("/sandbox", fake.Pages())
 	l.serve(a.log)
 	push, stop := context.WithCancel(context.WithoutCancel(ctx))
 	a.onClose(func(context.Context) error { stop(); return nil })
@@ -256,6 +257,9 @@ func (a *app) handlers(box *seal.Box) {
 		people.Handle(p, rest)
 	}
 	people.Handle("/", pages)
+	if a.sandbox != nil { // where payers pay without Stripe: among our own pages, so that any browser reaches them
+		people.Handle("/sandbox/", a.sandbox)
+	}
 	a.people.handler = api.ClientAddress(a.cfg.TrustedProxies, people)
 
 	agents := http.NewServeMux()

@@ -5,11 +5,12 @@ import (
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
 
 func billingCommand(s *shell) *cobra.Command {
-	return noun("billing", "Balance, credit and the books", billingBalance(s), billingTopUp(s), billingTransactions(s))
+	return noun("billing", "Balance, credit and the books", billingBalance(s), billingTopUp(s), billingTopUps(s), billingCards(s), billingTransactions(s))
 }
 
 func billingBalance(s *shell) *cobra.Command {
@@ -37,7 +38,8 @@ func billingBalance(s *shell) *cobra.Command {
 }
 
 func billingTopUp(s *shell) *cobra.Command {
-	return &cobra.Command{
+	var card string
+	cmd := &cobra.Command{
 		Use: "topup AMOUNT", Short: "Add credit", Example: "  muster billing topup 25.00", Args: exactly("AMOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			amount, err := money.ParseNano(args[0])
@@ -48,7 +50,13 @@ func billingTopUp(s *shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t, err := c.TopUp(cmd.Context(), amount)
+			var with id.Card
+			if card != "" {
+				if with, err = id.Parse[id.Card](card); err != nil {
+					return fault.New(fault.Invalid, "--card: not the id of a card; see muster billing cards list")
+				}
+			}
+			t, err := c.TopUpWith(cmd.Context(), amount, with)
 			if err != nil {
 				return err
 			}
@@ -61,6 +69,8 @@ func billingTopUp(s *shell) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&card, "card", "", "pay with this card (default: the default one)")
+	return cmd
 }
 
 func printTopUp(p *printer, t client.TopUp) {
@@ -71,6 +81,8 @@ func printTopUp(p *printer, t client.TopUp) {
 	switch {
 	case t.State == "succeeded":
 		p.line("%s %s were added%s.", nano(t.Amount), t.Currency, sandbox)
+	case t.ActionURL != "":
+		p.line("Your bank wants to ask you before it pays %s %s. Answer here: %s", nano(t.Amount), t.Currency, t.ActionURL)
 	case t.CheckoutURL != "":
 		p.line("Pay %s %s here: %s", nano(t.Amount), t.Currency, t.CheckoutURL)
 	case t.State == "pending":

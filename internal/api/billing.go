@@ -33,6 +33,7 @@ type topUpInput struct {
 	Keyed
 	Body struct {
 		Amount string `json:"amount" doc:"a decimal, in whole cents" example:"25.00"`
+		CardID string `json:"card_id,omitempty" doc:"one of your cards; left out: the default one, or Stripe's page when there is none"`
 	}
 }
 
@@ -41,7 +42,13 @@ func (a *API) topUp(ctx context.Context, p account.Principal, in *topUpInput, on
 	if err != nil {
 		return idem.Answer{}, payment.TopUp{}, fault.InvalidField("amount", "%s", err)
 	}
-	t, err := a.payments.TopUp(ctx, p, amount, once)
+	r := payment.TopUpRequest{Amount: amount}
+	if in.Body.CardID != "" {
+		if r.Card, err = id.Parse[id.Card](in.Body.CardID); err != nil {
+			return idem.Answer{}, payment.TopUp{}, fault.InvalidField("card_id", "is not the id of a card")
+		}
+	}
+	t, err := a.payments.TopUp(ctx, p, r, once)
 	if err != nil {
 		return idem.Answer{}, t, err
 	}

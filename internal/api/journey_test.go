@@ -259,6 +259,42 @@ func TestTopUpsAndWebhook(t *testing.T) {
 	w.want(w.call("", "POST", "/stripe/webhook", strings.Repeat("x", 600_000), "Stripe-Signature", "t=1,v1=00"), 413, "too_large")
 }
 
+func TestCards(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	payer, stranger := w.user("ada"), w.user("eve")
+	page := w.want(w.call(payer, "POST", "/api/v1/billing/cards", `{}`, "Idempotency-Key", "c1"), 201, "")
+	if again := w.want(w.call(payer, "POST", "/api/v1/billing/cards", `{}`, "Idempotency-Key", "c1"), 201, ""); again.text("id") != page.text("id") {
+		t.Errorf("two pages: %s %s", page.raw, again.raw)
+	}
+	setup := "/api/v1/billing/card-setups/" + page.text("id")
+	w.want(w.call(stranger, "GET", setup, nil), 404, "not_found")
+	session := page.text("url")[strings.LastIndex(page.text("url"), "/")+1:]
+	if !w.stripe.Pay(session, "pm_card_authenticationRequired") {
+		t.Fatal("the card was not saved")
+	}
+	if r := w.want(w.call(payer, "GET", setup, nil), 200, ""); r.text("state") != "succeeded" {
+		t.Fatal(r.raw)
+	}
+	cards := w.want(w.call(payer, "GET", "/api/v1/billing/cards", nil), 200, "").list("items")
+	if len(cards) != 1 {
+		t.Fatal(cards)
+	}
+	id := cards[0].(map[string]any)["id"].(string)
+	// The bank of this card asks; the answer says where.
+	asked := w.want(w.call(payer, "POST", "/api/v1/billing/topups", `{"amount":"25.00","card_id":"`+id+`"}`), 201, "")
+	if asked.text("state") != "pending" || asked.text("action_url") == "" {
+		t.Fatal(asked.raw)
+	}
+	w.want(w.call(payer, "POST", "/api/v1/billing/topups", `{"amount":"25.00","card_id":"nonsense"}`), 422, "validation_failed")
+	w.want(w.call(stranger, "POST", "/api/v1/billing/topups", `{"amount":"25.00","card_id":"`+id+`"}`), 404, "not_found")
+	w.want(w.call(payer, "PATCH", "/api/v1/billing/cards/"+id, `{"default":true}`), 200, "")
+	w.want(w.call(payer, "PATCH", "/api/v1/billing/cards/"+id, `{"default":false}`), 422, "validation_failed")
+	w.want(w.call(stranger, "DELETE", "/api/v1/billing/cards/"+id, nil), 404, "not_found")
+	w.want(w.call(payer, "DELETE", "/api/v1/billing/cards/"+id, nil), 204, "")
+	w.want(w.call(payer, "DELETE", "/api/v1/billing/cards/"+id, nil), 404, "not_found")
+}
+
 func TestMoneyIsNeverAFloat(t *testing.T) {
 	t.Parallel()
 	w := open(t)

@@ -66,4 +66,9 @@ func (a *API) inside(t *table) {
 	postBy(t, "/billing/topups", writeBilling, 201, "createTopUp: Add credit", a.topUp)
 	get(t, "/billing/topups", readBilling, "listTopUps: Payments into the wallet, newest first", a.listTopUps)
 	get(t, "/billing/topups/{id}", readBilling, "getTopUp: Look at a payment", a.getTopUp)
+	get(t, "/billing/cards", readBilling, "listCards: Your organisation's cards", a.listCards)
+	postBy(t, "/billing/cards", writeBilling, 201, "addCard: Open the page on which a card is saved", a.addCard)
+	get(t, "/billing/card-setups/{id}", readBilling, "getCardSetup: Whether the card was saved", a.getCardSetup)
+	patch(t, "/billing/cards/{id}", writeBilling, "changeCard: Make a card the default one", a.changeCard)
+	remove(t, "/billing/cards/{id}", writeBilling, "removeCard: Forget a card", a.removeCard)
 }

@@ -20,8 +20,10 @@ type (
 	Enrollment = ID[enrollmentKind]
 	Fabric     = ID[fabricKind]
 
-	TopUp  = ID[topUpKind]
-	Outbox = ID[outboxKind]
+	TopUp     = ID[topUpKind]
+	Outbox    = ID[outboxKind]
+	Card      = ID[cardKind]
+	CardSetup = ID[cardSetupKind]
 
 	Offer = ID[offerKind]
 	Quote = ID[quoteKind]
@@ -50,6 +52,8 @@ type (
 	fabricKind         struct{}
 	topUpKind          struct{}
 	outboxKind         struct{}
+	cardKind           struct{}
+	cardSetupKind      struct{}
 	offerKind          struct{}
 	quoteKind          struct{}
 	leaseKind          struct{}
@@ -75,6 +79,8 @@ func (enrollmentKind) Prefix() string     { return "enr" }
 func (fabricKind) Prefix() string         { return "fab" }
 func (topUpKind) Prefix() string          { return "top" }
 func (outboxKind) Prefix() string         { return "sto" }
+func (cardKind) Prefix() string           { return "card" }
+func (cardSetupKind) Prefix() string      { return "cset" }
 func (offerKind) Prefix() string          { return "off" }
 func (quoteKind) Prefix() string          { return "q" }
 func (leaseKind) Prefix() string          { return "ls" }

@@ -2,6 +2,7 @@ package payment
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -60,6 +61,88 @@ func (p *Payments) ProcessEvents(ctx context.Context) (n int, err error) {
 	return n, errors.Join(errs...)
 }
 
+// askFor is how long a payer has to answer their bank.
+const askFor = 24 * time.Hour
+
+// giveUp has a payment cancelled whose payer did not answer their bank. Only Stripe knows whether they did meanwhile.
+func (p *Payments) giveUp(ctx context.Context, t dbq.Topup) error {
+	return p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if t.PaymentIntentID == nil {
+			return nil
+		}
+		out := &outgoing{tx: tx}
+		return out.add(ctx, kindCancel, t.ID.String(), "cancel:"+*t.PaymentIntentID, cancelParams{*t.PaymentIntentID})
+	})
+}
+
+// cancelParams are the frozen parameters of a cancellation.
+type cancelParams struct {
+	Payment string `json:"payment"`
+}
+
+func (p *Payments) sendCancel(ctx context.Context, o dbq.ClaimOutboxRow) (fail, err error) {
+	var c cancelParams
+	if err := json.Unmarshal(o.Params, &c); err != nil {
+		return nil, err
+	}
+	t, err := id.Parse[id.TopUp](o.Ref)
+	if err != nil {
+		return nil, err
+	}
+	pay, fail := p.stripe.CancelPayment(ctx, o.IdemKey, c.Payment)
+	if fail != nil {
+		return fail, nil
+	}
+	if pay.Status == stripepay.Canceled && pay.Failure == "" {
+		pay.Failure = "Your bank wanted to ask you, and nobody answered for a day. Nothing was charged."
+	}
+	return nil, p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if err := p.settle(ctx, tx, t, pay, true); err != nil {
+			return err
+		}
+		return finish(ctx, tx, o, stateDone, pay.ID, "")
+	})
+}
+
+// Refresh asks Stripe about one of the org's top-ups now, for a payer who comes back from paying, and is Get.
+func (p *Payments) Refresh(ctx context.Context, org id.Org, topup id.TopUp) (TopUp, error) {
+	t, err := p.Get(ctx, org, topup)
+	if err != nil || t.State != Pending {
+		return t, err
+	}
+	row, err := p.d.Q.OutboxByKey(ctx, topupKey(topup))
+	if err != nil || row.State != stateDone {
+		return t, err
+	}
+	if _, err := p.refresh(ctx, row.ResultID); err != nil {
+		p.log.WarnContext(ctx, "a payment cannot be asked about now", "topup", topup, "error", err)
+	}
+	return p.Get(ctx, org, topup)
+}
+
+// RefreshOrg asks Stripe now about what an org waits for, for a payer who comes back from one of Stripe's pages.
+func (p *Payments) RefreshOrg(ctx context.Context, org id.Org) error {
+	const atMost = 5
+	topups, err := p.d.Q.PendingTopupsOfOrg(ctx, org, atMost)
+	if err != nil {
+		return fmt.Errorf("payment: what %s waits for: %w", org, err)
+	}
+	setups, err := p.d.Q.PendingCardSetupsOfOrg(ctx, org, atMost)
+	if err != nil {
+		return fmt.Errorf("payment: what %s waits for: %w", org, err)
+	}
+	var errs []error
+	for _, t := range topups {
+		_, err := p.Refresh(ctx, org, t)
+		errs = append(errs, err)
+	}
+	for _, s := range setups {
+		_, err := p.RefreshSetup(ctx, org, s)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
 // pollAfter is when a top-up that is still pending is asked about without an event.
 const pollAfter = time.Minute
 
@@ -82,8 +165,14 @@ func (p *Payments) poll(ctx context.Context, after time.Duration) (n int, err er
 			errs = append(errs, fmt.Errorf("payment: poll %s: %w", t, err))
 			continue
 		}
-		if now, err := p.d.Q.Topup(ctx, t); err == nil && now.State != string(Pending) {
+		now, err := p.d.Q.Topup(ctx, t)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("payment: poll %s: %w", t, err))
+		case now.State != string(Pending):
 			n++
+		case now.ActionURL != "" && time.Since(now.CreatedAt) > askFor:
+			errs = append(errs, p.giveUp(ctx, now))
 		}
 	}
 	return n, errors.Join(errs...)
@@ -96,6 +185,8 @@ func (p *Payments) refresh(ctx context.Context, object string) (note string, err
 		return p.refreshPayment(ctx, object, false)
 	case strings.HasPrefix(object, "cs_"):
 		return p.refreshCheckout(ctx, object)
+	case strings.HasPrefix(object, "seti_"):
+		return p.refreshSetup(ctx, object, false)
 	}
 	return "of no concern", nil
 }
@@ -134,6 +225,9 @@ func (p *Payments) refreshCheckout(ctx context.Context, session string) (note st
 	page, err := p.stripe.Checkout(ctx, session)
 	if err != nil {
 		return ifMissing(err)
+	}
+	if page.Setup != "" {
+		return p.refreshSetup(ctx, page.Setup, !page.Open)
 	}
 	if page.Payment != "" {
 		return p.refreshPayment(ctx, page.Payment, !page.Open)

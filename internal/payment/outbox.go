@@ -18,6 +18,9 @@ const (
 	kindCustomer = "customer.create"
 	kindPayment  = "payment.create"
 	kindCheckout = "checkout.create"
+	kindCancel   = "payment.cancel"
+	kindSetup    = "setup.create"
+	kindDetach   = "card.detach"
 )
 
 // States of an outbox row:
@@ -43,6 +46,40 @@ const (
 	keyLife   = 23 * time.Hour
 	batchRows = 50
 )
+
+// outgoing collects what one transaction decides to say to Stripe, in the order in which to say it.
+type outgoing struct {
+	tx   *db.Tx
+	rows []id.Outbox
+}
+
+// add writes a row. A key that was written before is left as it is.
+func (out *outgoing) add(ctx context.Context, kind, ref, key string, params any) error {
+	b, err := json.Marshal(params)
+	if err != nil {
+		return err
+	}
+	row := dbq.InsertOutboxParams{ID: id.New[id.Outbox](), Kind: kind, Ref: ref, Params: b, IdemKey: key}
+	n, err := out.tx.Q.InsertOutbox(ctx, row)
+	if err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	if n == 1 {
+		out.rows = append(out.rows, row.ID)
+	}
+	return nil
+}
+
+// send says what was committed, here and now. What cannot be said is left to SendDue, which may take up any row at any
+// point. The payer's browser may go away meanwhile; the attempts go on.
+func (p *Payments) send(ctx context.Context, rows []id.Outbox) {
+	for _, row := range rows {
+		if err := p.attempt(context.WithoutCancel(ctx), row); err != nil {
+			p.log.WarnContext(ctx, "left to the outbox", "row", row, "error", err)
+			return
+		}
+	}
+}
 
 // SendDue says what is due to Stripe and says how many rows it dealt with. Run it every few seconds.
 func (p *Payments) SendDue(ctx context.Context) (n int, err error) {
@@ -83,6 +120,12 @@ func (p *Payments) attempt(ctx context.Context, row id.Outbox) error {
 		fail, err = p.sendPayment(ctx, o, old)
 	case kindCheckout:
 		fail, err = p.sendCheckout(ctx, o, old)
+	case kindCancel:
+		fail, err = p.sendCancel(ctx, o)
+	case kindSetup:
+		fail, err = p.sendSetup(ctx, o)
+	case kindDetach:
+		fail, err = p.sendDetach(ctx, o)
 	default:
 		return fmt.Errorf("no such kind %q", o.Kind)
 	}
@@ -225,8 +268,13 @@ func (p *Payments) bookFailure(ctx context.Context, o dbq.ClaimOutboxRow, fail e
 		p.log.ErrorContext(ctx, "Stripe refuses a request", "outbox", o.ID, "kind", o.Kind, "ref", o.Ref, "error", e)
 	}
 	return p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if t, err := id.Parse[id.TopUp](o.Ref); err == nil {
+		if t, err := id.Parse[id.TopUp](o.Ref); err == nil && o.Kind != kindCancel {
 			if err := p.fail(ctx, tx, t, Failed, message, e.Payment); err != nil {
+				return err
+			}
+		}
+		if s, err := id.Parse[id.CardSetup](o.Ref); err == nil {
+			if err := tx.Q.SettleCardSetup(ctx, string(Failed), "The page for saving a card could not be made.", s); err != nil {
 				return err
 			}
 		}

@@ -35,7 +35,7 @@ type Config struct {
 	// DefaultMethod is the payment method of orgs that have saved none: the sandbox's test card "pm_card_visa". Empty:
 	// they are sent to Stripe's checkout page.
 	DefaultMethod string
-	// ReturnURL is where the checkout page sends people back to; required without DefaultMethod.
+	// ReturnURL is where the checkout page, the page for saving a card and the payer's bank send people back to.
 	ReturnURL string
 	Sandbox   bool // the Stripe behind it is our own fake; no real money moves
 }
@@ -65,6 +65,9 @@ type TopUp struct {
 	Currency    string     `json:"currency"`
 	State       State      `json:"state"`
 	CheckoutURL string     `json:"checkout_url,omitempty"` // where to pay, while pending
+	ActionURL   string     `json:"action_url,omitempty"`   // where the payer's bank asks them (3-D Secure), while pending
+	ReceiptURL  string     `json:"receipt_url,omitempty"`  // Stripe's receipt, once succeeded
+	Automatic   bool       `json:"automatic,omitempty"`    // made by auto top-up
 	Failure     string     `json:"failure,omitempty"`      // for the payer
 	CreatedAt   time.Time  `json:"created_at"`
 	SettledAt   *time.Time `json:"settled_at,omitempty"`
@@ -76,7 +79,7 @@ func New(d *db.DB, stripe *stripepay.Client, cfg Config, log *slog.Logger) (*Pay
 	switch {
 	case len(cfg.Currency) != 3 || strings.ToUpper(cfg.Currency) != cfg.Currency:
 		return nil, fmt.Errorf("currency %q: want three upper-case letters", cfg.Currency)
-	case cfg.DefaultMethod == "" && cfg.ReturnURL == "":
+	case cfg.ReturnURL == "":
 		return nil, errors.New("payments need a return URL for the checkout page")
 	}
 	return &Payments{d, stripe, cfg, log}, nil

@@ -39,7 +39,7 @@ func newShop(t testing.TB, method string) *shop {
 
 func newShopOn(t testing.TB, d *db.DB, method string) *shop {
 	t.Helper()
-	fake, err := stripetest.New(stripetest.Config{WebhookSecret: secret})
+	fake, err := stripetest.New(stripetest.Config{WebhookSecret: secret, PublicURL: "http://pay.test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func (s *shop) exec(sql string, args ...any) {
 
 func (s *shop) topUp(amount money.Nano) TopUp {
 	s.t.Helper()
-	t, err := s.p.TopUp(context.Background(), s.payer, amount, idem.Request{})
+	t, err := s.p.TopUp(context.Background(), s.payer, TopUpRequest{Amount: amount}, idem.Request{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -146,11 +146,11 @@ func TestATopUpSucceedsAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	key := idem.Request{Principal: "user:x", Method: "POST", Path: "/billing/topups", Key: "k", BodyHMAC: []byte("b")}
-	first, err := s.p.TopUp(t.Context(), s.payer, 25*money.Unit, key)
+	first, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 25 * money.Unit}, key)
 	if err != nil || first.State != Succeeded || !first.Sandbox || first.SettledAt == nil {
 		t.Fatal(first, err)
 	}
-	again, err := s.p.TopUp(t.Context(), s.payer, 25*money.Unit, key)
+	again, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 25 * money.Unit}, key)
 	if err != nil || again.ID != first.ID || again.State != Succeeded {
 		t.Fatal(again, err)
 	}
@@ -173,7 +173,7 @@ func TestAmountsOutOfRange(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	for _, n := range []money.Nano{0, -money.Unit, money.Unit - 1, money.Unit + 1, money.Unit + money.Cent/10, MaxTopUp + money.Cent} {
-		if _, err := s.p.TopUp(t.Context(), s.payer, n, idem.Request{}); !fault.Is(err, fault.Invalid) {
+		if _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: n}, idem.Request{}); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%s: %v", n, err)
 		}
 	}
@@ -189,7 +189,7 @@ func TestADeclinedCardCreditsNothing(t *testing.T) {
 		want   string
 	}{
 		{"pm_card_visa_chargeDeclined", 5 * money.Unit, "Your card was declined."},
-		{"pm_card_authenticationRequired", 5 * money.Unit, "Your card was declined. This transaction requires authentication."},
+		{"pm_card_chargeCustomerFail", 5 * money.Unit, "Your card was declined."},
 		{"pm_card_visa", 4000*money.Unit + 95*money.Cent, "Your card has insufficient funds."},
 		{"pm_card_visa", 4000*money.Unit + 69*money.Cent, "Your card has expired."},
 	} {

@@ -21,7 +21,10 @@ func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay st
 		return fmt.Errorf("top-up %s: %w", topup, err)
 	}
 	if t.State == string(Succeeded) {
-		return nil
+		if pay.Receipt == "" || pay.Receipt == t.ReceiptURL {
+			return nil
+		}
+		return tx.Q.SetTopupReceipt(ctx, pay.Receipt, topup) // the call that paid did not show it
 	}
 	switch {
 	case pay.Status == stripepay.Succeeded:
@@ -40,16 +43,21 @@ func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay st
 		if err := tx.Q.SettleTopup(ctx, string(Succeeded), "", topup); err != nil {
 			return fmt.Errorf("top-up %s: %w", topup, err)
 		}
-		if pay.Method == "" {
-			return nil
+		if pay.Receipt != "" {
+			if err := tx.Q.SetTopupReceipt(ctx, pay.Receipt, topup); err != nil {
+				return fmt.Errorf("top-up %s: %w", topup, err)
+			}
 		}
-		return tx.Q.SavePaymentMethod(ctx, t.OrgID, pay.Method)
+		return saveCard(ctx, tx, t.OrgID, pay.Card)
 	case pay.Status == stripepay.Failed && last:
 		return p.fail(ctx, tx, topup, Failed, pay.Failure, pay.ID)
 	case pay.Status == stripepay.Canceled:
 		return p.fail(ctx, tx, topup, Canceled, pay.Failure, pay.ID)
 	}
-	return tx.Q.SetTopupPayment(ctx, topup, &pay.ID) // still waiting
+	if err := tx.Q.SetTopupPayment(ctx, topup, &pay.ID); err != nil { // still waiting
+		return fmt.Errorf("top-up %s: %w", topup, err)
+	}
+	return tx.Q.SetTopupAction(ctx, pay.ActionURL, topup)
 }
 
 // setAside books a payment that is not what was asked for to the suspense account, for people to look at.

@@ -19,15 +19,23 @@ import (
 	"github.com/musterhq/muster/internal/stripepay"
 )
 
-// TopUp pays amount into the org's wallet: at once with the saved card, else through the checkout page its answer
-// names. amount is whole cents between MinTopUp and MaxTopUp, else fault.Invalid. With an idempotency key the same
-// top-up is returned again, in its present state. A declined card is a top-up in state Failed, no error. When Stripe
-// does not answer, the top-up is returned Pending and settles by itself.
-func (p *Payments) TopUp(ctx context.Context, payer account.Principal, amount money.Nano, key idem.Request) (TopUp, error) {
+// TopUpRequest asks for a payment into an org's wallet.
+type TopUpRequest struct {
+	Amount money.Nano // whole cents between MinTopUp and MaxTopUp
+	Card   id.Card    // zero: the default one
+	// ReturnURL is where the payer's bank or the checkout page sends them back to; empty: Config.ReturnURL.
+	ReturnURL string
+}
+
+// TopUp pays into the org's wallet: with a saved card, else through the checkout page its answer names. Faults: Invalid
+// (the amount), NotFound (the card). With an idempotency key the same top-up is returned again, in its present state. A
+// declined card is a top-up in state Failed, no error. When the payer's bank wants to ask them, the top-up is Pending
+// and its ActionURL says where. When Stripe does not answer, the top-up is returned Pending and settles by itself.
+func (p *Payments) TopUp(ctx context.Context, payer account.Principal, r TopUpRequest, key idem.Request) (TopUp, error) {
 	switch {
-	case amount < MinTopUp || amount > MaxTopUp:
+	case r.Amount < MinTopUp || r.Amount > MaxTopUp:
 		return TopUp{}, fault.InvalidField("amount", "must be between %s and %s", MinTopUp, MaxTopUp)
-	case amount%money.Cent != 0:
+	case r.Amount%money.Cent != 0:
 		return TopUp{}, fault.InvalidField("amount", "must be whole cents")
 	}
 	var ref struct {
@@ -44,7 +52,7 @@ func (p *Payments) TopUp(ctx context.Context, payer account.Principal, amount mo
 			return json.Unmarshal(earlier.Body, &ref)
 		}
 		ref.ID = id.New[id.TopUp]()
-		if send, err = p.decide(ctx, tx, payer, ref.ID, amount); err != nil {
+		if send, err = p.decide(ctx, tx, payer, ref.ID, r); err != nil {
 			return err
 		}
 		_, err = key.Finish(ctx, tx, http.StatusCreated, ref)
@@ -53,66 +61,66 @@ func (p *Payments) TopUp(ctx context.Context, payer account.Principal, amount mo
 	if err != nil {
 		return TopUp{}, fmt.Errorf("top up: %w", err)
 	}
-	// The rows are committed: what is tried here and now can be taken up by SendDue at any point. The payer's browser
-	// may go away meanwhile; the attempt goes on.
-	for _, row := range send {
-		if err := p.attempt(context.WithoutCancel(ctx), row); err != nil {
-			p.log.WarnContext(ctx, "top-up is left to the outbox", "topup", ref.ID, "error", err)
-			break
-		}
-	}
+	p.send(ctx, send)
 	return p.Get(ctx, payer.Org, ref.ID)
 }
 
+// what is how a payment is named to the payer.
+const what = "Muster credit"
+
 // decide writes the top-up and what is to be said to Stripe, in the order in which to say it.
-func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principal, topup id.TopUp, amount money.Nano) ([]id.Outbox, error) {
-	var send []id.Outbox
-	add := func(kind, ref, key string, params any) error {
-		b, err := json.Marshal(params)
-		if err != nil {
-			return err
-		}
-		row := dbq.InsertOutboxParams{ID: id.New[id.Outbox](), Kind: kind, Ref: ref, Params: b, IdemKey: key}
-		n, err := tx.Q.InsertOutbox(ctx, row)
-		if err != nil {
-			return fmt.Errorf("outbox: %w", err)
-		}
-		if n == 1 {
-			send = append(send, row.ID)
-		}
-		return nil
+func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principal, topup id.TopUp, r TopUpRequest) ([]id.Outbox, error) {
+	out := &outgoing{tx: tx}
+	method, err := p.customer(ctx, out, payer)
+	if err != nil {
+		return nil, err
 	}
-	customer, err := tx.Q.StripeCustomer(ctx, payer.Org)
-	switch {
-	case db.NoRows(err):
-		c := stripepay.Customer{Org: payer.Org.String(), Name: payer.OrgName, Email: payer.Email}
-		if err := add(kindCustomer, payer.Org.String(), customerKey(payer.Org), c); err != nil {
-			return nil, err
+	if !r.Card.IsZero() {
+		card, err := tx.Q.CardForUpdate(ctx, r.Card, payer.Org)
+		if db.NoRows(err) {
+			return nil, errNoCard()
 		}
-	case err != nil:
-		return nil, fmt.Errorf("customer: %w", err)
+		if err != nil {
+			return nil, fmt.Errorf("card %s: %w", r.Card, err)
+		}
+		method = card.MethodID
 	}
-	err = tx.Q.InsertTopup(ctx, dbq.InsertTopupParams{ID: topup, OrgID: payer.Org, UserID: payer.User, Amount: amount, Currency: p.cfg.Currency})
+	err = tx.Q.InsertTopup(ctx, dbq.InsertTopupParams{ID: topup, OrgID: payer.Org, UserID: payer.User, Amount: r.Amount, Currency: p.cfg.Currency})
 	if err != nil {
 		return nil, fmt.Errorf("insert: %w", err)
 	}
-	method := customer.PaymentMethod
 	if method == "" {
 		method = p.cfg.DefaultMethod
 	}
-	const what = "Muster credit"
-	cents := int64(amount / money.Cent)
+	back := r.ReturnURL
+	if back == "" {
+		back = p.cfg.ReturnURL
+	}
+	cents := int64(r.Amount / money.Cent)
 	if method != "" {
-		err = add(kindPayment, topup.String(), topupKey(topup), stripepay.NewPayment{
-			TopUp: topup.String(), Method: method, Cents: cents, Currency: p.cfg.Currency, Description: what})
+		err = out.add(ctx, kindPayment, topup.String(), topupKey(topup), stripepay.NewPayment{
+			TopUp: topup.String(), Method: method, Cents: cents, Currency: p.cfg.Currency, Description: what, ReturnURL: back, Receipt: payer.Email})
 	} else {
-		err = add(kindCheckout, topup.String(), topupKey(topup), stripepay.NewCheckout{
-			TopUp: topup.String(), Cents: cents, Currency: p.cfg.Currency, Description: what, SuccessURL: p.cfg.ReturnURL, CancelURL: p.cfg.ReturnURL})
+		err = out.add(ctx, kindCheckout, topup.String(), topupKey(topup), stripepay.NewCheckout{
+			TopUp: topup.String(), Cents: cents, Currency: p.cfg.Currency, Description: what, SuccessURL: back, CancelURL: back, Receipt: payer.Email})
 	}
 	if err != nil {
 		return nil, err
 	}
-	return send, audit.Record(ctx, tx, payer.Event("billing.topup", topup.String(), map[string]any{"amount": amount.String()}))
+	return out.rows, audit.Record(ctx, tx, payer.Event("billing.topup", topup.String(), map[string]any{"amount": r.Amount.String()}))
+}
+
+// customer has the org's customer made if there is none, and is the org's default payment method, "" for none.
+func (p *Payments) customer(ctx context.Context, out *outgoing, payer account.Principal) (method string, err error) {
+	c, err := out.tx.Q.StripeCustomer(ctx, payer.Org)
+	if db.NoRows(err) {
+		return "", out.add(ctx, kindCustomer, payer.Org.String(), customerKey(payer.Org),
+			stripepay.Customer{Org: payer.Org.String(), Name: payer.OrgName, Email: payer.Email})
+	}
+	if err != nil {
+		return "", fmt.Errorf("customer: %w", err)
+	}
+	return c.PaymentMethod, nil
 }
 
 // Idempotency keys, which are also how a row is found again.
@@ -149,6 +157,7 @@ func (p *Payments) List(ctx context.Context, org id.Org, before id.TopUp, limit 
 func (p *Payments) view(t dbq.Topup) TopUp {
 	return TopUp{
 		ID: t.ID, Amount: t.Amount, Currency: t.Currency, State: State(t.State), CheckoutURL: t.CheckoutURL, Failure: t.Failure,
+		ActionURL: t.ActionURL, ReceiptURL: t.ReceiptURL, Automatic: t.Automatic,
 		CreatedAt: t.CreatedAt, SettledAt: t.SettledAt, Sandbox: p.cfg.Sandbox,
 	}
 }

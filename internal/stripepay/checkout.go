@@ -16,15 +16,17 @@ type NewCheckout struct {
 	Description string `json:"description"`
 	SuccessURL  string `json:"success_url"`
 	CancelURL   string `json:"cancel_url"`
+	Receipt     string `json:"receipt,omitempty"` // e-mail address to which Stripe sends the receipt
 }
 
 // Checkout is a checkout session.
 type Checkout struct {
 	ID      string // cs_…
-	TopUp   string
+	TopUp   string // or the setup it belongs to
 	URL     string // for the payer; empty once it is over
 	Open    bool   // the payer may still pay
 	Payment string // pi_…, once there is one
+	Setup   string // seti_…, of a page on which a card is saved
 }
 
 // CreateCheckout makes a checkout page.
@@ -43,6 +45,9 @@ func (c *Client) CreateCheckout(ctx context.Context, key string, p NewCheckout) 
 			SetupFutureUsage: stripe.String(string(stripe.PaymentIntentSetupFutureUsageOffSession)),
 			Metadata:         map[string]string{metaTopUp: p.TopUp},
 		},
+	}
+	if p.Receipt != "" {
+		params.PaymentIntentData.ReceiptEmail = stripe.String(p.Receipt)
 	}
 	params.Context = ctx
 	params.SetIdempotencyKey(key)
@@ -68,6 +73,9 @@ func checkout(s *stripe.CheckoutSession) Checkout {
 	c := Checkout{ID: s.ID, TopUp: s.ClientReferenceID, URL: s.URL, Open: s.Status == stripe.CheckoutSessionStatusOpen}
 	if s.PaymentIntent != nil {
 		c.Payment = s.PaymentIntent.ID
+	}
+	if s.SetupIntent != nil {
+		c.Setup = s.SetupIntent.ID
 	}
 	return c
 }

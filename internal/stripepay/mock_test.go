@@ -49,8 +49,20 @@ func TestEveryCallIsAsPublished(t *testing.T) {
 			_, err := c.CreatePayment(t.Context(), "k2", stripepay.NewPayment{TopUp: "top_1", Customer: "cus_1", Method: "pm_1", Cents: 100, Currency: "EUR", Description: "d"})
 			return err
 		},
-		"payment read":  func() error { _, err := c.Payment(t.Context(), "pi_1"); return err },
-		"payment found": func() error { _, err := c.FindPayment(t.Context(), "cus_1", "top_1"); return err },
+		"payment with the payer": func() error {
+			_, err := c.CreatePayment(t.Context(), "k4", stripepay.NewPayment{TopUp: "top_1", Customer: "cus_1", Method: "pm_1", Cents: 100, Currency: "EUR",
+				ReturnURL: "http://m.test/back", Receipt: "a@b.c"})
+			return err
+		},
+		"payment given up": func() error { _, err := c.CancelPayment(t.Context(), "k5", "pi_1"); return err },
+		"card page": func() error {
+			_, err := c.CreateSetup(t.Context(), "k6", stripepay.NewSetup{Setup: "cset_1", Customer: "cus_1", Currency: "EUR", SuccessURL: "http://m.test/ok", CancelURL: "http://m.test/no"})
+			return err
+		},
+		"card page read": func() error { _, err := c.Setup(t.Context(), "seti_1"); return err },
+		"card forgotten": func() error { return c.DetachCard(t.Context(), "k7", "pm_1") },
+		"payment read":   func() error { _, err := c.Payment(t.Context(), "pi_1"); return err },
+		"payment found":  func() error { _, err := c.FindPayment(t.Context(), "cus_1", "top_1"); return err },
 		"checkout": func() error {
 			_, err := c.CreateCheckout(t.Context(), "k3", stripepay.NewCheckout{TopUp: "top_1", Customer: "cus_1", Cents: 100, Currency: "EUR", Description: "d",
 				SuccessURL: "http://m.test/ok", CancelURL: "http://m.test/no"})

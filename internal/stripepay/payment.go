@@ -10,7 +10,8 @@ import (
 // metaTopUp is the metadata key under which a payment names the top-up it belongs to.
 const metaTopUp = "topup"
 
-// NewPayment charges a saved payment method at once, without the payer.
+// NewPayment charges a saved payment method at once. It is kept as JSON and sent again under its key: a field that is
+// added later is left out of what was written before.
 type NewPayment struct {
 	TopUp       string `json:"topup"` // prefixed id, kept as metadata
 	Customer    string `json:"customer"`
@@ -18,6 +19,10 @@ type NewPayment struct {
 	Cents       int64  `json:"cents"`
 	Currency    string `json:"currency"` // ISO 4217, upper case
 	Description string `json:"description"`
+	// ReturnURL says that the payer is there: their bank may ask them on a page (Payment.ActionURL) that sends them back
+	// here. Empty: a bank that wants to ask declines.
+	ReturnURL string `json:"return_url,omitempty"`
+	Receipt   string `json:"receipt,omitempty"` // e-mail address to which Stripe sends the receipt
 }
 
 // Status of a payment, as far as we care.
@@ -27,18 +32,21 @@ const (
 	Succeeded Status = "succeeded"
 	Failed    Status = "failed"   // refused, and nothing else will be tried
 	Canceled  Status = "canceled" // or the checkout page has expired
-	Waiting   Status = "waiting"  // for the bank, or for the payer
+	Waiting   Status = "waiting"  // for the bank, or for the payer (ActionURL)
 )
 
 // Payment is a PaymentIntent.
 type Payment struct {
-	ID       string
-	TopUp    string // from its metadata; empty for a payment that is not ours
-	Status   Status
-	Cents    int64 // received, once succeeded; asked for, before
-	Currency string
-	Method   string // pm_… that paid
-	Failure  string // the last refusal, for the payer
+	ID        string
+	TopUp     string // from its metadata; empty for a payment that is not ours
+	Status    Status
+	Cents     int64 // received, once succeeded; asked for, before
+	Currency  string
+	Method    string // pm_… that paid
+	Card      *Card  // it, when it was saved for the customer; only where the payment was asked for
+	Failure   string // the last refusal, for the payer
+	ActionURL string // while waiting for the payer: where the bank asks
+	Receipt   string // URL, once succeeded; only where the payment was asked for
 }
 
 // CreatePayment makes a payment and charges it. A refused card is an Error with outcome Declined.
@@ -46,7 +54,15 @@ func (c *Client) CreatePayment(ctx context.Context, key string, p NewPayment) (P
 	params := &stripe.PaymentIntentParams{
 		Amount: stripe.Int64(p.Cents), Currency: stripe.String(strings.ToLower(p.Currency)), Customer: stripe.String(p.Customer),
 		PaymentMethod: stripe.String(p.Method), PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
-		Confirm: stripe.Bool(true), OffSession: stripe.Bool(true), Description: stripe.String(p.Description),
+		Confirm: stripe.Bool(true), Description: stripe.String(p.Description),
+	}
+	if p.ReturnURL != "" {
+		params.ReturnURL = stripe.String(p.ReturnURL)
+	} else {
+		params.OffSession = stripe.Bool(true)
+	}
+	if p.Receipt != "" {
+		params.ReceiptEmail = stripe.String(p.Receipt)
 	}
 	params.AddMetadata(metaTopUp, p.TopUp)
 	params.Context = ctx
@@ -62,9 +78,27 @@ func (c *Client) CreatePayment(ctx context.Context, key string, p NewPayment) (P
 func (c *Client) Payment(ctx context.Context, id string) (Payment, error) {
 	params := &stripe.PaymentIntentParams{}
 	params.Context = ctx
+	params.AddExpand("latest_charge")
+	params.AddExpand("payment_method")
 	pi, err := c.api.PaymentIntents.Get(id, params)
 	if err != nil {
 		return Payment{}, failure(err)
+	}
+	return payment(pi), nil
+}
+
+// CancelPayment gives up a payment that waits for the payer. One that cannot be given up any more, because it was paid
+// meanwhile, is returned as it is.
+func (c *Client) CancelPayment(ctx context.Context, key, id string) (Payment, error) {
+	params := &stripe.PaymentIntentCancelParams{CancellationReason: stripe.String(string(stripe.PaymentIntentCancellationReasonAbandoned))}
+	params.Context = ctx
+	params.SetIdempotencyKey(key)
+	pi, err := c.api.PaymentIntents.Cancel(id, params)
+	if e := As(failure(err)); e != nil {
+		if e.Code == string(stripe.ErrorCodePaymentIntentUnexpectedState) {
+			return c.Payment(ctx, id)
+		}
+		return Payment{}, e
 	}
 	return payment(pi), nil
 }
@@ -91,6 +125,10 @@ func payment(pi *stripe.PaymentIntent) Payment {
 	}
 	if pi.PaymentMethod != nil {
 		p.Method = pi.PaymentMethod.ID
+		p.Card = savedCard(pi.PaymentMethod)
+	}
+	if pi.LatestCharge != nil {
+		p.Receipt = pi.LatestCharge.ReceiptURL
 	}
 	if pi.LastPaymentError != nil {
 		p.Failure = pi.LastPaymentError.Msg
@@ -98,9 +136,14 @@ func payment(pi *stripe.PaymentIntent) Payment {
 	switch pi.Status {
 	case stripe.PaymentIntentStatusSucceeded:
 		p.Status, p.Cents = Succeeded, pi.AmountReceived
-	case stripe.PaymentIntentStatusRequiresPaymentMethod, stripe.PaymentIntentStatusRequiresAction:
-		// Charged without the payer: there is nobody to choose another card or to confirm.
-		p.Status = Failed
+	case stripe.PaymentIntentStatusRequiresAction:
+		if a := pi.NextAction; a != nil && a.RedirectToURL != nil && a.RedirectToURL.URL != "" {
+			p.ActionURL = a.RedirectToURL.URL
+		} else {
+			p.Status = Failed // there is no way to ask the payer
+		}
+	case stripe.PaymentIntentStatusRequiresPaymentMethod:
+		p.Status = Failed // outside a checkout page nobody chooses another card
 	case stripe.PaymentIntentStatusCanceled:
 		p.Status = Canceled
 	}

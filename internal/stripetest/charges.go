@@ -16,7 +16,7 @@ type charge struct {
 	Disputed       bool              `json:"disputed"`
 	Paid           bool              `json:"paid"`
 	Payment        *string           `json:"payment_intent"`
-	PaymentMethod  *string           `json:"payment_method"`
+	PaymentMethod  any               `json:"payment_method"`
 	ReceiptEmail   *string           `json:"receipt_email"`
 	ReceiptURL     *string           `json:"receipt_url"`
 	Refunded       bool              `json:"refunded"`

@@ -81,7 +81,7 @@ func TestAnswersAreAsPublished(t *testing.T) {
 	k.do(get, "/v1/customers/cus_none", 404)
 
 	seti := k.do(post, "/v1/setup_intents", 200, "customer", cus, "confirm", "true", "payment_method", "pm_card_visa")
-	k.do(get, "/v1/setup_intents/"+seti, 200)
+	k.do(get, "/v1/setup_intents/"+seti, 200, "expand[0]", "payment_method")
 	k.do(post, "/v1/setup_intents", 402, "customer", cus, "confirm", "true", "payment_method", "pm_card_visa_chargeDeclined")
 	cs := k.do(post, "/v1/checkout/sessions", 200, "mode", "setup", "customer", cus, "success_url", "http://m/ok", "cancel_url", "http://m/no")
 	if !k.s.Pay(cs, "pm_card_mastercard") {
@@ -98,7 +98,7 @@ func TestAnswersAreAsPublished(t *testing.T) {
 			"confirm", "true", "expand[0]", "latest_charge"}, more...)...)
 	}
 	good := pay(200, "1000", pm)
-	k.do(get, "/v1/payment_intents/"+good, 200, "expand[0]", "latest_charge")
+	k.do(get, "/v1/payment_intents/"+good, 200, "expand[0]", "latest_charge", "expand[1]", "payment_method")
 	k.do(get, "/v1/payment_intents", 200, "customer", cus)
 	k.do(get, "/v1/charges/"+k.s.s.Charges.Order[0], 200)
 	for _, bad := range []string{"pm_card_visa_chargeDeclined", "pm_card_chargeDeclinedExpiredCard", "pm_card_authenticationRequired"} {

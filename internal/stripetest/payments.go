@@ -17,7 +17,7 @@ type payment struct {
 	Customer       *string           `json:"customer"`
 	Description    *string           `json:"description"`
 	Status         string            `json:"status"`
-	PaymentMethod  *string           `json:"payment_method"`
+	PaymentMethod  any               `json:"payment_method"` // an id, null, or the method where it is expanded
 	MethodTypes    []string          `json:"payment_method_types"`
 	LatestCharge   any               `json:"latest_charge"` // an id, or the charge where it is expanded
 	LastError      *apiError         `json:"last_payment_error"`
@@ -126,14 +126,14 @@ func (s *Server) charge(p *payment, method, back string, form url.Values) answer
 	case bad != nil:
 		return s.refuse(p, *bad)
 	case c.Asks:
-		p.Status, p.PaymentMethod = "requires_action", &m.ID
+		p.Status, p.PaymentMethod = "requires_action", m.ID
 		p.NextAction = &nextAction{"redirect_to_url", redirect{ReturnURL: back, URL: s.cfg.PublicURL + "/3ds/" + p.ID}}
 		s.emit("payment_intent.requires_action", p)
 	case c.Slow:
-		p.Status, p.PaymentMethod = "processing", &m.ID
+		p.Status, p.PaymentMethod = "processing", m.ID
 		s.emit("payment_intent.processing", p)
 	default:
-		p.PaymentMethod = &m.ID
+		p.PaymentMethod = m.ID
 		s.collect(p)
 	}
 	return ok(s.expanded(p, form))
@@ -153,8 +153,8 @@ func (s *Server) collect(p *payment) {
 	p.Status, p.AmountReceived, p.LastError, p.NextAction = "succeeded", p.Amount, nil, nil
 	c := s.newCharge(p)
 	p.LatestCharge = c.ID
-	if m := s.s.Methods.get(*p.PaymentMethod); p.FutureUsage != nil && p.Customer != nil {
-		s.attach(m, *p.Customer)
+	if id, is := p.PaymentMethod.(string); is && p.FutureUsage != nil && p.Customer != nil {
+		s.attach(s.s.Methods.get(id), *p.Customer)
 	}
 	s.emit("payment_intent.succeeded", p)
 }
@@ -162,8 +162,11 @@ func (s *Server) collect(p *payment) {
 // expanded is p with what the request asked to be shown whole.
 func (s *Server) expanded(p *payment, q url.Values) *payment {
 	out := *p
-	if id, is := p.LatestCharge.(string); is && (expands(q, "latest_charge")) {
+	if id, is := p.LatestCharge.(string); is && expands(q, "latest_charge") {
 		out.LatestCharge = s.s.Charges.get(id)
+	}
+	if id, is := p.PaymentMethod.(string); is && expands(q, "payment_method") {
+		out.PaymentMethod = s.s.Methods.get(id)
 	}
 	return &out
 }

@@ -9,7 +9,7 @@ type setupIntent struct {
 	ID            string            `json:"id"`
 	Object        string            `json:"object"`
 	Customer      *string           `json:"customer"`
-	PaymentMethod *string           `json:"payment_method"`
+	PaymentMethod any               `json:"payment_method"` // an id, null, or the method where it is expanded
 	MethodTypes   []string          `json:"payment_method_types"`
 	Status        string            `json:"status"`
 	Usage         string            `json:"usage"`
@@ -34,7 +34,11 @@ func (s *Server) setupRoutes() {
 	})
 	s.onGet("/v1/setup_intents/{id}", func(r *http.Request) answer {
 		if x := s.s.Setups.get(r.PathValue("id")); x != nil {
-			return ok(x)
+			out := *x
+			if id, is := x.PaymentMethod.(string); is && expands(r.URL.Query(), "payment_method") {
+				out.PaymentMethod = s.s.Methods.get(id)
+			}
+			return ok(out)
 		}
 		return missing("setupintent", r.PathValue("id"))
 	})
@@ -60,7 +64,7 @@ func (s *Server) confirmSetup(x *setupIntent, method string) answer {
 		s.emit("setup_intent.setup_failed", x)
 		return bad.answer()
 	}
-	x.Status, x.PaymentMethod, x.LastError = "succeeded", &m.ID, nil
+	x.Status, x.PaymentMethod, x.LastError = "succeeded", m.ID, nil
 	if x.Customer != nil {
 		s.attach(m, *x.Customer)
 	}

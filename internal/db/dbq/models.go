@@ -48,6 +48,16 @@ type AuditEvent struct {
 	CreatedAt time.Time
 }
 
+type CardSetup struct {
+	ID        id.CardSetup
+	OrgID     id.Org
+	State     string
+	URL       string
+	Failure   string
+	CreatedAt time.Time
+	SettledAt *time.Time
+}
+
 type Cluster struct {
 	ID            id.Cluster
 	OrgID         id.Org
@@ -426,6 +436,18 @@ type Org struct {
 	CreatedAt time.Time
 }
 
+type PaymentCard struct {
+	ID        id.Card
+	OrgID     id.Org
+	MethodID  string
+	Brand     string
+	Last4     string
+	ExpMonth  int32
+	ExpYear   int32
+	CreatedAt time.Time
+	RemovedAt *time.Time
+}
+
 type Quote struct {
 	ID        id.Quote
 	OrgID     id.Org
@@ -561,6 +583,9 @@ type Topup struct {
 	Failure         string
 	CreatedAt       time.Time
 	SettledAt       *time.Time
+	ActionURL       string
+	ReceiptURL      string
+	Automatic       bool
 }
 
 type UsageSegment struct {

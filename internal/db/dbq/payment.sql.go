@@ -235,15 +235,16 @@ func (q *Queries) InsertStripeEvent(ctx context.Context, arg InsertStripeEventPa
 }
 
 const insertTopup = `-- name: InsertTopup :exec
-INSERT INTO topup (id, org_id, user_id, amount, currency, state) VALUES ($1, $2, $3, $4, $5, 'pending')
+INSERT INTO topup (id, org_id, user_id, amount, currency, automatic, state) VALUES ($1, $2, $3, $4, $5, $6, 'pending')
 `
 
 type InsertTopupParams struct {
-	ID       id.TopUp
-	OrgID    id.Org
-	UserID   id.User
-	Amount   money.Nano
-	Currency string
+	ID        id.TopUp
+	OrgID     id.Org
+	UserID    id.User
+	Amount    money.Nano
+	Currency  string
+	Automatic bool
 }
 
 func (q *Queries) InsertTopup(ctx context.Context, arg InsertTopupParams) error {
@@ -253,12 +254,14 @@ func (q *Queries) InsertTopup(ctx context.Context, arg InsertTopupParams) error 
 		arg.UserID,
 		arg.Amount,
 		arg.Currency,
+		arg.Automatic,
 	)
 	return err
 }
 
 const listTopups = `-- name: ListTopups :many
-SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at
+SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
+       receipt_url, automatic
 FROM topup
 WHERE org_id = $1 AND ($2::uuid = '00000000-0000-0000-0000-000000000000' OR id < $2::uuid)
 ORDER BY id DESC
@@ -286,6 +289,9 @@ func (q *Queries) ListTopups(ctx context.Context, orgID id.Org, before pgtype.UU
 			&i.Failure,
 			&i.CreatedAt,
 			&i.SettledAt,
+			&i.ActionURL,
+			&i.ReceiptURL,
+			&i.Automatic,
 		); err != nil {
 			return nil, err
 		}
@@ -347,6 +353,30 @@ func (q *Queries) PendingTopups(ctx context.Context, ageS float64, maxRows int32
 	return items, nil
 }
 
+const pendingTopupsOfOrg = `-- name: PendingTopupsOfOrg :many
+SELECT id FROM topup WHERE org_id = $1 AND state = 'pending' ORDER BY id DESC LIMIT $2
+`
+
+func (q *Queries) PendingTopupsOfOrg(ctx context.Context, orgID id.Org, limit int32) ([]id.TopUp, error) {
+	rows, err := q.db.Query(ctx, pendingTopupsOfOrg, orgID, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.TopUp{}
+	for rows.Next() {
+		var id id.TopUp
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const postponeOutbox = `-- name: PostponeOutbox :exec
 UPDATE stripe_outbox
 SET state = $1, error = $2, next_at = clock_timestamp() + make_interval(secs => $3::float8)
@@ -370,12 +400,43 @@ func (q *Queries) PostponeOutbox(ctx context.Context, arg PostponeOutboxParams) 
 	return err
 }
 
-const savePaymentMethod = `-- name: SavePaymentMethod :exec
-UPDATE stripe_customer SET payment_method = $2 WHERE org_id = $1 AND payment_method <> $2
+const replaceDefaultMethod = `-- name: ReplaceDefaultMethod :exec
+UPDATE stripe_customer c
+SET payment_method = coalesce((SELECT k.method_id FROM payment_card k WHERE k.org_id = c.org_id AND k.removed_at IS NULL
+                               ORDER BY k.id DESC LIMIT 1), '')
+WHERE c.org_id = $1 AND c.payment_method = $2
 `
 
-func (q *Queries) SavePaymentMethod(ctx context.Context, orgID id.Org, paymentMethod string) error {
-	_, err := q.db.Exec(ctx, savePaymentMethod, orgID, paymentMethod)
+// After a card was removed, the newest of the others is the default.
+func (q *Queries) ReplaceDefaultMethod(ctx context.Context, orgID id.Org, removed string) error {
+	_, err := q.db.Exec(ctx, replaceDefaultMethod, orgID, removed)
+	return err
+}
+
+const setDefaultMethod = `-- name: SetDefaultMethod :exec
+UPDATE stripe_customer SET payment_method = $1 WHERE org_id = $2 AND payment_method <> $1
+`
+
+func (q *Queries) SetDefaultMethod(ctx context.Context, method string, orgID id.Org) error {
+	_, err := q.db.Exec(ctx, setDefaultMethod, method, orgID)
+	return err
+}
+
+const setFirstMethod = `-- name: SetFirstMethod :exec
+UPDATE stripe_customer SET payment_method = $1 WHERE org_id = $2 AND payment_method = ''
+`
+
+func (q *Queries) SetFirstMethod(ctx context.Context, method string, orgID id.Org) error {
+	_, err := q.db.Exec(ctx, setFirstMethod, method, orgID)
+	return err
+}
+
+const setTopupAction = `-- name: SetTopupAction :exec
+UPDATE topup SET action_url = $1 WHERE id = $2 AND state = 'pending' AND action_url <> $1
+`
+
+func (q *Queries) SetTopupAction(ctx context.Context, actionURL string, iD id.TopUp) error {
+	_, err := q.db.Exec(ctx, setTopupAction, actionURL, iD)
 	return err
 }
 
@@ -397,8 +458,17 @@ func (q *Queries) SetTopupPayment(ctx context.Context, iD id.TopUp, paymentInten
 	return err
 }
 
+const setTopupReceipt = `-- name: SetTopupReceipt :exec
+UPDATE topup SET receipt_url = $1 WHERE id = $2
+`
+
+func (q *Queries) SetTopupReceipt(ctx context.Context, receiptURL string, iD id.TopUp) error {
+	_, err := q.db.Exec(ctx, setTopupReceipt, receiptURL, iD)
+	return err
+}
+
 const settleTopup = `-- name: SettleTopup :exec
-UPDATE topup SET state = $1, failure = $2, checkout_url = '', settled_at = clock_timestamp() WHERE id = $3 AND state <> 'succeeded'
+UPDATE topup SET state = $1, failure = $2, checkout_url = '', action_url = '', settled_at = clock_timestamp() WHERE id = $3 AND state <> 'succeeded'
 `
 
 func (q *Queries) SettleTopup(ctx context.Context, state string, failure string, iD id.TopUp) error {
@@ -424,7 +494,8 @@ func (q *Queries) StripeCustomer(ctx context.Context, orgID id.Org) (StripeCusto
 }
 
 const topup = `-- name: Topup :one
-SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at
+SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
+       receipt_url, automatic
 FROM topup WHERE id = $1
 `
 
@@ -443,12 +514,16 @@ func (q *Queries) Topup(ctx context.Context, argID id.TopUp) (Topup, error) {
 		&i.Failure,
 		&i.CreatedAt,
 		&i.SettledAt,
+		&i.ActionURL,
+		&i.ReceiptURL,
+		&i.Automatic,
 	)
 	return i, err
 }
 
 const topupForUpdate = `-- name: TopupForUpdate :one
-SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at
+SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
+       receipt_url, automatic
 FROM topup WHERE id = $1
 FOR UPDATE
 `
@@ -468,6 +543,9 @@ func (q *Queries) TopupForUpdate(ctx context.Context, argID id.TopUp) (Topup, er
 		&i.Failure,
 		&i.CreatedAt,
 		&i.SettledAt,
+		&i.ActionURL,
+		&i.ReceiptURL,
+		&i.Automatic,
 	)
 	return i, err
 }

@@ -5,23 +5,36 @@ SELECT org_id, customer_id, payment_method FROM stripe_customer WHERE org_id = $
 -- The first one made stands.
 INSERT INTO stripe_customer (org_id, customer_id) VALUES ($1, $2) ON CONFLICT DO NOTHING;
 
--- name: SavePaymentMethod :exec
-UPDATE stripe_customer SET payment_method = $2 WHERE org_id = $1 AND payment_method <> $2;
+-- name: SetDefaultMethod :exec
+UPDATE stripe_customer SET payment_method = @method WHERE org_id = @org_id AND payment_method <> @method;
+
+-- name: SetFirstMethod :exec
+UPDATE stripe_customer SET payment_method = @method WHERE org_id = @org_id AND payment_method = '';
+
+-- name: ReplaceDefaultMethod :exec
+-- After a card was removed, the newest of the others is the default.
+UPDATE stripe_customer c
+SET payment_method = coalesce((SELECT k.method_id FROM payment_card k WHERE k.org_id = c.org_id AND k.removed_at IS NULL
+                               ORDER BY k.id DESC LIMIT 1), '')
+WHERE c.org_id = @org_id AND c.payment_method = @removed;
 
 -- name: InsertTopup :exec
-INSERT INTO topup (id, org_id, user_id, amount, currency, state) VALUES ($1, $2, $3, $4, $5, 'pending');
+INSERT INTO topup (id, org_id, user_id, amount, currency, automatic, state) VALUES ($1, $2, $3, $4, $5, $6, 'pending');
 
 -- name: Topup :one
-SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at
+SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
+       receipt_url, automatic
 FROM topup WHERE id = $1;
 
 -- name: TopupForUpdate :one
-SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at
+SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
+       receipt_url, automatic
 FROM topup WHERE id = $1
 FOR UPDATE;
 
 -- name: ListTopups :many
-SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at
+SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
+       receipt_url, automatic
 FROM topup
 WHERE org_id = @org_id AND (@before::uuid = '00000000-0000-0000-0000-000000000000' OR id < @before::uuid)
 ORDER BY id DESC
@@ -33,8 +46,14 @@ UPDATE topup SET payment_intent_id = $2 WHERE id = $1 AND payment_intent_id IS D
 -- name: SetTopupCheckout :exec
 UPDATE topup SET checkout_url = $2 WHERE id = $1;
 
+-- name: SetTopupAction :exec
+UPDATE topup SET action_url = @action_url WHERE id = @id AND state = 'pending' AND action_url <> @action_url;
+
+-- name: SetTopupReceipt :exec
+UPDATE topup SET receipt_url = @receipt_url WHERE id = @id;
+
 -- name: SettleTopup :exec
-UPDATE topup SET state = @state, failure = @failure, checkout_url = '', settled_at = clock_timestamp() WHERE id = @id AND state <> 'succeeded';
+UPDATE topup SET state = @state, failure = @failure, checkout_url = '', action_url = '', settled_at = clock_timestamp() WHERE id = @id AND state <> 'succeeded';
 
 -- name: PendingTopups :many
 SELECT id FROM topup
@@ -91,3 +110,6 @@ UPDATE stripe_event SET processed_at = clock_timestamp(), error = $2 WHERE id = 
 
 -- name: FailStripeEvent :exec
 UPDATE stripe_event SET error = $2 WHERE id = $1;
+
+-- name: PendingTopupsOfOrg :many
+SELECT id FROM topup WHERE org_id = $1 AND state = 'pending' ORDER BY id DESC LIMIT $2;

@@ -1,0 +1,67 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/payment"
+)
+
+func (a *API) listCards(ctx context.Context, p account.Principal, _ *struct{}) (list[payment.Card], error) {
+	cards, err := a.payments.Cards(ctx, p.Org)
+	return cut(cards, len(cards), same[payment.Card], func(c payment.Card) string { return c.ID.String() }), err
+}
+
+type addCardInput struct{ Keyed }
+
+func (a *API) addCard(ctx context.Context, p account.Principal, _ *addCardInput, once idem.Request) (idem.Answer, payment.CardSetup, error) {
+	s, err := a.payments.AddCard(ctx, p, "", once)
+	if err != nil {
+		return idem.Answer{}, s, err
+	}
+	raw, err := json.Marshal(s)
+	return idem.Answer{Status: http.StatusCreated, Body: raw}, s, err
+}
+
+func (a *API) getCardSetup(ctx context.Context, p account.Principal, in *idInput) (payment.CardSetup, error) {
+	s, err := pathID[id.CardSetup](in.ID, "page for saving a card")
+	if err != nil {
+		return payment.CardSetup{}, err
+	}
+	return a.payments.RefreshSetup(ctx, p.Org, s)
+}
+
+type changeCardInput struct {
+	ID   string `path:"id"`
+	Body struct {
+		Default bool `json:"default" doc:"true: top-ups that name no card are paid with it"`
+	}
+}
+
+// changeCard answers with all cards: another one may have been the default.
+func (a *API) changeCard(ctx context.Context, p account.Principal, in *changeCardInput) (list[payment.Card], error) {
+	c, err := pathID[id.Card](in.ID, "card")
+	if err != nil {
+		return list[payment.Card]{}, err
+	}
+	if !in.Body.Default {
+		return list[payment.Card]{}, fault.InvalidField("default", "can only be true: make another card the default instead")
+	}
+	if err := a.payments.SetDefaultCard(ctx, p, c); err != nil {
+		return list[payment.Card]{}, err
+	}
+	return a.listCards(ctx, p, nil)
+}
+
+func (a *API) removeCard(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+	c, err := pathID[id.Card](in.ID, "card")
+	if err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, a.payments.RemoveCard(ctx, p, c)
+}

@@ -1,0 +1,89 @@
+package web
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/web/view"
+)
+
+// paymentsShown is how many of the last payments the billing page shows.
+const paymentsShown = 10
+
+// paying is what the billing page shows of cards and payments.
+func (s *Web) paying(ctx context.Context, org id.Org) (out view.Paying, err error) {
+	cards, err := s.Payments.Cards(ctx, org)
+	if err != nil {
+		return out, err
+	}
+	for _, c := range cards {
+		out.Cards = append(out.Cards, view.CardRow{ID: c.ID.String(), Name: c.Brand + " …" + c.Last4, Expires: fmt.Sprintf("%02d/%d", c.ExpMonth, c.ExpYear), Default: c.Default})
+	}
+	list, err := s.Payments.List(ctx, org, id.TopUp{}, paymentsShown)
+	if err != nil {
+		return out, err
+	}
+	for _, t := range list {
+		out.Payments = append(out.Payments, s.viewPayment(t))
+	}
+	return out, nil
+}
+
+func (s *Web) viewPayment(t payment.TopUp) view.PaymentRow {
+	x := view.PaymentRow{Time: view.Clock(t.CreatedAt, s.Now()), Amount: t.Amount, Why: t.Failure, Receipt: t.ReceiptURL}
+	switch {
+	case t.ActionURL != "":
+		x.State, x.Href, x.Do = view.State{Word: "Your bank asks", Icon: "warn", Tone: "warn"}, t.ActionURL, "Answer your bank"
+	case t.CheckoutURL != "":
+		x.State, x.Href, x.Do = view.State{Word: "To be paid", Icon: "warn", Tone: "warn"}, t.CheckoutURL, "Pay"
+	case t.State == payment.Pending:
+		x.State = view.State{Word: "Under way", Icon: "info", Tone: "live"}
+	case t.State == payment.Succeeded:
+		x.State = view.State{Word: "Paid", Icon: "check", Tone: "ok"}
+	case t.State == payment.Failed:
+		x.State = view.State{Word: "Failed", Icon: "error", Tone: "bad"}
+	default:
+		x.State = view.State{Word: "Given up", Icon: "info", Tone: "idle"}
+	}
+	return x
+}
+
+// addCard sends the visitor to the page on which a card is saved.
+func (s *Web) addCard(v *visit) error {
+	c, err := s.Payments.AddCard(v.r.Context(), v.who, "", idem.Request{})
+	if err != nil {
+		return err
+	}
+	if c.URL == "" {
+		return fault.New(fault.Unavailable, "the page for saving a card cannot be reached now: try again in a minute")
+	}
+	return back(v, c.URL)
+}
+
+func (s *Web) defaultCard(v *visit) error {
+	c, err := id.Parse[id.Card](chi.URLParam(v.r, "id"))
+	if err != nil {
+		return fault.New(fault.NotFound, "no such card")
+	}
+	if err := s.Payments.SetDefaultCard(v.r.Context(), v.who, c); err != nil {
+		return err
+	}
+	return back(v, "/billing#cards")
+}
+
+func (s *Web) removeCard(v *visit) error {
+	c, err := id.Parse[id.Card](chi.URLParam(v.r, "id"))
+	if err != nil {
+		return fault.New(fault.NotFound, "no such card")
+	}
+	if err := s.Payments.RemoveCard(v.r.Context(), v.who, c); err != nil {
+		return err
+	}
+	return back(v, "/billing#cards")
+}
