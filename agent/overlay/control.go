@@ -20,8 +20,15 @@ import (
 // WireGuard's own tools look, because those find sockets by interface name and every lease's is ovl0.
 
 type request struct {
-	Op    string          `json:"op"` // hello, peers, status, hold
-	Peers []agentapi.Peer `json:"peers,omitempty"`
+	Op     string          `json:"op"` // hello, peers, relays, status, hold
+	Peers  []agentapi.Peer `json:"peers,omitempty"`
+	Relays *relays         `json:"relays,omitempty"`
+}
+
+// relays are those a cluster may use, and what opens them. Secret.
+type relays struct {
+	Names []string `json:"names"`
+	Token string   `json:"token"`
 }
 
 type answer struct {
@@ -79,7 +86,19 @@ func (p *process) answer(q request) (answer, error) {
 		if err := p.roster.set(q.Peers, false, time.Now()); err != nil {
 			return answer{}, err
 		}
-		return answer{}, p.remember(q.Peers)
+		p.state.Peers = q.Peers
+		return answer{}, p.remember()
+	case "relays":
+		p.memory.Lock()
+		defer p.memory.Unlock()
+		if q.Relays == nil {
+			return answer{}, errors.New("no relays are named")
+		}
+		if err := p.tun.relays(q.Relays.Names, q.Relays.Token); err != nil {
+			return answer{}, err
+		}
+		p.state.Relays = *q.Relays
+		return answer{}, p.remember()
 	case "status":
 		peers, err := p.roster.status(time.Now())
 		return answer{Status: &Status{Ref: p.cfg.Ref, Backend: p.tun.backend(), PID: os.Getpid(), Port: p.tun.port(), Peers: peers}}, err

@@ -48,6 +48,12 @@ func (h *Handle) SetPeers(ctx context.Context, peers []agentapi.Peer) error {
 	return err
 }
 
+// SetRelays replaces the relays that may carry what goes no other way, host:port each, and the token that opens them.
+func (h *Handle) SetRelays(ctx context.Context, names []string, token string) error {
+	_, err := h.ask(ctx, request{Op: "relays", Relays: &relays{names, token}})
+	return err
+}
+
 // Status asks the process how its peers are.
 func (h *Handle) Status(ctx context.Context) (Status, error) {
 	a, err := h.ask(ctx, request{Op: "status"})
@@ -96,6 +102,10 @@ type PeerStatus struct {
 	LastHandshake time.Time `json:"last_handshake,omitzero"`
 	SilentMS      int64     `json:"silent_ms"` // since bytes last came, or since the peer was set
 	Heard         bool      `json:"heard"`     // bytes have come since then
+	// How its packets go: lan, direct, punched, relay; "" when no way answers, or the kernel sends them.
+	Path      string `json:"path,omitempty"`
+	RTTMicros int64  `json:"rtt_us,omitempty"` // of the last question on that way
+	MTU       int    `json:"mtu,omitempty"`    // overlay packet that passes there
 }
 
 // Down reports whether the peer has been silent for longer than agentapi.PeerSilenceMS.

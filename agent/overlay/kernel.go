@@ -13,6 +13,8 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"github.com/musterhq/muster/agent/netns"
+	"github.com/musterhq/muster/agent/overlay/paths"
+	"github.com/musterhq/muster/internal/agentapi"
 )
 
 // kernel is WireGuard in the kernel. The device is made in the host's namespace, where its UDP socket stays for ever,
@@ -131,6 +133,12 @@ func (k *kernel) client(f func(*wgctrl.Client) error) error {
 func (k *kernel) backend() string       { return "kernel" }
 func (k *kernel) port() int             { return k.udp }
 func (k *kernel) done() <-chan struct{} { return nil } // the device needs nobody
+
+// The kernel's socket sends WireGuard's packets and nothing else: it finds no ways of its own. The agent takes it only
+// where peers reach this host without help (see agent.Config.Userspace).
+func (k *kernel) meet(map[wgtypes.Key]*agentapi.Peer) error { return nil }
+func (k *kernel) relays([]string, string) error             { return nil }
+func (k *kernel) paths() map[wgtypes.Key]paths.Path         { return nil }
 
 func (k *kernel) apply(changes []peerChange) error {
 	every := keepalive

@@ -135,6 +135,16 @@ func (r *roster) replace(wanted map[wgtypes.Key]*watched) error {
 		w.rx = known[key].rx
 		set = append(set, w.change(key))
 	}
+	places := map[wgtypes.Key]*agentapi.Peer{}
+	for _, c := range gone {
+		places[c.key] = nil
+	}
+	for _, c := range set {
+		places[c.key] = &wanted[c.key].peer
+	}
+	if err := r.tun.meet(places); err != nil {
+		return err
+	}
 	if changes := append(gone, set...); len(changes) > 0 {
 		if err := r.tun.apply(changes); err != nil {
 			return err
@@ -257,13 +267,18 @@ func (r *roster) status(now time.Time) ([]PeerStatus, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := r.tun.paths()
 	out := make([]PeerStatus, 0, len(r.peers))
 	for key, w := range r.peers {
 		c := counters[key]
-		out = append(out, PeerStatus{
+		s := PeerStatus{
 			Rank: w.peer.Rank, Key: w.peer.Key, Endpoint: c.endpoint, RxBytes: c.rx, TxBytes: c.tx,
 			LastHandshake: c.handshake, SilentMS: now.Sub(w.quiet).Milliseconds(), Heard: w.heard,
-		})
+		}
+		if p, ok := known[key]; ok {
+			s.Path, s.RTTMicros, s.MTU = p.Kind, p.RTT.Microseconds(), p.MTU
+		}
+		out = append(out, s)
 	}
 	slices.SortFunc(out, func(a, b PeerStatus) int { return cmp.Compare(a.Rank, b.Rank) })
 	return out, nil

@@ -15,7 +15,6 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"github.com/musterhq/muster/agent/unixsock"
-	"github.com/musterhq/muster/internal/agentapi"
 )
 
 // Descriptors the process starts with.
@@ -59,7 +58,8 @@ type process struct {
 	tun    tunnel
 	roster *roster
 	listen *net.UnixListener
-	memory sync.Mutex // guards stateFile
+	memory sync.Mutex // guards state and its file
+	state  state
 }
 
 // start makes the tunnel and takes up the peers a process of the same epoch left.
@@ -105,14 +105,19 @@ func (p *process) open(netns *os.File, former state) error {
 		return err
 	}
 	p.roster = newRoster(p.tun, p.key.PublicKey())
+	if err := p.tun.relays(former.Relays.Names, former.Relays.Token); err != nil {
+		return err
+	}
 	if err := p.roster.set(former.Peers, true, time.Now()); err != nil {
 		return err
 	}
-	return p.remember(former.Peers)
+	p.state = former
+	return p.remember()
 }
 
-func (p *process) remember(peers []agentapi.Peer) error {
-	return writeJSON(filepath.Join(p.dir, stateFile), state{Ref: p.cfg.Ref, Port: p.tun.port(), Peers: peers})
+func (p *process) remember() error {
+	p.state.Ref, p.state.Port = p.cfg.Ref, p.tun.port()
+	return writeJSON(filepath.Join(p.dir, stateFile), p.state)
 }
 
 // serve watches the peers and answers until the device dies or TERM comes.

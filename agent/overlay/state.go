@@ -48,6 +48,8 @@ type state struct {
 	Ref   agentapi.LeaseRef `json:"ref"`
 	Port  int               `json:"port"`
 	Peers []agentapi.Peer   `json:"peers"`
+
+	Relays relays `json:"relays"`
 }
 
 // loadKey reads the folder's private key, made on first use.

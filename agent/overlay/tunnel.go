@@ -9,6 +9,7 @@ import (
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
+	"github.com/musterhq/muster/agent/overlay/paths"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -19,6 +20,12 @@ const keepalive = 2 * time.Second
 type tunnel interface {
 	backend() string
 	port() int
+	// meet says where peers may be found: nil for one that is gone. It comes before apply.
+	meet(map[wgtypes.Key]*agentapi.Peer) error
+	// relays says which relays there are, and what opens them.
+	relays(names []string, token string) error
+	// paths tells how the peers are reached, where the tunnel knows.
+	paths() map[wgtypes.Key]paths.Path
 	// apply changes peers. Sessions of peers it does not name go on.
 	apply([]peerChange) error
 	// beat sends an empty packet to each of these peers.

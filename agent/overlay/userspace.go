@@ -5,25 +5,28 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
-	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"github.com/musterhq/muster/agent/netns"
+	"github.com/musterhq/muster/agent/overlay/paths"
+	"github.com/musterhq/muster/internal/agentapi"
 )
 
 // userspace is WireGuard in this process over a TUN device in the guest's namespace. The TUN is persistent: it, its
 // address and its routes outlive the process, which is why TCP does too.
 type userspace struct {
-	dev *device.Device
-	udp int
+	dev   *device.Device
+	board *paths.Board
+	udp   int
 }
 
 func openUserspace(w where) (tunnel, error) {
@@ -45,7 +48,9 @@ func openUserspace(w where) (tunnel, error) {
 		return nil, fmt.Errorf("take up the TUN device: %w", err)
 	}
 	log := &device.Logger{Verbosef: device.DiscardLogf, Errorf: func(f string, a ...any) { fmt.Fprintf(os.Stderr, f+"\n", a...) }}
-	u := &userspace{dev: device.NewDevice(sizedTUN{t, w.mtu}, conn.NewDefaultBind(), log)}
+	sized := newSizedTUN(t, w.ns, w.mtu)
+	u := &userspace{board: paths.New(w.key, sized.resize)}
+	u.dev = device.NewDevice(sized, u.board, log)
 	if err := u.start(w); err != nil {
 		u.dev.Close()
 		return nil, err
@@ -115,6 +120,32 @@ func (u *userspace) backend() string       { return "userspace" }
 func (u *userspace) port() int             { return u.udp }
 func (u *userspace) done() <-chan struct{} { return u.dev.Wait() }
 
+func (u *userspace) meet(peers map[wgtypes.Key]*agentapi.Peer) error {
+	for key, p := range peers {
+		if p == nil {
+			u.board.Forget(key)
+			continue
+		}
+		at := make([]netip.AddrPort, 0, len(p.Endpoints))
+		for _, e := range p.Endpoints {
+			a, err := netip.ParseAddrPort(e)
+			if err != nil {
+				return err
+			}
+			at = append(at, a)
+		}
+		if err := u.board.SetPeer(key, p.Rank, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *userspace) relays(names []string, token string) error {
+	return u.board.SetRelays(names, token)
+}
+func (u *userspace) paths() map[wgtypes.Key]paths.Path { return u.board.Paths() }
+
 func (u *userspace) apply(changes []peerChange) error {
 	var b strings.Builder
 	for _, c := range changes {
@@ -123,9 +154,7 @@ func (u *userspace) apply(changes []peerChange) error {
 			b.WriteString("remove=true\n")
 			continue
 		}
-		if c.endpoint.IsValid() {
-			fmt.Fprintf(&b, "endpoint=%s\n", c.endpoint)
-		}
+		fmt.Fprintf(&b, "endpoint=%s\n", paths.Endpoint(c.key)) // the board knows where that is
 		if c.address.IsValid() {
 			fmt.Fprintf(&b, "replace_allowed_ips=true\nallowed_ip=%s\n", c.address)
 		}
@@ -198,11 +227,3 @@ func (u *userspace) get(each func(key, value string) error) error {
 	}
 	return nil
 }
-
-// sizedTUN answers for the MTU itself: asking the device by name fails outside its namespace ("no such device").
-type sizedTUN struct {
-	tun.Device
-	mtu int
-}
-
-func (s sizedTUN) MTU() (int, error) { return s.mtu, nil }

@@ -23,7 +23,7 @@ var floors = map[string]int{
 	"cluster": 4,
 	"payout":  5, "report": 5,
 	"dialback": 6,
-	"api":      7, "hostlink": 7, "gateway": 7, "worker": 7, "web": 7,
+	"api":      7, "hostlink": 7, "gateway": 7, "worker": 7, "web": 7, "relay": 7,
 }
 
 // ground are the leaves of floor 0 that other leaves may use.

@@ -1,0 +1,409 @@
+// Package paths is the outside of a host's userspace WireGuard: one UDP socket over which each peer is reached by the
+// best way there is, which may change while data flows.
+//
+// Ways, best first: straight to an address within a network both share; to an address of the peer's own; to the
+// address its router has for it (both send to each other at once, so that both routers let the other in); through a
+// relay. Every way is proven by a question and its answer, asked again and again; WireGuard knows nothing of it and
+// sees one peer that is always at the same place.
+//
+// What always holds:
+//   - Questions and answers are authenticated by a key only the two ends have (from their WireGuard keys): nobody else
+//     can make a way look good, or learn who the peers are.
+//   - A way is used while it answers. When it stops, the next best one is used within seconds: ways that are not used
+//     are kept warm.
+//   - An end that knows none of this (an older agent) is still reached at the addresses it has told.
+package paths
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Board is the socket and what is known of the ways to the peers. It implements conn.Bind.
+type Board struct {
+	udp  conn.Bind
+	key  wgtypes.Key
+	self wgtypes.Key // the public one
+
+	mtu func(int) // told when the size that passes to all peers has changed
+
+	mu     sync.Mutex
+	port   uint16 // 0: not open
+	peers  map[wgtypes.Key]*peer
+	relays []*relay
+	token  *agentapi.RelayToken
+	size   int
+	stop   context.CancelFunc
+
+	table atomic.Pointer[table] // what receiving needs, never changed in place
+	wake  chan struct{}
+	loop  sync.WaitGroup
+}
+
+// table finds peers by what a datagram shows.
+type table struct {
+	addrs  map[netip.AddrPort]*peer
+	tags   map[tag]*peer
+	ranks  map[uint16]*peer
+	relays map[netip.AddrPort]*relay
+}
+
+// New makes a board for WireGuard's private key. mtu is called with the largest overlay packet that passes to every
+// peer, whenever that changes; it begins at Base.
+func New(key wgtypes.Key, mtu func(int)) *Board {
+	b := &Board{udp: conn.NewDefaultBind(), key: key, self: key.PublicKey(), mtu: mtu, peers: map[wgtypes.Key]*peer{},
+		size: Base, wake: make(chan struct{}, 1)}
+	b.rebuild()
+	return b
+}
+
+// SetPeer says where a peer may be found, or says so anew. The addresses are those it told itself.
+func (b *Board) SetPeer(key wgtypes.Key, rank int, addresses []netip.AddrPort) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.peers[key]
+	if p == nil {
+		var err error
+		if p, err = newPeer(b, key, rank); err != nil {
+			return err
+		}
+		b.peers[key] = p
+	}
+	p.rank = uint16(rank)
+	p.told = addresses
+	now := time.Now()
+	for _, a := range addresses {
+		p.add(way{addr: plain(a)}, true, now)
+	}
+	p.dropUntold()
+	b.relayWays(p, now)
+	b.rebuild()
+	b.poke()
+	return nil
+}
+
+// Forget takes a peer out.
+func (b *Board) Forget(key wgtypes.Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.peers, key)
+	b.rebuild()
+}
+
+// Path is how a peer is reached at present.
+type Path struct {
+	Kind string        // lan, direct, punched, relay; "" when no way answers
+	Addr string        // where its packets go
+	RTT  time.Duration // of the last question
+	MTU  int           // overlay packet that passes
+}
+
+// Paths tells how each peer is reached.
+func (b *Board) Paths() map[wgtypes.Key]Path {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make(map[wgtypes.Key]Path, len(b.peers))
+	for k, p := range b.peers {
+		if r := p.best.Load(); r != nil {
+			out[k] = Path{Kind: r.kind, Addr: r.addr.String(), RTT: r.rtt, MTU: max(r.mtu, Base)}
+		} else {
+			out[k] = Path{}
+		}
+	}
+	return out
+}
+
+// rebuild makes the table anew. Callers hold mu.
+func (b *Board) rebuild() {
+	t := &table{addrs: map[netip.AddrPort]*peer{}, tags: map[tag]*peer{}, ranks: map[uint16]*peer{}, relays: map[netip.AddrPort]*relay{}}
+	for _, r := range b.relays {
+		for _, a := range r.addrs {
+			t.relays[a] = r
+		}
+	}
+	for _, p := range b.peers {
+		t.tags[p.theirs] = p
+		t.ranks[p.rank] = p
+		for w := range p.routes {
+			if !w.relayed {
+				t.addrs[w.addr] = p
+			}
+		}
+	}
+	b.table.Store(t)
+}
+
+func (b *Board) poke() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Open implements conn.Bind.
+func (b *Board) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
+	fns, actual, err := b.udp.Open(port)
+	if err != nil {
+		return nil, 0, err
+	}
+	out := make([]conn.ReceiveFunc, len(fns))
+	for i, f := range fns {
+		out[i] = func(bufs [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
+			n, err := f(bufs, sizes, eps)
+			for i := range n {
+				sizes[i] = b.receive(bufs[i], sizes[i], &eps[i])
+			}
+			return n, err
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	b.mu.Lock()
+	b.port, b.stop = actual, stop
+	b.mu.Unlock()
+	b.loop.Go(func() { b.run(ctx) })
+	return out, actual, nil
+}
+
+// Close implements conn.Bind.
+func (b *Board) Close() error {
+	b.mu.Lock()
+	stop := b.stop
+	b.port, b.stop = 0, nil
+	b.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	err := b.udp.Close()
+	b.loop.Wait()
+	return err
+}
+
+// SetMark implements conn.Bind.
+func (b *Board) SetMark(m uint32) error { return b.udp.SetMark(m) }
+
+// BatchSize implements conn.Bind.
+func (b *Board) BatchSize() int { return b.udp.BatchSize() }
+
+// Endpoint is a peer's one place, as WireGuard is told of it: see ParseEndpoint.
+func Endpoint(key wgtypes.Key) string { return "peer:" + key.String() }
+
+// ParseEndpoint implements conn.Bind: an Endpoint's text, or a plain address.
+func (b *Board) ParseEndpoint(s string) (conn.Endpoint, error) {
+	if len(s) > 5 && s[:5] == "peer:" {
+		key, err := wgtypes.ParseKey(s[5:])
+		if err != nil {
+			return nil, err
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if p := b.peers[key]; p != nil {
+			return p.place, nil
+		}
+		return nil, errors.New("no such peer")
+	}
+	return b.udp.ParseEndpoint(s)
+}
+
+// place is a peer as WireGuard's device addresses it.
+type place struct{ p *peer }
+
+func (e *place) ClearSrc()           {}
+func (e *place) SrcToString() string { return "" }
+func (e *place) SrcIP() netip.Addr   { return netip.Addr{} }
+func (e *place) DstToBytes() []byte  { return e.p.key[:] } // what cookies belong to: it does not change with the way
+func (e *place) DstIP() netip.Addr {
+	if r := e.p.best.Load(); r != nil {
+		return r.addr.Addr()
+	}
+	return netip.IPv4Unspecified()
+}
+func (e *place) DstToString() string {
+	if r := e.p.best.Load(); r != nil {
+		return r.addr.String()
+	}
+	return ""
+}
+
+// receive takes a datagram in and returns how much of it is for WireGuard. Where it is from becomes the peer's place
+// if it is known whose address that is; else WireGuard decides by its keys.
+func (b *Board) receive(buf []byte, size int, ep *conn.Endpoint) int {
+	if size == 0 {
+		return 0
+	}
+	from, ok := (*ep).(*conn.StdNetEndpoint)
+	if !ok {
+		return size
+	}
+	src := plain(from.AddrPort)
+	t := b.table.Load()
+	switch kind := agentapi.RelayKind(buf[:size]); {
+	case kind == 0:
+		if p := t.addrs[src]; p != nil {
+			*ep = p.place
+		}
+		return size
+	case kind == agentapi.RelayFrom:
+		r := t.relays[src]
+		if r == nil || size <= agentapi.RelayHeader {
+			return 0
+		}
+		p := t.ranks[agentapi.RelayRank(buf)]
+		inner := buf[agentapi.RelayHeader:size]
+		if agentapi.RelayKind(inner) != 0 {
+			b.heard(t, inner, way{addr: src, relayed: true})
+			return 0
+		}
+		if p == nil {
+			return 0
+		}
+		*ep = p.place
+		return copy(buf, inner)
+	case kind >= 16:
+		b.heard(t, buf[:size], way{addr: src})
+	default:
+		if r := t.relays[src]; r != nil {
+			b.answered(r, buf[:size])
+		}
+	}
+	return 0
+}
+
+// Send implements conn.Bind.
+func (b *Board) Send(bufs [][]byte, ep conn.Endpoint) error {
+	switch e := ep.(type) {
+	case *place:
+		return b.sendTo(e.p, bufs)
+	case *conn.StdNetEndpoint:
+		if p := b.table.Load().addrs[plain(e.AddrPort)]; p != nil {
+			return b.sendTo(p, bufs)
+		}
+	}
+	return b.udp.Send(bufs, ep)
+}
+
+func (b *Board) sendTo(p *peer, bufs [][]byte) error {
+	if r := p.best.Load(); r != nil {
+		err := b.write(r, p.rank, bufs)
+		if err == nil {
+			return nil
+		}
+		r.broken.Store(true) // the next look takes another
+		b.poke()
+	}
+	return b.sendBlind(p, bufs)
+}
+
+// small is up to which size a packet is sent everywhere at once: handshakes and keepalives.
+const small = 148
+
+// sendBlind sends to a peer no way of which has answered yet: handshakes to wherever it may be, data to one place.
+func (b *Board) sendBlind(p *peer, bufs [][]byte) error {
+	b.mu.Lock()
+	routes := p.ordered()
+	b.mu.Unlock()
+	everywhere := !slices.ContainsFunc(bufs, func(x []byte) bool { return len(x) > small })
+	for _, r := range routes {
+		if err := b.write(r, p.rank, bufs); err == nil && !everywhere {
+			return nil
+		}
+	}
+	return nil // as on any network: it may be lost
+}
+
+// write sends over one way.
+func (b *Board) write(r *route, rank uint16, bufs [][]byte) error {
+	if !r.relayed {
+		return b.udp.Send(bufs, r.ep)
+	}
+	wrapped := wrap(bufs, rank)
+	err := b.udp.Send(wrapped.bufs, r.ep)
+	wrapped.free()
+	return err
+}
+
+// say sends one message of ours.
+func (b *Board) say(r *route, rank uint16, msg []byte) error { return b.write(r, rank, [][]byte{msg}) }
+
+func plain(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+
+// tickEvery is how often it is looked what is due.
+const tickEvery = 200 * time.Millisecond
+
+func (b *Board) run(ctx context.Context) {
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-b.wake:
+		}
+		b.tick(time.Now())
+	}
+}
+
+// tick asks what is due and takes the best ways.
+func (b *Board) tick(now time.Time) {
+	type message struct {
+		r    *route
+		rank uint16
+		text []byte
+	}
+	var out []message
+	b.mu.Lock()
+	hellos := b.dueHellos(now)
+	mine := b.seenAt(now)
+	for _, p := range b.peers {
+		for _, r := range p.due(now) {
+			text := p.ask(r, mine, 0, now)
+			out = append(out, message{r, p.rank, text})
+		}
+		if r, size := p.probeDue(now); r != nil {
+			if text := p.ask(r, mine, size, now); text != nil {
+				out = append(out, message{r, p.rank, text})
+			}
+		}
+		p.choose(now)
+	}
+	resized := b.resize()
+	size := b.size
+	b.mu.Unlock()
+	if resized {
+		b.mtu(size)
+	}
+	for _, h := range hellos {
+		_ = b.udp.Send([][]byte{h.text}, h.ep)
+	}
+	for _, m := range out {
+		if err := b.say(m.r, m.rank, m.text); err != nil && !errors.Is(err, os.ErrClosed) {
+			m.r.broken.Store(true)
+		}
+	}
+}
+
+// resize takes the size that passes to all peers that are reached. Callers hold mu.
+func (b *Board) resize() bool {
+	size := 0
+	for _, p := range b.peers {
+		if r := p.best.Load(); r != nil && (size == 0 || max(r.mtu, Base) < size) {
+			size = max(r.mtu, Base)
+		}
+	}
+	if size == 0 || size == b.size {
+		return false
+	}
+	b.size = size
+	return true
+}

@@ -1,0 +1,175 @@
+package paths
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+func newKey(t testing.TB) wgtypes.Key {
+	t.Helper()
+	k, err := wgtypes.GeneratePrivateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// pair is two boards that know each other; nothing is sent, both are closed.
+func pair(t testing.TB) (a, b *Board) {
+	t.Helper()
+	ka, kb := newKey(t), newKey(t)
+	a, b = New(ka, func(int) {}), New(kb, func(int) {})
+	if err := a.SetPeer(kb.PublicKey(), 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.SetPeer(ka.PublicKey(), 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	return a, b
+}
+
+func only(b *Board) *peer {
+	for _, p := range b.peers {
+		return p
+	}
+	return nil
+}
+
+// A better kind wins; within a kind a much quicker one; what does not answer is never taken.
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	at := func(addr, kind string, rtt time.Duration, ago time.Duration) *route {
+		w := way{addr: netip.MustParseAddrPort(addr), relayed: kind == Relay}
+		return &route{way: w, kind: kind, rtt: rtt, heard: now.Add(-ago)}
+	}
+	relay := at("203.0.113.5:1", Relay, time.Millisecond, 0)
+	punched := at("203.0.113.9:1", Punched, 90*time.Millisecond, 0)
+	lan := at("10.0.0.1:1", LAN, 3*time.Millisecond, 0)
+	quicker := at("10.0.0.2:1", LAN, 2*time.Millisecond, 0)
+	muchQuicker := at("10.0.0.3:1", LAN, time.Millisecond, 0)
+	silent := at("10.0.0.4:1", LAN, 1, alive+time.Millisecond)
+	never := at("10.0.0.5:1", LAN, 0, 0)
+	never.heard = time.Time{}
+	broken := at("10.0.0.6:1", LAN, 1, 0)
+	broken.broken.Store(true)
+	for _, tc := range []struct {
+		name   string
+		was    *route
+		routes []*route
+		want   *route
+	}{
+		{"nothing answers", lan, []*route{silent, never, broken}, nil},
+		{"a relay is better than nothing", nil, []*route{relay, silent}, relay},
+		{"slow and straight before quick and relayed", relay, []*route{relay, punched}, punched},
+		{"the common network before all", punched, []*route{relay, punched, lan}, lan},
+		{"equals do not take turns", lan, []*route{lan, quicker}, lan},
+		{"one that is much quicker is taken", lan, []*route{lan, muchQuicker}, muchQuicker},
+		{"away from one that is silent", silent, []*route{silent, relay}, relay},
+	} {
+		routes := map[way]*route{}
+		for _, r := range tc.routes {
+			routes[r.way] = r
+		}
+		if got := choose(tc.was, routes, now); got != tc.want {
+			t.Errorf("%s: %+v", tc.name, got)
+		}
+	}
+}
+
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		addr string
+		told bool
+		want string
+	}{
+		{"192.168.1.2:1", true, LAN}, {"10.0.0.2:1", false, LAN}, {"127.0.0.1:1", true, LAN}, {"[fd01::2]:1", true, LAN},
+		{"203.0.113.2:1", true, Direct}, {"203.0.113.2:1", false, Punched}, {"[2001:db8::1]:1", true, Direct},
+	} {
+		if got := kindOf(way{addr: netip.MustParseAddrPort(tc.addr)}, tc.told); got != tc.want {
+			t.Errorf("%s, told %v: %s", tc.addr, tc.told, got)
+		}
+	}
+}
+
+// A question is only taken from who has the key, and an answer only for a question that was asked, that way.
+func TestOnlyThePeerIsHeard(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	now := time.Now()
+	from := way{addr: netip.MustParseAddrPort("203.0.113.7:4000")}
+	pa, pb := only(a), only(b)
+	pa.add(from, true, now)
+	ask := pa.ask(pa.routes[from], []netip.AddrPort{netip.MustParseAddrPort("198.51.100.3:5")}, 0, now)
+
+	for i := range ask {
+		spoilt := append([]byte(nil), ask...)
+		spoilt[i] ^= 1
+		b.heard(b.table.Load(), spoilt, from)
+		b.heard(b.table.Load(), ask[:i], from)
+	}
+	if len(pb.routes) != 0 {
+		t.Fatalf("a spoilt question was taken: %v", pb.routes)
+	}
+	b.heard(b.table.Load(), ask, from)
+	if len(pb.routes) != 2 || b.table.Load().addrs[netip.MustParseAddrPort("198.51.100.3:5")] != pb {
+		t.Errorf("where the peer asks from and was seen at is not known: %v", pb.routes)
+	}
+
+	var n nonce
+	for n = range pa.pending {
+	}
+	elsewhere := way{addr: netip.MustParseAddrPort("203.0.113.8:4000")}
+	pa.add(elsewhere, true, now)
+	answer := pb.message(kindAnswer, n, agentapi.AppendAddress(nil, from.addr), 0)
+	a.heard(a.table.Load(), pb.message(kindAnswer, nonce{1}, nil, 64), from)
+	a.heard(a.table.Load(), answer, elsewhere)
+	if pa.best.Load() != nil {
+		t.Fatal("an answer nobody asked for, or that came another way, made a way good")
+	}
+	a.heard(a.table.Load(), answer, from)
+	if r := pa.best.Load(); r == nil || r.way != from {
+		t.Errorf("after the answer the way is %+v", r)
+	}
+	pa.routes[from].heard = time.Time{}
+	a.heard(a.table.Load(), answer, from)
+	if !pa.routes[from].heard.IsZero() {
+		t.Error("an answer was taken twice")
+	}
+}
+
+// What a peer tells does not fill the memory.
+func TestRoutesAreBounded(t *testing.T) {
+	t.Parallel()
+	a, _ := pair(t)
+	p := only(a)
+	for i := range 1000 {
+		p.add(way{addr: netip.AddrPortFrom(netip.MustParseAddr("203.0.113.1"), uint16(i+1))}, false, time.Now())
+	}
+	for _, bad := range []string{"0.0.0.0:1", "224.0.0.1:1", "203.0.113.1:0"} {
+		if p.add(way{addr: netip.MustParseAddrPort(bad)}, true, time.Now()) {
+			t.Errorf("%s was taken", bad)
+		}
+	}
+	if len(p.routes) > maxRoutes {
+		t.Errorf("%d routes", len(p.routes))
+	}
+}
+
+func FuzzReceive(f *testing.F) {
+	a, _ := pair(f)
+	p := only(a)
+	w := way{addr: netip.MustParseAddrPort("203.0.113.7:4000")}
+	p.add(w, true, time.Now())
+	f.Add(p.ask(p.routes[w], nil, 0, time.Now()))
+	f.Add([]byte{'M', 's', 'R', agentapi.RelayFrom, 0, 1, 0, 0, 'M', 's', 'R', kindAsk})
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		a.heard(a.table.Load(), msg, w)
+	})
+}

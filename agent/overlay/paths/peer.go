@@ -1,0 +1,207 @@
+package paths
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+)
+
+// way is one way to a peer: an address, or a relay's.
+type way struct {
+	addr    netip.AddrPort
+	relayed bool
+}
+
+// The kinds of ways, best first.
+const (
+	LAN     = "lan"
+	Direct  = "direct"
+	Punched = "punched"
+	Relay   = "relay"
+)
+
+var ranking = map[string]int{LAN: 0, Direct: 1, Punched: 2, Relay: 3}
+
+// route is a way and how it does.
+type route struct {
+	way
+	kind   string
+	ep     *conn.StdNetEndpoint
+	told   bool // by the peer itself
+	since  time.Time
+	asked  time.Time // the last question
+	heard  time.Time // the last answer
+	rtt    time.Duration
+	broken atomic.Bool // sending failed
+
+	mtu   int // proven; 0 = Base
+	climb climb
+}
+
+const (
+	// alive is for how long after an answer a way is used: three questions that are not answered.
+	alive = 3500 * time.Millisecond
+	// Questions: while a way is new, so that two routers are asked at the same time; then once it is used, or warm, or
+	// has never answered.
+	askNew  = 400 * time.Millisecond
+	askUsed = time.Second
+	askWarm = 2 * time.Second
+	askLost = 5 * time.Second
+	newFor  = 15 * time.Second
+	// forget is when an address that a peer was heard at, and that answers no more, is left out.
+	forget    = time.Minute
+	maxRoutes = 24
+)
+
+// peer is one other rank.
+type peer struct {
+	b      *Board
+	key    wgtypes.Key
+	rank   uint16
+	place  *place
+	pair   []byte // authenticates between the two
+	ours   tag    // on what we send
+	theirs tag    // on what they send
+	told   []netip.AddrPort
+
+	routes  map[way]*route
+	pending map[nonce]question
+	best    atomic.Pointer[route]
+}
+
+func newPeer(b *Board, key wgtypes.Key, rank int) (*peer, error) {
+	pair, err := pairKey(b.key, key)
+	if err != nil {
+		return nil, err
+	}
+	p := &peer{b: b, key: key, rank: uint16(rank), pair: pair, ours: tagOf(pair, b.self), theirs: tagOf(pair, key),
+		routes: map[way]*route{}, pending: map[nonce]question{}}
+	p.place = &place{p}
+	return p, nil
+}
+
+// add makes a way known. It reports whether it is new.
+func (p *peer) add(w way, told bool, now time.Time) bool {
+	if r := p.routes[w]; r != nil {
+		if told && !r.told {
+			r.told, r.kind = true, kindOf(w, true)
+		}
+		return false
+	}
+	if !w.addr.IsValid() || w.addr.Port() == 0 || w.addr.Addr().IsUnspecified() || w.addr.Addr().IsMulticast() || len(p.routes) >= maxRoutes {
+		return false
+	}
+	p.routes[w] = &route{way: w, kind: kindOf(w, told), told: told, since: now, ep: &conn.StdNetEndpoint{AddrPort: w.addr}}
+	return true
+}
+
+// kindOf tells what a way is by its address: one within a private network is only ever reached there, one the peer told
+// is its own, and any other is what its router has for it.
+func kindOf(w way, told bool) string {
+	a := w.addr.Addr()
+	switch {
+	case w.relayed:
+		return Relay
+	case a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast():
+		return LAN
+	case told:
+		return Direct
+	}
+	return Punched
+}
+
+// dropUntold leaves out addresses that a peer no longer tells and that do not answer.
+func (p *peer) dropUntold() {
+	for w, r := range p.routes {
+		if r.told && !w.relayed && !slices.ContainsFunc(p.told, func(a netip.AddrPort) bool { return plain(a) == w.addr }) {
+			r.told = false
+		}
+	}
+}
+
+func (r *route) live(now time.Time) bool {
+	return !r.broken.Load() && !r.heard.IsZero() && now.Sub(r.heard) < alive
+}
+
+// due are the ways to ask now.
+func (p *peer) due(now time.Time) []*route {
+	var out []*route
+	stale := false
+	for w, r := range p.routes {
+		every := askLost
+		switch {
+		case r == p.best.Load():
+			every = askUsed
+		case r.live(now):
+			every = askWarm
+		case now.Sub(r.since) < newFor:
+			every = askNew
+		case !r.told && !w.relayed && now.Sub(r.heard) > forget && now.Sub(r.since) > forget:
+			delete(p.routes, w)
+			stale = true
+			continue
+		}
+		if now.Sub(r.asked) >= every {
+			r.asked = now
+			out = append(out, r)
+		}
+	}
+	for n, q := range p.pending {
+		if now.Sub(q.at) > 10*time.Second {
+			delete(p.pending, n)
+		}
+	}
+	if stale {
+		p.b.rebuild()
+	}
+	return out
+}
+
+// choose takes the best way that answers.
+func (p *peer) choose(now time.Time) {
+	was := p.best.Load()
+	if best := choose(was, p.routes, now); best != was {
+		p.best.Store(best)
+	}
+}
+
+// choose is the best live way: by kind, and within a kind the quicker one. The one in use stays unless another of its
+// kind is much quicker, so that two equal ones do not take turns.
+func choose(was *route, routes map[way]*route, now time.Time) *route {
+	var best *route
+	better := func(a, b *route) bool {
+		if c := cmp.Compare(ranking[a.kind], ranking[b.kind]); c != 0 {
+			return c < 0
+		}
+		switch {
+		case b == was:
+			return a.rtt < b.rtt/2
+		case a == was:
+			return b.rtt >= a.rtt/2
+		}
+		return a.rtt < b.rtt
+	}
+	for _, r := range routes {
+		if r.live(now) && (best == nil || better(r, best)) {
+			best = r
+		}
+	}
+	return best
+}
+
+// ordered are all ways: those that answered last first, then the likeliest. Callers hold the board's lock.
+func (p *peer) ordered() []*route {
+	out := make([]*route, 0, len(p.routes))
+	for _, r := range p.routes {
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b *route) int {
+		return cmp.Or(b.heard.Compare(a.heard), cmp.Compare(ranking[a.kind], ranking[b.kind]), a.addr.Compare(b.addr))
+	})
+	return out
+}

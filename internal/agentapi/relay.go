@@ -1,0 +1,164 @@
+package agentapi
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"time"
+)
+
+// A relay carries datagrams between the ranks of a cluster that cannot reach each other. It sees WireGuard's packets
+// and no keys, needs no database, and knows a rank by a token that the control plane has given its host.
+//
+// Messages are UDP datagrams that begin with three fixed bytes and a kind; WireGuard's own begin with 1 to 4 and three
+// zeros, so both share a socket. A rank says Hello, proving its token; a Hello without the cookie that belongs to the
+// address it came from is answered with that cookie and nothing else, so that nobody can speak for another's address.
+const (
+	RelayHello     = 1 // host → relay: cookie, claims, padding, proof
+	RelayChallenge = 2 // relay → host: cookie
+	RelayWelcome   = 3 // relay → host: the address the host is seen at
+	RelayTo        = 4 // host → relay: rank, packet
+	RelayFrom      = 5 // relay → host: rank, packet
+	// Kinds from 16 on are the hosts' own, between each other.
+)
+
+// Sizes in bytes.
+const (
+	RelayHeader     = 8 // magic, kind, rank, two zeros: before a carried packet
+	RelayCookieSize = 16
+	relayClaims     = 16 + 2 + 4 + 8
+	relayProof      = 16
+	relayHelloSize  = 128 // longer than any answer: nobody is flooded through a relay
+)
+
+// RelayMagic begins every message of a relay or a path.
+var RelayMagic = [3]byte{'M', 's', 'R'}
+
+// RelayKind is a message's kind, 0 for WireGuard's and others'.
+func RelayKind(b []byte) byte {
+	if len(b) < 4 || [3]byte(b[:3]) != RelayMagic {
+		return 0
+	}
+	return b[3]
+}
+
+// RelayClaims say whom a token is for.
+type RelayClaims struct {
+	Cluster [16]byte
+	Rank    uint16
+	Epoch   uint32 // a lower one than seen is refused
+	Expires time.Time
+}
+
+func (c RelayClaims) bytes() []byte {
+	b := append(make([]byte, 0, relayClaims), c.Cluster[:]...)
+	b = binary.BigEndian.AppendUint16(b, c.Rank)
+	b = binary.BigEndian.AppendUint32(b, c.Epoch)
+	return binary.BigEndian.AppendUint64(b, uint64(c.Expires.Unix()))
+}
+
+func claimsOf(b []byte) RelayClaims {
+	return RelayClaims{Cluster: [16]byte(b[:16]), Rank: binary.BigEndian.Uint16(b[16:]), Epoch: binary.BigEndian.Uint32(b[18:]),
+		Expires: time.Unix(int64(binary.BigEndian.Uint64(b[22:])), 0)}
+}
+
+func mac(key []byte, parts ...[]byte) []byte {
+	h := hmac.New(sha256.New, key)
+	for _, p := range parts {
+		h.Write(p)
+	}
+	return h.Sum(nil)
+}
+
+// RelayToken is what a host proves itself with. Secret.
+type RelayToken struct {
+	claims []byte
+	key    []byte
+}
+
+// NewRelayToken makes the token of claims. secret is what the control plane and its relays share.
+func NewRelayToken(secret []byte, c RelayClaims) RelayToken {
+	b := c.bytes()
+	return RelayToken{b, mac(secret, []byte("muster-relay-v1"), b)}
+}
+
+// Text is the token for a message to the host.
+func (t RelayToken) Text() string {
+	return base64.RawURLEncoding.EncodeToString(append(append([]byte(nil), t.claims...), t.key...))
+}
+
+// ParseRelayToken is the inverse of Text.
+func ParseRelayToken(s string) (RelayToken, error) {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || len(b) != relayClaims+sha256.Size {
+		return RelayToken{}, errors.New("not a relay's token")
+	}
+	return RelayToken{b[:relayClaims], b[relayClaims:]}, nil
+}
+
+// Hello is the message that presents the token.
+func (t RelayToken) Hello(cookie [RelayCookieSize]byte) []byte {
+	b := append(make([]byte, 0, relayHelloSize), RelayMagic[0], RelayMagic[1], RelayMagic[2], RelayHello)
+	b = append(append(b, cookie[:]...), t.claims...)
+	b = b[:relayHelloSize-relayProof]
+	return append(b, mac(t.key, b)[:relayProof]...)
+}
+
+// HelloCookie is the cookie a Hello brings; false when it is none.
+func HelloCookie(b []byte) (cookie [RelayCookieSize]byte, ok bool) {
+	if len(b) != relayHelloSize || RelayKind(b) != RelayHello {
+		return cookie, false
+	}
+	return [RelayCookieSize]byte(b[4:]), true
+}
+
+// CheckHello verifies a Hello's proof and returns whom it is from.
+func CheckHello(secret, b []byte) (RelayClaims, error) {
+	if _, ok := HelloCookie(b); !ok {
+		return RelayClaims{}, errors.New("not a hello")
+	}
+	c := claimsOf(b[4+RelayCookieSize:])
+	key := NewRelayToken(secret, c).key
+	at := len(b) - relayProof
+	if !hmac.Equal(b[at:], mac(key, b[:at])[:relayProof]) {
+		return RelayClaims{}, errors.New("the token is not ours")
+	}
+	return c, nil
+}
+
+// Challenge is the answer to a Hello without its cookie.
+func Challenge(cookie [RelayCookieSize]byte) []byte {
+	return append([]byte{RelayMagic[0], RelayMagic[1], RelayMagic[2], RelayChallenge}, cookie[:]...)
+}
+
+// Welcome is the answer to a proven Hello.
+func Welcome(seen netip.AddrPort) []byte {
+	return AppendAddress([]byte{RelayMagic[0], RelayMagic[1], RelayMagic[2], RelayWelcome}, seen)
+}
+
+// AddressSize is that of an address in a message.
+const AddressSize = 18
+
+// AppendAddress writes an address and port.
+func AppendAddress(b []byte, a netip.AddrPort) []byte {
+	ip := a.Addr().As16()
+	return binary.BigEndian.AppendUint16(append(b, ip[:]...), a.Port())
+}
+
+// AddressAt reads an address and port from the first AddressSize bytes.
+func AddressAt(b []byte) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[:16])).Unmap(), binary.BigEndian.Uint16(b[16:]))
+}
+
+// PutRelayHeader writes the header of a carried packet into the first RelayHeader bytes.
+func PutRelayHeader(b []byte, kind byte, rank uint16) {
+	b[0], b[1], b[2], b[3] = RelayMagic[0], RelayMagic[1], RelayMagic[2], kind
+	binary.BigEndian.PutUint16(b[4:], rank)
+	b[6], b[7] = 0, 0
+}
+
+// RelayRank is the rank in the header of a carried packet.
+func RelayRank(b []byte) uint16 { return binary.BigEndian.Uint16(b[4:]) }

@@ -1,0 +1,312 @@
+// Package relay carries datagrams between ranks that cannot reach each other.
+//
+// What always holds:
+//   - It carries only between ranks of one cluster that have proven tokens of the control plane, each from an address
+//     it has shown to own. What it carries is encrypted end to end by keys it never sees.
+//   - It keeps nothing but who is where, in memory; ranks say so again every few seconds. A relay may end at any
+//     moment, and as many may run as one likes: they know nothing of each other.
+//   - It answers nobody with more than they sent, and nobody takes more than their share: each rank has a rate.
+package relay
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Config of a Relay.
+type Config struct {
+	Listen   string           // UDP host:port
+	Secret   []byte           // shared with the control plane
+	RateMbps int              // what one rank may send, Mbit/s; 0 = 2000
+	Now      func() time.Time // nil = time.Now
+	Log      *slog.Logger
+}
+
+const (
+	defaultRate = 2000
+	// keep is how long a rank that says nothing more is remembered: several of its refreshes.
+	keep = 30 * time.Second
+	// maxSessions bounds the memory: a session is some 300 bytes.
+	maxSessions = 200_000
+	batch       = 64
+	packetSize  = 1 << 14
+	cookieLife  = 2 * time.Minute
+)
+
+// Relay is a running relay.
+type Relay struct {
+	cfg     Config
+	conn    *net.UDPConn
+	batches *ipv6.PacketConn // the same calls serve IPv4 sockets
+	boot    []byte           // makes cookies
+
+	mu     sync.RWMutex
+	byAddr map[netip.AddrPort]*session
+	byRank map[place]*session
+
+	count counters
+	done  sync.WaitGroup
+	stop  context.CancelFunc
+}
+
+type place struct {
+	cluster [16]byte
+	rank    uint16
+}
+
+type session struct {
+	place place
+	epoch uint32
+	addr  netip.AddrPort
+	until time.Time // Relay.mu guards it
+	limit *rate.Limiter
+}
+
+// Start listens and serves until Close.
+func Start(cfg Config) (*Relay, error) {
+	if len(cfg.Secret) < 32 {
+		return nil, errors.New("relay: the secret is too short")
+	}
+	if cfg.RateMbps == 0 {
+		cfg.RateMbps = defaultRate
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	lc := net.ListenConfig{}
+	pc, err := lc.ListenPacket(context.Background(), "udp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("relay: listen: %w", err)
+	}
+	r := &Relay{cfg: cfg, conn: pc.(*net.UDPConn), boot: make([]byte, 32), byAddr: map[netip.AddrPort]*session{}, byRank: map[place]*session{}}
+	if _, err := rand.Read(r.boot); err != nil {
+		r.conn.Close()
+		return nil, err
+	}
+	r.tune()
+	r.batches = ipv6.NewPacketConn(r.conn)
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	r.done.Go(r.serve)
+	r.done.Go(func() { r.forgetLoop(ctx) })
+	return r, nil
+}
+
+// tune makes room for bursts, and has datagrams that are too big for a path dropped and not cut up: the hosts find out
+// by themselves what passes. Both are wishes.
+func (r *Relay) tune() {
+	_ = r.conn.SetReadBuffer(8 << 20)
+	_ = r.conn.SetWriteBuffer(8 << 20)
+	raw, err := r.conn.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE)
+	})
+}
+
+// Addr is where it listens.
+func (r *Relay) Addr() netip.AddrPort { return r.conn.LocalAddr().(*net.UDPAddr).AddrPort() }
+
+// Close ends it. Hosts find another way.
+func (r *Relay) Close(context.Context) error {
+	r.stop()
+	err := r.conn.Close()
+	r.done.Wait()
+	return err
+}
+
+func (r *Relay) serve() {
+	in, out := messages(), messages()
+	for {
+		n, err := r.batches.ReadBatch(in, 0)
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			r.cfg.Log.Warn("relay: read", "err", err)
+			continue
+		}
+		send := out[:0]
+		for i := range n {
+			from := in[i].Addr.(*net.UDPAddr).AddrPort()
+			from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+			if answer, to := r.handle(in[i].Buffers[0][:in[i].N], from); answer != nil {
+				m := &send[:len(send)+1][len(send)]
+				m.Buffers[0], m.Addr = answer, net.UDPAddrFromAddrPort(to)
+				send = send[:len(send)+1]
+			}
+		}
+		r.write(send)
+	}
+}
+
+func messages() []ipv6.Message {
+	m := make([]ipv6.Message, batch)
+	for i := range m {
+		m[i].Buffers = net.Buffers{make([]byte, packetSize)}
+	}
+	return m
+}
+
+// write sends what there is; a datagram that cannot be sent is lost, as any may be.
+func (r *Relay) write(out []ipv6.Message) {
+	for len(out) > 0 {
+		n, err := r.batches.WriteBatch(out, 0)
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			r.count.drop("send")
+			n = 1
+		}
+		out = out[max(n, 1):]
+	}
+}
+
+// handle is what a datagram leads to. A carried packet is changed in place.
+func (r *Relay) handle(b []byte, from netip.AddrPort) (answer []byte, to netip.AddrPort) {
+	switch agentapi.RelayKind(b) {
+	case agentapi.RelayTo:
+		return r.carry(b, from)
+	case agentapi.RelayHello:
+		return r.hello(b, from), from
+	}
+	r.count.drop("malformed")
+	return nil, to
+}
+
+func (r *Relay) carry(b []byte, from netip.AddrPort) ([]byte, netip.AddrPort) {
+	if len(b) <= agentapi.RelayHeader {
+		r.count.drop("malformed")
+		return nil, from
+	}
+	r.mu.RLock()
+	s := r.byAddr[from]
+	var to *session
+	if s != nil {
+		to = r.byRank[place{s.place.cluster, agentapi.RelayRank(b)}]
+	}
+	r.mu.RUnlock()
+	switch {
+	case s == nil:
+		r.count.drop("unknown")
+	case to == nil || to == s:
+		r.count.drop("absent")
+	case !s.limit.AllowN(r.cfg.Now(), len(b)):
+		r.count.drop("rate")
+	default:
+		agentapi.PutRelayHeader(b, agentapi.RelayFrom, s.place.rank)
+		r.count.packets.Add(1)
+		r.count.bytes.Add(uint64(len(b)))
+		return b, to.addr
+	}
+	return nil, from
+}
+
+func (r *Relay) hello(b []byte, from netip.AddrPort) []byte {
+	cookie, ok := agentapi.HelloCookie(b)
+	if !ok {
+		r.count.drop("malformed")
+		return nil
+	}
+	now := r.cfg.Now()
+	if want := r.cookie(from, now); !hmac.Equal(cookie[:], want[:]) {
+		if before := r.cookie(from, now.Add(-cookieLife)); !hmac.Equal(cookie[:], before[:]) {
+			return agentapi.Challenge(want)
+		}
+	}
+	c, err := agentapi.CheckHello(r.cfg.Secret, b)
+	if err != nil || now.After(c.Expires) {
+		r.count.drop("token")
+		return nil
+	}
+	if !r.admit(c, from, now) {
+		return nil
+	}
+	return agentapi.Welcome(from)
+}
+
+func (r *Relay) admit(c agentapi.RelayClaims, from netip.AddrPort, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := place{c.Cluster, c.Rank}
+	s := r.byRank[p]
+	switch {
+	case s == nil && len(r.byRank) >= maxSessions:
+		r.count.drop("full")
+		return false
+	case s != nil && c.Epoch < s.epoch:
+		r.count.drop("epoch")
+		return false
+	case s == nil:
+		bytes := float64(r.cfg.RateMbps) * 1e6 / 8
+		s = &session{limit: rate.NewLimiter(rate.Limit(bytes), int(bytes/4)+packetSize)}
+	case s.addr != from || s.epoch != c.Epoch:
+		next := *s // carry reads sessions without the lock: they are replaced, not changed
+		s = &next
+	default:
+		s.until = now.Add(keep)
+		return true
+	}
+	if old := r.byRank[p]; old != nil {
+		delete(r.byAddr, old.addr)
+	}
+	if other := r.byAddr[from]; other != nil {
+		delete(r.byRank, other.place)
+	}
+	s.place, s.epoch, s.addr, s.until = p, c.Epoch, from, now.Add(keep)
+	r.byRank[p], r.byAddr[from] = s, s
+	return true
+}
+
+// cookie belongs to an address for a while.
+func (r *Relay) cookie(a netip.AddrPort, now time.Time) (c [agentapi.RelayCookieSize]byte) {
+	h := hmac.New(sha256.New, r.boot)
+	h.Write(agentapi.AppendAddress(nil, a))
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(now.Unix()/int64(cookieLife.Seconds()))))
+	copy(c[:], h.Sum(nil))
+	return c
+}
+
+func (r *Relay) forgetLoop(ctx context.Context) {
+	tick := time.NewTicker(keep / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			r.forget(r.cfg.Now())
+		}
+	}
+}
+
+func (r *Relay) forget(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for p, s := range r.byRank {
+		if now.After(s.until) {
+			delete(r.byRank, p)
+			delete(r.byAddr, s.addr)
+		}
+	}
+}
