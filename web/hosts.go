@@ -71,9 +71,11 @@ func (s *Web) enrollHost(v *visit) error {
 	}
 	// Shown on this answer only: the token is a secret and stands in no URL.
 	return s.showHosts(v, view.Hosts{Enrollment: &view.Enrollment{
-		Token:   e.Token,
-		Command: s.EnrollCommand(e.Token),
-		Expires: "until " + view.Clock(e.ExpiresAt, s.Now()) + " UTC",
+		ID:       e.ID.String(),
+		Token:    e.Token,
+		Command:  s.EnrollCommand(e.Token),
+		Expires:  "until " + view.Clock(e.ExpiresAt, s.Now()) + " UTC",
+		Progress: enrollChecks(host.Enrolling{ExpiresAt: e.ExpiresAt}, false, s),
 	}})
 }
 

@@ -53,6 +53,7 @@ func (s *Web) Routes(r chi.Router) {
 
 		get("/hosts", signedIn, s.hosts)
 		post("/hosts/enrollments", signedIn, s.enrollHost)
+		get("/hosts/enrollments/{id}", signedIn, s.enrollmentProgress)
 		get("/hosts/{id}", signedIn, s.hostPage)
 		post("/hosts/{id}/terms", signedIn, s.setTerms)
 		post("/hosts/{id}/actions", signedIn, s.actOnHost)

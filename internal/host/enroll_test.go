@@ -216,3 +216,31 @@ func TestRetireFreesGPUsAndKeys(t *testing.T) {
 		t.Errorf("name and GPUs are not free: %v", err)
 	}
 }
+
+func TestEnrollmentProgress(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org, user := hosttest.Org(t, d)
+	var e host.Enrollment
+	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
+		e, err = host.CreateEnrollment(ctx, tx, host.NewEnrollment{Org: org, User: user, Name: "rack-1", Region: "eu-west"})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := host.EnrollmentProgress(t.Context(), d.Q, org, e.ID)
+	if err != nil || p.UsedAt != nil || p.Host != nil || p.Expired {
+		t.Errorf("before it is used: %+v, %v", p, err)
+	}
+	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin, e.Token, hosttest.Inventory(2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err = host.EnrollmentProgress(t.Context(), d.Q, org, e.ID); err != nil || p.UsedAt == nil || p.Host == nil || p.Host.ID != h.ID || len(p.Host.GPUs) != 2 {
+		t.Errorf("after it is used: %+v, %v", p, err)
+	}
+	other, _ := hosttest.Org(t, d)
+	if _, err := host.EnrollmentProgress(t.Context(), d.Q, other, e.ID); !fault.Is(err, fault.NotFound) {
+		t.Errorf("another org's enrolment: %v", err)
+	}
+}

@@ -25,6 +25,31 @@ func (q *Queries) EnsureFabric(ctx context.Context, iD id.Fabric, orgID id.Org, 
 	return id, err
 }
 
+const getEnrollment = `-- name: GetEnrollment :one
+SELECT expires_at, used_at, host_id, (used_at IS NULL AND expires_at <= clock_timestamp())::boolean AS expired
+FROM enrollment_token
+WHERE id = $1 AND org_id = $2
+`
+
+type GetEnrollmentRow struct {
+	ExpiresAt time.Time
+	UsedAt    *time.Time
+	HostID    id.Host
+	Expired   bool
+}
+
+func (q *Queries) GetEnrollment(ctx context.Context, iD id.Enrollment, orgID id.Org) (GetEnrollmentRow, error) {
+	row := q.db.QueryRow(ctx, getEnrollment, iD, orgID)
+	var i GetEnrollmentRow
+	err := row.Scan(
+		&i.ExpiresAt,
+		&i.UsedAt,
+		&i.HostID,
+		&i.Expired,
+	)
+	return i, err
+}
+
 const hostNameTaken = `-- name: HostNameTaken :one
 SELECT EXISTS (SELECT FROM host WHERE org_id = $1 AND name = $2 AND retired_at IS NULL)
 `

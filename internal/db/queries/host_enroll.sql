@@ -31,3 +31,8 @@ INSERT INTO host_key (host_id, link_key, attest_key) VALUES (@host_id, @link_key
 
 -- name: HostNameTaken :one
 SELECT EXISTS (SELECT FROM host WHERE org_id = @org_id AND name = @name AND retired_at IS NULL);
+
+-- name: GetEnrollment :one
+SELECT expires_at, used_at, host_id, (used_at IS NULL AND expires_at <= clock_timestamp())::boolean AS expired
+FROM enrollment_token
+WHERE id = @id AND org_id = @org_id;
