@@ -3,6 +3,7 @@ module github.com/musterhq/muster
 go 1.26.0
 
 require (
+	filippo.io/edwards25519 v1.2.0
 	github.com/NVIDIA/go-nvml v0.13.3-1
 	github.com/PuerkitoBio/goquery v1.13.0
 	github.com/a-h/templ v0.3.977

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+
+	"github.com/musterhq/muster/internal/signature"
 )
 
 // Segment is the agent's signed, immutable attestation that a lease epoch ran over an interval. At most 300 s long,
@@ -64,9 +66,15 @@ func (s *Segment) Sign(host string, key ed25519.PrivateKey) {
 
 // Verify checks the signature, and the shape that needs no context.
 func (s *Segment) Verify(host string, key ed25519.PublicKey) error {
-	switch {
-	case len(key) != ed25519.PublicKeySize || !ed25519.Verify(key, s.Payload(host), s.Signature):
+	if !signature.Verify(signature.Signed{Key: key, Message: s.Payload(host), Signature: s.Signature}) {
 		return errors.New("bad signature")
+	}
+	return s.CheckShape()
+}
+
+// CheckShape checks what needs no context.
+func (s *Segment) CheckShape() error {
+	switch {
 	case s.EndMS < s.StartMS || (s.EndMS == s.StartMS && !s.Final):
 		return errors.New("empty or backward interval")
 	case s.EndMS-s.StartMS > MaxSegmentMS:

@@ -1,7 +1,6 @@
 package metering
 
 import (
-	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/json"
 	"math"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/signature"
 )
 
 // Reasons for which a segment is refused for ever. It is quarantined, the journal lets go of it, and it is never billed.
@@ -62,27 +62,36 @@ func receive(in []Delivery, keys map[id.Host][][]byte) []*received {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for i := w; i < len(out); i += workers {
-				out[i].check(keys[out[i].host])
-			}
-		})
+	for w := range workers { // neighbours stay together: signatures by one key are the cheapest to check at once
+		wg.Go(func() { check(out[w*len(out)/workers:(w+1)*len(out)/workers], keys) })
 	}
 	wg.Wait()
 	return out
 }
 
-func (r *received) check(keys [][]byte) {
-	name := r.host.String()
-	r.hash = r.Hash(name)
-	var err error
-	r.lease, err = id.Parse[id.Lease](r.Lease)
-	switch {
-	case err != nil || !r.inRange():
-		r.refused = refusedMalformed
-	case !signedByAny(&r.Segment, name, keys):
-		r.refused = refusedSignature
+// check hashes the segments and refuses those that are malformed or not signed by a key of their host.
+func check(rs []*received, keys map[id.Host][][]byte) {
+	var asked []*received
+	var signed []signature.Signed
+	for _, r := range rs {
+		payload := r.Payload(r.host.String())
+		r.hash = sha256.Sum256(payload)
+		var err error
+		r.lease, err = id.Parse[id.Lease](r.Lease)
+		switch {
+		case err != nil || !r.inRange():
+			r.refused = refusedMalformed
+		case len(keys[r.host]) == 0 || r.CheckShape() != nil:
+			r.refused = refusedSignature
+		default:
+			asked = append(asked, r)
+			signed = append(signed, signature.Signed{Key: keys[r.host][0], Message: payload, Signature: r.Signature})
+		}
+	}
+	for i, valid := range signature.VerifyAll(signed) {
+		if !valid && !signedByAny(signed[i], keys[asked[i].host][1:]) {
+			asked[i].refused = refusedSignature
+		}
 	}
 }
 
@@ -92,9 +101,9 @@ func (r *received) inRange() bool {
 		r.EnergyMJ >= 0 && r.EnergyMJ <= maxEnergy
 }
 
-func signedByAny(s *agentapi.Segment, host string, keys [][]byte) bool {
-	for _, k := range keys {
-		if s.Verify(host, ed25519.PublicKey(k)) == nil {
+func signedByAny(s signature.Signed, keys [][]byte) bool {
+	for _, s.Key = range keys {
+		if signature.Verify(s) {
 			return true
 		}
 	}
