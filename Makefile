@@ -65,6 +65,11 @@ bench: build ## the benchmarks of bench/ beside their baselines, one table
 	@scripts/setup build run
 	@$(SERVICES) --docker --postgres --durable -- go run ./bench
 
+.PHONY: screenshots
+screenshots: build ## the pictures of docs/screenshots, taken by the browser tests on their way
+	@scripts/setup build run test
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_SHOTS=$(CURDIR)/docs/screenshots go test ./internal/e2e -run InABrowser -count=1
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf bin bench/out
