@@ -57,3 +57,20 @@ type Workload struct {
 	AtMS   int64  `json:"at_ms"`             // unix ms by the host's clock
 	BootMS int64  `json:"boot_ms,omitempty"` // the same moment by its CLOCK_BOOTTIME, which nobody sets
 }
+
+// ExecArgs is the injected binary as a process of a shell in a workload. It becomes the renter's shell or command, is
+// a shell itself where the image has none, or serves sftp.
+func ExecArgs(r agentapi.ExecRequest) []string {
+	if r.Kind == agentapi.ExecSFTP {
+		return []string{Binary, "sftp"}
+	}
+	where := "home"
+	if r.WorkDir {
+		where = "workdir"
+	}
+	args := []string{Binary, "exec", where, strconv.Itoa(r.Cols), strconv.Itoa(r.Rows)}
+	if r.Kind == agentapi.ExecCommand {
+		args = append(args, "--", r.Command)
+	}
+	return args
+}

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -40,7 +41,9 @@ type Config struct {
 	CA     string // PEM; "" = the system's roots
 	Sign   func([]byte) ([]byte, error)
 	Source Source
-	Log    *slog.Logger
+	// Shell serves a shell connection until it ends; nil: there are none.
+	Shell func(ctx context.Context, ref agentapi.LeaseRef, conn net.Conn) error
+	Log   *slog.Logger
 }
 
 // Dialer serves tickets.
@@ -83,11 +86,13 @@ func (d *Dialer) Serve(ctx context.Context, t agentapi.Dial) error {
 	if err := d.Allowed(t.URL); err != nil {
 		return err
 	}
-	select {
-	case d.slots <- struct{}{}:
-		defer func() { <-d.slots }()
-	default:
-		return fault.New(fault.RateLimited, "%d streams are open already", MaxStreams)
+	if t.Purpose != agentapi.PurposeShell { // shells have a limit of their own
+		select {
+		case d.slots <- struct{}{}:
+			defer func() { <-d.slots }()
+		default:
+			return fault.New(fault.RateLimited, "%d streams are open already", MaxStreams)
+		}
 	}
 	handshake, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -102,6 +107,9 @@ func (d *Dialer) Serve(ctx context.Context, t agentapi.Dial) error {
 	}
 	if refusal != "" {
 		return ws.Close(websocket.StatusNormalClosure, "")
+	}
+	if t.Purpose == agentapi.PurposeShell {
+		return d.cfg.Shell(ctx, t.LeaseRef, websocket.NetConn(ctx, ws, websocket.MessageBinary))
 	}
 	return d.copy(ctx, ws, produce)
 }
@@ -118,6 +126,10 @@ func (d *Dialer) producer(t agentapi.Dial) (p producer, refusal string) {
 		return func(ctx context.Context, emit func(agentapi.LogFrame) error) error {
 			return d.cfg.Source.KeptLog(ctx, t.LeaseRef, emit)
 		}, ""
+	case agentapi.PurposeShell:
+		if d.cfg.Shell != nil {
+			return nil, ""
+		}
 	}
 	return nil, "this agent does not know streams for " + t.Purpose
 }

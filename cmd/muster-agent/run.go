@@ -20,6 +20,7 @@ import (
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/link"
+	"github.com/musterhq/muster/agent/shell"
 	"github.com/musterhq/muster/agent/stream"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
@@ -158,11 +159,13 @@ func (h *hostDaemon) run(ctx context.Context) error {
 		return err
 	}
 	streams, err := stream.New(stream.Config{Host: h.identity.Host.String(), Domain: h.identity.StreamDomain, CA: h.identity.StreamCA,
-		Sign: h.identity.Sign, Source: a, Log: h.log})
+		Sign: h.identity.Sign, Source: a, Shell: shell.New(shell.Engine{Engine: engine}, h.log).Serve, Log: h.log})
 	if err != nil {
 		return err
 	}
 	var wg sync.WaitGroup
+	endLeft := engine.LeftExecs()
+	wg.Go(func() { endLeft(ctx) })
 	dial := func(d agentapi.Dial) {
 		wg.Go(func() {
 			if err := streams.Serve(ctx, d); err != nil && ctx.Err() == nil {

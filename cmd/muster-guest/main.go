@@ -1,7 +1,9 @@
-// Command muster-guest is the one binary injected into every node. It is static and small, and does one of two things:
+// Command muster-guest is the one binary injected into every node. It is static, and does one of these:
 //
-//	muster-guest hold LEASE EPOCH               the guest container's main process
-//	muster-guest init LEASE EPOCH -- COMMAND…   the workload's PID 1
+//	muster-guest hold LEASE EPOCH                           the guest container's main process
+//	muster-guest init LEASE EPOCH -- COMMAND…               the workload's PID 1
+//	muster-guest exec home|workdir COLS ROWS [-- COMMAND]   a shell, or a command by the shell
+//	muster-guest sftp                                       an sftp server on standard input and output
 //
 // It takes no flags and reads no configuration: what it works on is mounted at fixed places (agent/guest).
 package main
@@ -18,7 +20,12 @@ import (
 func main() { os.Exit(run(os.Args[1:])) }
 
 func run(args []string) int {
-	if len(args) < 3 {
+	switch {
+	case len(args) == 1 && args[0] == "sftp":
+		return serveFiles()
+	case len(args) > 1 && args[0] == "exec":
+		return become(args[1:])
+	case len(args) < 3:
 		return usage()
 	}
 	epoch, err := strconv.Atoi(args[2])
@@ -36,6 +43,6 @@ func run(args []string) int {
 }
 
 func usage() int {
-	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH -- COMMAND…")
+	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH -- COMMAND… | exec home|workdir COLS ROWS [-- COMMAND] | sftp")
 	return guest.ExitBroken
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"net/url"
@@ -24,6 +25,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/dialback"
+	"github.com/musterhq/muster/internal/gateway"
 	"github.com/musterhq/muster/internal/hostlink"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/market"
@@ -55,6 +57,8 @@ type app struct {
 
 	sandbox                 http.Handler // pages of the fake Stripe; nil with a real one
 	people, agents, private *listener
+	ssh                     net.Listener // nil: none here
+	gateway                 *gateway.Gateway
 	closers                 []func(context.Context) error // in order of starting
 }
 
@@ -68,7 +72,7 @@ func startApp(ctx context.Context, cfg serverConfig, log *slog.Logger) (a *app, 
 			err = errors.Join(err, a.Close(down))
 		}
 	}()
-	for _, step := range []func(context.Context) error{a.openDatabase, a.openListeners, a.openNouns, a.openLink, a.serve, a.startWorker} {
+	for _, step := range []func(context.Context) error{a.openDatabase, a.openListeners, a.openNouns, a.openLink, a.serve, a.serveShells, a.startWorker} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -116,6 +120,15 @@ func (a *app) openListeners(context.Context) (err error) {
 		return err
 	}
 	a.onClose(a.private.close)
+	if a.cfg.GatewayListen != "" {
+		if a.ssh, err = net.Listen("tcp", a.cfg.GatewayListen); err != nil {
+			return fmt.Errorf("listen for SSH: %w", err)
+		}
+		a.onClose(func(context.Context) error { return closed(a.ssh.Close()) })
+		if a.cfg.GatewayAddr == "" {
+			a.cfg.GatewayAddr = a.ssh.Addr().String()
+		}
+	}
 	if a.cfg.PublicURL == "" {
 		a.cfg.PublicURL = "http://" + a.people.addr()
 	}
@@ -151,7 +164,12 @@ func (a *app) openNouns(ctx context.Context) (err error) {
 	if a.payments, err = a.openPayments(ctx); err != nil {
 		return err
 	}
-	a.handlers(box)
+	keys, err := gateway.HostKeys(ctx, a.db, box)
+	if err != nil {
+		return err
+	}
+	a.gateway = gateway.New(gateway.Config{DB: a.db, Accounts: a.accounts, Clusters: a.clusters, Dialer: a.dialer, HostKeys: keys, Log: a.log})
+	a.handlers(box, gateway.PublicKeys(keys))
 	return nil
 }
 
@@ -237,11 +255,11 @@ func (usage) Extensions(ctx context.Context, q *dbq.Queries, host id.Host) ([]ag
 }
 
 // handlers mounts the faces: pages and REST for people, enrolment and streams for hosts, metrics for the operator.
-func (a *app) handlers(box *seal.Box) {
+func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 	assets := static.New()
 	rest := api.New(api.Config{
 		PublicURL: a.cfg.PublicURL, AgentURL: a.cfg.AgentURL, AgentCA: a.cfg.TLSCA, Version: version, Currency: a.cfg.Currency, Sandbox: a.cfg.sandbox(),
-		Ready: map[string]func(context.Context) error{"hosts": a.hostsReady},
+		Ready: map[string]func(context.Context) error{"hosts": a.hostsReady}, GatewayAddr: a.cfg.GatewayAddr, SSHHostKeys: sshHostKeys,
 	}, api.Deps{
 		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer,
 		Bus: a.link.Bus(), Box: box, Assets: assets, Log: a.log,
@@ -291,6 +309,29 @@ func (a *app) serve(context.Context) error {
 		l.serve(a.log)
 	}
 	return nil
+}
+
+// serveShells takes SSH connections. They are cut at the end: what a shell runs must not outlive who watches it.
+func (a *app) serveShells(context.Context) error {
+	a.onClose(a.gateway.Close)
+	if a.ssh == nil {
+		return nil
+	}
+	a.onClose(func(context.Context) error { return closed(a.ssh.Close()) })
+	go func() {
+		if err := a.gateway.Serve(a.ssh); err != nil {
+			a.log.Error("the SSH gateway ended", "err", err)
+		}
+	}()
+	return nil
+}
+
+// closed is the error of a close that may have happened already.
+func closed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
 }
 
 func (a *app) startWorker(ctx context.Context) error {

@@ -39,6 +39,8 @@ type serverConfig struct {
 	TLSCert         string `env:"MUSTER_TLS_CERT" envDefault:""`                   // PEM files for the agent and NATS listeners
 	TLSKey          string `env:"MUSTER_TLS_KEY" envDefault:""`
 	TLSCA           string `env:"MUSTER_TLS_CA" envDefault:""`                       // CA that hosts are told to trust; "" = the system's
+	GatewayListen   string `env:"MUSTER_GATEWAY_LISTEN" envDefault:""`               // SSH into clusters, host:port; "" = this replica serves none
+	GatewayAddr     string `env:"MUSTER_GATEWAY_ADDR" envDefault:""`                 // host:port as people reach it, also where other replicas serve it; default GATEWAY_LISTEN
 	MetricsListen   string `env:"MUSTER_METRICS_LISTEN" envDefault:"127.0.0.1:9464"` // private: /metrics and /debug/pprof
 
 	ReplicaName    string `env:"MUSTER_REPLICA" envDefault:""` // default: the machine's name

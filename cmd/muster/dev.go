@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -112,7 +113,9 @@ func runDev(ctx context.Context, cfg devstack.Config, say io.Writer, journey fun
 		done, err = journey(ctx, s.Info)
 	}
 	if err == nil && !done {
-		fmt.Fprintf(say, "\nDashboard  %s\nSign in as %s with password %s\nCtrl-C stops everything.\n", s.Info.URL, s.Info.RenterEmail, s.Info.Password)
+		host, port, _ := net.SplitHostPort(s.Info.GatewayAddr)
+		fmt.Fprintf(say, "\nDashboard  %s\nSign in as %s with password %s\nShells     ssh CLUSTER@%s -p %s\nCtrl-C stops everything.\n",
+			s.Info.URL, s.Info.RenterEmail, s.Info.Password, host, port)
 		<-ctx.Done()
 	}
 	stop() // a second signal ends at once
@@ -132,6 +135,7 @@ func startDevServer(ctx context.Context, p devstack.ServerParams, log *slog.Logg
 	}
 	cfg.DatabaseURL, cfg.Secret = secretText(p.DatabaseURL), secretText(p.Secret)
 	cfg.Listen, cfg.AgentListen, cfg.NATSListen, cfg.MetricsListen = p.Listen, p.AgentListen, p.NATSListen, p.Metrics
+	cfg.GatewayListen = p.GatewayListen
 	cfg.TLSCert, cfg.TLSKey, cfg.TLSCA = p.TLSCert, p.TLSKey, p.TLSCA
 	cfg.SandboxFile = p.SandboxFile
 	cfg.AllowSimulated = true
@@ -146,8 +150,9 @@ func startDevServer(ctx context.Context, p devstack.ServerParams, log *slog.Logg
 	return devServer{a}, nil
 }
 
-func (s devServer) URL() string      { return s.cfg.PublicURL }
-func (s devServer) AgentURL() string { return s.cfg.AgentURL }
+func (s devServer) URL() string         { return s.cfg.PublicURL }
+func (s devServer) AgentURL() string    { return s.cfg.AgentURL }
+func (s devServer) GatewayAddr() string { return s.cfg.GatewayAddr }
 
 // Account signs somebody up, or in when they are known already, and makes a token with all scopes.
 func (s devServer) Account(ctx context.Context, email, name, password string, admin bool) (string, error) {

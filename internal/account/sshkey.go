@@ -120,7 +120,19 @@ func SSHKeysByID(ctx context.Context, q *dbq.Queries, org id.Org, ids []id.SSHKe
 	return out, bad.Err()
 }
 
-// DeleteSSHKey removes a key of the org. Clusters that run keep the keys they were given.
+// SSHKeyByFingerprint is the org's key with this SHA256:… fingerprint. NotFound when it has none.
+func (a *Accounts) SSHKeyByFingerprint(ctx context.Context, org id.Org, fingerprint string) (SSHKey, error) {
+	r, err := a.db.Q.SSHKeyByFingerprint(ctx, org, fingerprint)
+	if db.NoRows(err) {
+		return SSHKey{}, fault.New(fault.NotFound, "there is no such SSH key")
+	}
+	if err != nil {
+		return SSHKey{}, fmt.Errorf("find an SSH key: %w", err)
+	}
+	return SSHKey{r.ID, r.UserID, r.Name, r.PublicKey, r.Fingerprint, r.CreatedAt}, nil
+}
+
+// DeleteSSHKey removes a key of the org. It opens no shell any more; those that are open go on.
 func (a *Accounts) DeleteSSHKey(ctx context.Context, p Principal, k id.SSHKey) error {
 	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		n, err := tx.Q.DeleteSSHKey(ctx, k, p.Org)

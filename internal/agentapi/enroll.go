@@ -58,6 +58,8 @@ const (
 	PurposeLogs = "logs"
 	// PurposeKeptLog streams the kept log of an ended run in the same form, to be stored.
 	PurposeKeptLog = "kept_log"
+	// PurposeShell is a shell connection to a running node: see ShellRequest.
+	PurposeShell = "shell"
 )
 
 // StreamHello is the first message on a dialled stream, signed by the link key.

@@ -43,6 +43,11 @@ type Config struct {
 	Currency  string // "USD"
 	Sandbox   bool   // no real money moves
 
+	// GatewayAddr is host:port of the SSH gateway as people reach it, "" when there is none; SSHHostKeys are its public
+	// keys, "ssh-ed25519 AAAA…".
+	GatewayAddr string
+	SSHHostKeys []string
+
 	// Requests per minute and replica; 0 = the default, negative = no limit.
 	AddressPerMinute int // default 3000
 	CallerPerMinute  int // default 1200

@@ -34,6 +34,7 @@ func (a *API) inside(t *table) {
 	get(t, "/ssh-keys", readClusters, "listSSHKeys: Your organisation's SSH keys", a.listSSHKeys)
 	post(t, "/ssh-keys", writeClusters, 201, "addSSHKey: Add a public key", a.addSSHKey)
 	remove(t, "/ssh-keys/{id}", writeClusters, "deleteSSHKey: Delete a key", a.deleteSSHKey)
+	get(t, "/ssh-gateway", readClusters, "getSSHGateway: Where ssh CLUSTER.RANK@… goes, and the keys it shows", a.sshGateway)
 
 	// The market.
 	get(t, "/offers", readClusters, "searchOffers: What can be rented now", a.searchOffers)

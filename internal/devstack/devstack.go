@@ -45,6 +45,7 @@ type StartServer func(ctx context.Context, p ServerParams) (Server, error)
 type ServerParams struct {
 	DatabaseURL, Secret                      string
 	Listen, AgentListen, NATSListen, Metrics string
+	GatewayListen                            string
 	TLSCert, TLSKey, TLSCA                   string
 	SandboxFile                              string // state of the fake Stripe
 }
@@ -53,6 +54,7 @@ type ServerParams struct {
 type Server interface {
 	URL() string
 	AgentURL() string
+	GatewayAddr() string
 	// Account makes sure that an account exists and returns a fresh API token of it.
 	Account(ctx context.Context, email, name, password string, admin bool) (token string, err error)
 	// Enrollment is a one-time token of the operator for a host of this name.
@@ -70,7 +72,7 @@ type Server interface {
 type Info struct {
 	URL           string `json:"url"`
 	AgentURL      string `json:"agent_url"`
-	GatewayAddr   string `json:"gateway_addr"` // "" until the SSH gateway exists
+	GatewayAddr   string `json:"gateway_addr"` // host:port of SSH
 	PostgresURL   string `json:"postgres_url"`
 	RenterToken   string `json:"renter_token"`
 	OperatorToken string `json:"operator_token"`
@@ -181,14 +183,15 @@ func (s *Stack) startServer(ctx context.Context) error {
 	s.server, err = s.cfg.Start(ctx, ServerParams{
 		DatabaseURL: s.pg.URL(), Secret: s.state.Secret,
 		Listen: listen, AgentListen: local(s.state.Ports.Agent), NATSListen: local(s.state.Ports.NATS), Metrics: local(s.state.Ports.Metrics),
-		TLSCert: certs.Cert, TLSKey: certs.Key, TLSCA: certs.CA,
+		GatewayListen: local(s.state.Ports.Gateway),
+		TLSCert:       certs.Cert, TLSKey: certs.Key, TLSCA: certs.CA,
 		SandboxFile: filepath.Join(s.cfg.Dir, "stripe.json"),
 	})
 	if err != nil {
 		return err
 	}
 	s.onClose(s.server.Close)
-	s.Info.URL, s.Info.AgentURL = s.server.URL(), s.server.AgentURL()
+	s.Info.URL, s.Info.AgentURL, s.Info.GatewayAddr = s.server.URL(), s.server.AgentURL(), s.server.GatewayAddr()
 	return nil
 }
 

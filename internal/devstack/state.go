@@ -33,6 +33,7 @@ type ports struct {
 	NATS     int `json:"nats"`
 	Registry int `json:"registry"`
 	Metrics  int `json:"metrics"`
+	Gateway  int `json:"gateway"` // SSH
 }
 
 type accounts struct {
@@ -59,17 +60,25 @@ func loadState(dir string) (*state, error) {
 	if err := json.Unmarshal(b, s); err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w; `muster dev --down %s` removes everything", s.path, err, dir)
 	}
+	if s.Ports.Gateway == 0 { // of a version without a gateway
+		free, err := freePorts(1)
+		if err != nil {
+			return nil, err
+		}
+		s.Ports.Gateway = free[0]
+		return s, s.save()
+	}
 	return s, nil
 }
 
 func (s *state) fill(dir string) error {
 	s.Secret = secret(32)
 	s.Accounts.Password = secret(12)
-	free, err := freePorts(6)
+	free, err := freePorts(7)
 	if err != nil {
 		return err
 	}
-	s.Postgres.Port, s.Ports = free[0], ports{free[1], free[2], free[3], free[4], free[5]}
+	s.Postgres.Port, s.Ports = free[0], ports{free[1], free[2], free[3], free[4], free[5], free[6]}
 	s.Postgres.Data, err = postgresData(dir)
 	if err != nil {
 		return err

@@ -426,6 +426,34 @@ func (q *Queries) RotateSession(ctx context.Context, newHash []byte, oldHash []b
 	return result.RowsAffected(), nil
 }
 
+const sSHKeyByFingerprint = `-- name: SSHKeyByFingerprint :one
+SELECT id, user_id, name, public_key, fingerprint, created_at
+FROM ssh_key WHERE org_id = $1 AND fingerprint = $2
+`
+
+type SSHKeyByFingerprintRow struct {
+	ID          id.SSHKey
+	UserID      id.User
+	Name        string
+	PublicKey   string
+	Fingerprint string
+	CreatedAt   time.Time
+}
+
+func (q *Queries) SSHKeyByFingerprint(ctx context.Context, orgID id.Org, fingerprint string) (SSHKeyByFingerprintRow, error) {
+	row := q.db.QueryRow(ctx, sSHKeyByFingerprint, orgID, fingerprint)
+	var i SSHKeyByFingerprintRow
+	err := row.Scan(
+		&i.ID,
+		&i.UserID,
+		&i.Name,
+		&i.PublicKey,
+		&i.Fingerprint,
+		&i.CreatedAt,
+	)
+	return i, err
+}
+
 const sSHKeysByID = `-- name: SSHKeysByID :many
 SELECT id, user_id, name, public_key, fingerprint, created_at
 FROM ssh_key WHERE org_id = $1 AND id = ANY($2::uuid[]) ORDER BY id

@@ -1142,6 +1142,34 @@ func (q *Queries) SaveNodeStatuses(ctx context.Context, arg SaveNodeStatusesPara
 	return err
 }
 
+const shellLease = `-- name: ShellLease :one
+SELECT c.state, n.state AS node_state, n.host_id, n.lease_id, n.epoch
+FROM cluster c JOIN node n ON n.cluster_id = c.id
+WHERE c.id = $1 AND n.rank = $2
+`
+
+type ShellLeaseRow struct {
+	State     string
+	NodeState string
+	HostID    id.Host
+	LeaseID   id.Lease
+	Epoch     int32
+}
+
+// Where a shell on a rank goes.
+func (q *Queries) ShellLease(ctx context.Context, clusterID id.Cluster, rank int32) (ShellLeaseRow, error) {
+	row := q.db.QueryRow(ctx, shellLease, clusterID, rank)
+	var i ShellLeaseRow
+	err := row.Scan(
+		&i.State,
+		&i.NodeState,
+		&i.HostID,
+		&i.LeaseID,
+		&i.Epoch,
+	)
+	return i, err
+}
+
 const storedLogs = `-- name: StoredLogs :many
 SELECT n.lease_id, g.epoch
 FROM node n

@@ -473,6 +473,12 @@ type Replica struct {
 	SeenAt    time.Time
 }
 
+type SSHHostKey struct {
+	Algorithm string
+	Sealed    []byte
+	CreatedAt time.Time
+}
+
 type SSHKey struct {
 	ID          id.SSHKey
 	OrgID       id.Org

@@ -111,6 +111,10 @@ ORDER BY id DESC LIMIT @max_rows;
 SELECT id, user_id, name, public_key, fingerprint, created_at
 FROM ssh_key WHERE org_id = @org_id AND id = ANY(@ids::uuid[]) ORDER BY id;
 
+-- name: SSHKeyByFingerprint :one
+SELECT id, user_id, name, public_key, fingerprint, created_at
+FROM ssh_key WHERE org_id = @org_id AND fingerprint = @fingerprint;
+
 -- name: CountSSHKeys :one
 SELECT count(*) FROM ssh_key WHERE org_id = $1;
 

@@ -191,3 +191,9 @@ JOIN host h ON h.id = l.host_id
 JOIN gpu g ON g.id = ANY (l.gpu_ids)
 WHERE l.cluster_id = @cluster_id
 ORDER BY l.rank, l.created_at, g.idx;
+
+-- name: ShellLease :one
+-- Where a shell on a rank goes.
+SELECT c.state, n.state AS node_state, n.host_id, n.lease_id, n.epoch
+FROM cluster c JOIN node n ON n.cluster_id = c.id
+WHERE c.id = @cluster_id AND n.rank = @rank;

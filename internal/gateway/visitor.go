@@ -1,0 +1,119 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Visitor is somebody who has been let in to one cluster.
+type Visitor struct {
+	Org     id.Org
+	User    id.User
+	Token   id.Token // zero for those who came with a key
+	Key     string   // SHA256:… fingerprint of the key, "" for those who came with a token
+	Address string
+	Cluster id.Cluster
+	Rank    int
+	// WorkDir: commands begin where the image begins, not in the user's home.
+	WorkDir bool
+}
+
+// Destination reads the user name of an SSH connection: the cluster's id, and after a dot or a plus the rank.
+func Destination(name string) (cl id.Cluster, rank int, err error) {
+	text, node, chosen := name, "", false
+	if i := strings.IndexAny(name, ".+"); i >= 0 {
+		text, node, chosen = name[:i], name[i+1:], true
+	}
+	if cl, err = id.Parse[id.Cluster](text); err != nil {
+		return cl, 0, fault.New(fault.Invalid, "%q is not a cluster's id", text)
+	}
+	if chosen {
+		if rank, err = strconv.Atoi(node); err != nil || rank < 0 {
+			return cl, 0, fault.New(fault.Invalid, "%q is not a rank", node)
+		}
+	}
+	return cl, rank, nil
+}
+
+// errRefused is all a stranger learns.
+var errRefused = errors.New("permission denied")
+
+// visitorKey is where the handshake leaves the visitor that belongs to the key it settled on.
+type visitorKey struct{}
+
+// byKey lets in who has a key of the cluster's org. With jump, the cluster and the rank are the visitor's who came
+// through, whatever name is given.
+func (g *Gateway) byKey(ctx context.Context, jump *Visitor, address string) *ssh.ServerConfig {
+	cfg := g.base()
+	cfg.PublicKeyCallback = func(meta ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+		v := Visitor{Address: address}
+		var err error
+		if jump != nil {
+			v.Cluster, v.Rank = jump.Cluster, jump.Rank
+		} else if v.Cluster, v.Rank, err = Destination(meta.User()); err != nil {
+			return nil, errRefused
+		}
+		if err := g.admit(ctx, &v, key); err != nil {
+			if f := fault.From(err); f == nil {
+				g.cfg.Log.Error("the gateway cannot check a key", "err", err)
+			}
+			return nil, errRefused
+		}
+		return &ssh.Permissions{ExtraData: map[any]any{visitorKey{}: v}}, nil
+	}
+	return cfg
+}
+
+// admit fills in who the key belongs to.
+func (g *Gateway) admit(ctx context.Context, v *Visitor, key ssh.PublicKey) error {
+	door, err := g.cfg.Clusters.Door(ctx, v.Cluster)
+	if err != nil {
+		return err
+	}
+	v.Key = ssh.FingerprintSHA256(key)
+	known, err := g.cfg.Accounts.SSHKeyByFingerprint(ctx, door.Org, v.Key)
+	if err != nil {
+		return err
+	}
+	if !door.Opens(known.ID) {
+		return fault.New(fault.Forbidden, "the cluster was not given this key")
+	}
+	v.Org, v.User = door.Org, known.User
+	return nil
+}
+
+// visitorOf is whom the handshake let in: the one of the key that was proven, not of another one that was asked about.
+func visitorOf(c *ssh.ServerConn) Visitor {
+	v, _ := c.Permissions.ExtraData[visitorKey{}].(Visitor)
+	return v
+}
+
+// record leaves a trail of what the visitor does to a rank. What cannot be recorded is not done.
+func (g *Gateway) record(ctx context.Context, v Visitor, action string, rank int, more map[string]any) error {
+	detail := map[string]any{"node": rank}
+	if v.Key != "" {
+		detail["key"] = v.Key
+	}
+	for k, x := range more {
+		detail[k] = x
+	}
+	err := g.cfg.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return audit.Record(ctx, tx, audit.Event{
+			Org: v.Org, User: v.User, Token: v.Token, Action: action, Object: v.Cluster.String(), Detail: detail, Address: v.Address,
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("record %s: %w", action, err)
+	}
+	return nil
+}
