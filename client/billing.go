@@ -109,6 +109,30 @@ func (c *Client) GetTopUp(ctx context.Context, t id.TopUp) (TopUp, error) {
 	return get[TopUp](ctx, c, "/billing/topups/"+t.String(), nil)
 }
 
+// AutoTopUp is the wish that credit be added by itself.
+type AutoTopUp struct {
+	Enabled   bool       `json:"enabled"`
+	Threshold money.Nano `json:"threshold"` // when less than this is available
+	Amount    money.Nano `json:"amount"`    // this is added
+	DailyCap  money.Nano `json:"daily_cap"` // and no more than this in 24 hours
+	Stopped   string     `json:"stopped,omitempty"`
+}
+
+// AutoTopUp is whether credit is added by itself.
+func (c *Client) AutoTopUp(ctx context.Context) (AutoTopUp, error) {
+	return get[AutoTopUp](ctx, c, "/billing/auto-topup", nil)
+}
+
+// SetAutoTopUp says anew whether and how credit is added by itself.
+func (c *Client) SetAutoTopUp(ctx context.Context, a AutoTopUp) (out AutoTopUp, err error) {
+	in := map[string]any{"enabled": a.Enabled}
+	if a.Enabled {
+		in["threshold"], in["amount"], in["daily_cap"] = a.Threshold, a.Amount, a.DailyCap
+	}
+	err = c.call(ctx, http.MethodPatch, "/billing/auto-topup", nil, in, &out)
+	return out, err
+}
+
 // Transaction is one entry of the org's books.
 type Transaction struct {
 	ID             id.LedgerTx `json:"id"`

@@ -35,10 +35,11 @@ func (s *Web) billing(v *visit) error {
 			return err
 		}
 	}
-	return s.showBilling(v, form)
+	return s.showBilling(v, form, nil)
 }
 
-func (s *Web) showBilling(v *visit, form view.TopUpForm) error {
+// showBilling shows the page with what was typed into its forms; auto is nil when nothing was.
+func (s *Web) showBilling(v *visit, form view.TopUpForm, auto *view.AutoForm) error {
 	ctx := v.r.Context()
 	b, err := report.OrgBalance(ctx, s.DB.Q, v.who.Org, s.Currency)
 	if err != nil {
@@ -57,6 +58,9 @@ func (s *Web) showBilling(v *visit, form view.TopUpForm) error {
 	out.Month = out.Statement.Total
 	if out.Paying, err = s.paying(ctx, v.who.Org); err != nil {
 		return err
+	}
+	if auto != nil {
+		out.Paying.Auto = *auto
 	}
 	if err := s.wallet(v, &out); err != nil {
 		return err
@@ -188,7 +192,7 @@ func (s *Web) topUp(v *visit) error {
 	if err != nil {
 		form.Error = err.Error()
 		v.status = fault.Invalid.HTTPStatus()
-		return s.showBilling(v, form)
+		return s.showBilling(v, form, nil)
 	}
 	r := payment.TopUpRequest{Amount: amount}
 	if c := v.r.FormValue("card"); c != "" {
@@ -200,20 +204,20 @@ func (s *Web) topUp(v *visit) error {
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Error = first(errs, "amount", "")
-			return s.showBilling(v, form)
+			return s.showBilling(v, form, nil)
 		})
 	}
 	switch {
 	case t.State == payment.Failed:
 		form.Error = t.Failure
-		return s.showBilling(v, form)
+		return s.showBilling(v, form, nil)
 	case t.CheckoutURL != "":
 		return back(v, t.CheckoutURL)
 	case t.ActionURL != "":
 		return back(v, t.ActionURL)
 	case t.State == payment.Pending:
 		form.Done = "The payment is on its way; the credit appears by itself."
-		return s.showBilling(v, form)
+		return s.showBilling(v, form, nil)
 	}
 	return back(v, "/billing?added=1")
 }

@@ -93,7 +93,7 @@ func hrefOf(object string) string {
 		return "/clusters/" + object
 	case "host":
 		return "/hosts/" + object
-	case "top":
+	case "top", "org":
 		return "/billing"
 	}
 	return ""

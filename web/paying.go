@@ -3,12 +3,14 @@ package web
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/web/view"
 )
@@ -32,7 +34,52 @@ func (s *Web) paying(ctx context.Context, org id.Org) (out view.Paying, err erro
 	for _, t := range list {
 		out.Payments = append(out.Payments, s.viewPayment(t))
 	}
+	auto, err := s.Payments.AutoTopUp(ctx, org)
+	if err != nil {
+		return out, err
+	}
+	out.Auto = view.AutoForm{Enabled: auto.Enabled, Stopped: auto.Stopped, Threshold: "20.00", Amount: "50.00", DailyCap: "200.00"}
+	if auto.Amount > 0 {
+		out.Auto.Threshold, out.Auto.Amount, out.Auto.DailyCap = typed(auto.Threshold), typed(auto.Amount), typed(auto.DailyCap)
+	}
 	return out, nil
+}
+
+// typed is an amount as people type it: exact, with at least two decimals.
+func typed(n money.Nano) string {
+	whole, frac, _ := strings.Cut(n.String(), ".")
+	return whole + "." + frac[:2] + strings.TrimRight(frac[2:], "0")
+}
+
+// setAutoTopUp switches auto top-up on with what was typed, or off.
+func (s *Web) setAutoTopUp(v *visit) error {
+	form := view.AutoForm{Threshold: strings.TrimSpace(v.r.FormValue("threshold")), Amount: strings.TrimSpace(v.r.FormValue("auto_amount")),
+		DailyCap: strings.TrimSpace(v.r.FormValue("daily_cap")), Errors: map[string]string{}}
+	want := payment.AutoTopUp{Enabled: v.r.FormValue("enabled") == "yes"}
+	if want.Enabled {
+		for _, f := range []struct {
+			name, text string
+			to         *money.Nano
+		}{{"threshold", form.Threshold, &want.Threshold}, {"amount", form.Amount, &want.Amount}, {"daily_cap", form.DailyCap, &want.DailyCap}} {
+			n, err := money.ParseNano(f.text)
+			if err != nil {
+				form.Errors[f.name] = err.Error()
+			}
+			*f.to = n
+		}
+	}
+	if len(form.Errors) > 0 {
+		v.status = fault.Invalid.HTTPStatus()
+		return s.showBilling(v, view.TopUpForm{Amount: "100.00"}, &form)
+	}
+	if err := s.Payments.SetAutoTopUp(v.r.Context(), v.who, want); err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			form.Errors = errs
+			form.Stopped = errs[""]
+			return s.showBilling(v, view.TopUpForm{Amount: "100.00"}, &form)
+		})
+	}
+	return back(v, "/billing#auto")
 }
 
 func (s *Web) viewPayment(t payment.TopUp) view.PaymentRow {

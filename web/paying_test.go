@@ -47,3 +47,25 @@ func TestPayingWithASavedCard(t *testing.T) {
 		t.Fatal("the card is still there")
 	}
 }
+
+func TestAutoTopUpForm(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	form := url.Values{"enabled": {"yes"}, "threshold": {"20"}, "auto_amount": {"-5"}, "daily_cap": {"x"}}
+	res, page := b.post("/billing/auto-topup", form)
+	if res.StatusCode != http.StatusUnprocessableEntity || page.Find("#daily_cap-error").Length()+page.Find("#auto [aria-invalid=true]").Length() == 0 {
+		t.Fatal(res.Status, page.Find("#auto").Text())
+	}
+	form.Set("auto_amount", "50.00")
+	form.Set("daily_cap", "200")
+	if _, page = b.post("/billing/auto-topup", form); !strings.Contains(page.Find("#auto .note").Text(), "on") {
+		t.Fatal(page.Find("#auto").Text())
+	}
+	if v, _ := page.Find("#threshold").Attr("value"); v != "20.00" {
+		t.Fatal(v)
+	}
+	if _, page = b.post("/billing/auto-topup", url.Values{"enabled": {"no"}}); !strings.Contains(page.Find("#auto .note").Text(), "off") {
+		t.Fatal(page.Find("#auto").Text())
+	}
+}

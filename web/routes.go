@@ -47,6 +47,7 @@ func (s *Web) Routes(r chi.Router) {
 
 		get("/billing", signedIn, s.billing)
 		post("/billing/topups", signedIn, s.topUp)
+		post("/billing/auto-topup", signedIn, s.setAutoTopUp)
 		post("/billing/cards", signedIn, s.addCard)
 		post("/billing/cards/{id}/default", signedIn, s.defaultCard)
 		post("/billing/cards/{id}/remove", signedIn, s.removeCard)

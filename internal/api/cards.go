@@ -9,6 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/payment"
 )
 
@@ -64,4 +65,41 @@ func (a *API) removeCard(ctx context.Context, p account.Principal, in *idInput) 
 		return nothing{}, err
 	}
 	return nothing{}, a.payments.RemoveCard(ctx, p, c)
+}
+
+func (a *API) getAutoTopUp(ctx context.Context, p account.Principal, _ *struct{}) (payment.AutoTopUp, error) {
+	return a.payments.AutoTopUp(ctx, p.Org)
+}
+
+type autoTopUpInput struct {
+	Body struct {
+		Enabled   bool   `json:"enabled"`
+		Threshold string `json:"threshold,omitempty" doc:"credit is added when less than this is available" example:"20.00"`
+		Amount    string `json:"amount,omitempty" doc:"how much is added; whole cents" example:"50.00"`
+		DailyCap  string `json:"daily_cap,omitempty" doc:"no more than this in 24 hours" example:"200.00"`
+	}
+}
+
+func (a *API) setAutoTopUp(ctx context.Context, p account.Principal, in *autoTopUpInput) (payment.AutoTopUp, error) {
+	want := payment.AutoTopUp{Enabled: in.Body.Enabled}
+	if want.Enabled {
+		var bad fault.Fields
+		for _, f := range []struct {
+			name, text string
+			to         *money.Nano
+		}{{"threshold", in.Body.Threshold, &want.Threshold}, {"amount", in.Body.Amount, &want.Amount}, {"daily_cap", in.Body.DailyCap, &want.DailyCap}} {
+			n, err := money.ParseNano(f.text)
+			if err != nil {
+				bad.Add(f.name, "%s", err)
+			}
+			*f.to = n
+		}
+		if err := bad.Err(); err != nil {
+			return want, err
+		}
+	}
+	if err := a.payments.SetAutoTopUp(ctx, p, want); err != nil {
+		return want, err
+	}
+	return a.payments.AutoTopUp(ctx, p.Org)
 }

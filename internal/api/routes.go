@@ -72,4 +72,6 @@ func (a *API) inside(t *table) {
 	get(t, "/billing/card-setups/{id}", readBilling, "getCardSetup: Whether the card was saved", a.getCardSetup)
 	patch(t, "/billing/cards/{id}", writeBilling, "changeCard: Make a card the default one", a.changeCard)
 	remove(t, "/billing/cards/{id}", writeBilling, "removeCard: Forget a card", a.removeCard)
+	get(t, "/billing/auto-topup", readBilling, "getAutoTopUp: Whether credit is added by itself", a.getAutoTopUp)
+	patch(t, "/billing/auto-topup", writeBilling, "setAutoTopUp: Add credit by itself when little is available, or no longer", a.setAutoTopUp)
 }

@@ -19,7 +19,7 @@ var owners = map[string]string{
 	"fabric": "host", "host": "host", "host_inventory": "host", "host_status": "host", "host_key": "host", "enrollment_token": "host",
 	"gpu": "host", "gpu_health": "host", "gpu_claim": "host", "telemetry": "host",
 	"stripe_customer": "payment", "topup": "payment", "stripe_outbox": "payment", "stripe_event": "payment",
-	"payment_card": "payment", "card_setup": "payment",
+	"payment_card": "payment", "card_setup": "payment", "auto_topup": "payment",
 	"offer": "market", "offer_price": "market", "quote": "market", "fleet_change": "market",
 	"lease": "metering", "lease_price": "metering", "cluster_window": "metering", "lease_meter": "metering",
 	"time_anchor": "metering", "usage_segment": "metering", "segment_quarantine": "metering",

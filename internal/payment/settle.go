@@ -89,6 +89,9 @@ func (p *Payments) fail(ctx context.Context, tx *db.Tx, topup id.TopUp, state St
 	if err := tx.Q.SettleTopup(ctx, string(state), why, topup); err != nil {
 		return fmt.Errorf("top-up %s: %w", topup, err)
 	}
+	if t.Automatic {
+		return p.stopAuto(ctx, tx, t.OrgID, why)
+	}
 	_, err = notify.Add(ctx, tx, notify.Notice{
 		Org: t.OrgID, Key: noticeKey(topup), Severity: notify.Warn, Object: topup.String(),
 		Title: fmt.Sprintf("A top-up of %s %s did not work", t.Amount, t.Currency), Body: why,

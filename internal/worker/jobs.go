@@ -65,6 +65,7 @@ func Jobs(p Platform) []Job {
 		jobs = append(jobs,
 			Job{Name: "stripe outbox", Every: time.Second, Run: p.Payments.SendDue},
 			Job{Name: "stripe events", Every: time.Second, Run: p.Payments.ProcessEvents},
+			Job{Name: "auto top-up", Every: 5 * time.Second, Run: p.Payments.AutoTopUps},
 			Job{Name: "stripe poll", Every: time.Minute, Run: p.Payments.Poll})
 	}
 	return jobs

@@ -48,6 +48,17 @@ type AuditEvent struct {
 	CreatedAt time.Time
 }
 
+type AutoTopup struct {
+	OrgID     id.Org
+	UserID    id.User
+	Enabled   bool
+	Threshold money.Nano
+	Amount    money.Nano
+	DailyCap  money.Nano
+	Stopped   string
+	ChangedAt time.Time
+}
+
 type CardSetup struct {
 	ID        id.CardSetup
 	OrgID     id.Org
