@@ -34,7 +34,7 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 	case actSetPeers:
 		return 0, a.setPeers(ctx, r, v)
 	case actPreflight:
-		return 0, a.preflight(ctx, r, v)
+		return 0, a.preflight(ctx, l, r, v)
 	case actStartWork:
 		return 0, a.startWork(ctx, r, v)
 	case actAwaitStart:
@@ -193,9 +193,16 @@ func (a *Agent) setPeers(ctx context.Context, r *run, v view) error {
 	return a.change(r, func(rec *record) { rec.Spec = withoutSecrets(v.spec()) })
 }
 
-func (a *Agent) preflight(ctx context.Context, r *run, v view) error {
-	p, err := guest.Dial(r.files.HoldSocket).Preflight(ctx, guest.PreflightOf(v.spec()))
+// preflight waits for the figures, or until the worker is wanted for something else: an overlay that dies meanwhile is
+// started again under the measurement, which goes on in the guest.
+func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
+	asking, cancel := untilKicked(ctx, l, longWait)
+	defer cancel()
+	p, err := guest.Dial(r.files.HoldSocket).Preflight(asking, guest.PreflightOf(v.spec()))
 	if err != nil {
+		if asking.Err() != nil {
+			return nil
+		}
 		return err
 	}
 	return a.change(r, func(rec *record) { rec.Preflight = &p })
@@ -204,6 +211,11 @@ func (a *Agent) preflight(ctx context.Context, r *run, v view) error {
 func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 	if err := a.ensureFirewall(ctx); err != nil {
 		return err
+	}
+	if p := v.rec.Preflight; p != nil && p.OK { // for a guest that was started again: other ranks may still measure
+		if err := guest.Dial(r.files.HoldSocket).StandBy(ctx, guest.PreflightOf(v.spec())); err != nil {
+			a.log.Warn("the guest does not stand by for the other ranks' preflight", "lease", r.ref, "err", err)
+		}
 	}
 	c, err := a.cfg.Engine.EnsureWorkload(ctx, container.WorkloadSpec{Lease: *v.want, Guest: v.guest.ID, ImageID: v.rec.ImageID, Files: r.files})
 	if err != nil {
@@ -214,16 +226,8 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 
 // awaitWorkload waits until the init says something new, or the worker is wanted for something else.
 func (a *Agent) awaitWorkload(ctx context.Context, l *lease, r *run, v view) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, watchEvery)
+	ctx, cancel := untilKicked(ctx, l, watchEvery)
 	defer cancel()
-	go func() {
-		select {
-		case <-l.kick:
-			poke(l.kick)
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	_, err := guest.Dial(r.files.HoldSocket).Next(ctx, v.report.State)
 	if err != nil && ctx.Err() == nil {
 		return 100 * time.Millisecond, nil // the guest is just coming up, or has died: the next look tells
@@ -231,66 +235,20 @@ func (a *Agent) awaitWorkload(ctx context.Context, l *lease, r *run, v view) (ti
 	return 0, nil
 }
 
-// noteStart begins the metering at the moment the command began, as far as this host can tell, and never before the
-// barrier was released by this agent's own doing.
-func (a *Agent) noteStart(ctx context.Context, r *run, v view) error {
-	counters, err := a.cfg.GPUs.EnergyMJ(ctx, v.spec().GPUs...)
-	if err != nil {
-		a.log.Warn("energy is not known", "lease", r.ref, "err", err)
-	}
-	start := a.startBoot(v)
-	if err := a.journal.Start(r.ref, start, counters); err != nil {
-		return err
-	}
-	return a.change(r, func(rec *record) { rec.Started, rec.Released, rec.StartBoot = true, true, start })
-}
-
-// startBoot is when a run's command began: as the guest noted, but not before the barrier was released and not after
-// now, whatever a clock that was set meanwhile makes of it.
-func (a *Agent) startBoot(v view) int64 {
-	at := v.report.BootMS
-	if at == 0 { // a guest of an earlier version
-		at = a.bootAt(time.UnixMilli(v.report.AtMS))
-	}
-	return min(a.cfg.BootMS(), max(at, v.rec.ReleaseBoot))
-}
-
-// bootAt maps a recent moment of the host's clock to CLOCK_BOOTTIME. A moment in the future is now.
-func (a *Agent) bootAt(t time.Time) int64 {
-	now := a.cfg.BootMS()
-	return min(now, now-a.cfg.Now().Sub(t).Milliseconds())
-}
-
-// endMeter closes the run's last segment when its workload ended. One that was done and kept its place ends when it
-// gives it up.
-func (a *Agent) endMeter(r *run, v view) error {
-	o := v.rec.Outcome
-	if v.waits(o) {
-		return nil
-	}
-	end, open := a.lastSign(r, v)
-	if !open {
-		return nil
-	}
-	if o.keepsPlace() && !v.expired && v.rec.BootID == v.boot {
-		end = max(end, a.cfg.BootMS())
-	}
-	return a.journal.End(r.ref, end)
-}
-
-// lastSign is when a metered run ended, never before its last sign of life; open is false when it is not metered.
-// Docker's word for the end is by the host's clock. Where that was set since the start, the shorter reading counts: no
-// more is proved than both agree on.
-func (a *Agent) lastSign(r *run, v view) (bootMS int64, open bool) {
-	bootMS, open = a.journal.LastTick(r.ref)
-	if open && !v.work.FinishedAt.IsZero() {
-		end := a.bootAt(v.work.FinishedAt)
-		if v.report.BootMS > 0 {
-			end = min(end, v.report.BootMS+v.work.FinishedAt.Sub(time.UnixMilli(v.report.AtMS)).Milliseconds())
+// untilKicked is a context that ends after limit, or when the lease is to be looked at again.
+func untilKicked(ctx context.Context, l *lease, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	go func() {
+		select {
+		case <-l.kick:
+			if ctx.Err() != nil {
+				poke(l.kick) // for the next to wait
+			}
+			cancel()
+		case <-ctx.Done():
 		}
-		bootMS = max(bootMS, end)
-	}
-	return bootMS, open
+	}()
+	return ctx, cancel
 }
 
 func (a *Agent) conclude(r *run, v view, o *outcome) error {

@@ -307,15 +307,14 @@ func stage(s agentapi.NodeState) int {
 		agentapi.NodeStopping, agentapi.NodeStopped, agentapi.NodeFailed}, s)
 }
 
-// TestTwoNodesMeet runs a cluster of two hosts: each learns the other's key from the server, both measure the overlay,
-// and the command runs on both.
-func TestTwoNodesMeet(t *testing.T) {
-	t.Parallel()
+// twoNodes brings a cluster of two hosts to where each knows what the other must be told. specs have the peers' keys; the
+// hosts do not yet.
+func twoNodes(t *testing.T, command ...string) (hosts [2]*host, specs [2]agentapi.LeaseSpec) {
+	t.Helper()
 	cluster := id.New[id.Cluster]().String()
-	hosts := [2]*host{newHost(t), newHost(t)}
-	var specs [2]agentapi.LeaseSpec
+	hosts = [2]*host{newHost(t), newHost(t)}
 	for rank, h := range hosts {
-		s := h.spec("/job", "exit", "0")
+		s := h.spec(command...)
 		s.Cluster, s.Rank, s.Nodes = cluster, rank, 2
 		s.Network.Address = fmt.Sprintf("10.77.0.%d", rank+1)
 		s.Network.Peers = []agentapi.Peer{{Rank: 1 - rank, Address: fmt.Sprintf("10.77.0.%d", 2-rank)}}
@@ -331,6 +330,14 @@ func TestTwoNodesMeet(t *testing.T) {
 		peer.Key, peer.Endpoints = st.WGKey, st.Endpoints
 		specs[1-rank].Network.Peers = []agentapi.Peer{peer} // a new slice: the agent reads the old one
 	}
+	return hosts, specs
+}
+
+// TestTwoNodesMeet runs a cluster of two hosts: each learns the other's key from the server, both measure the overlay,
+// and the command runs on both.
+func TestTwoNodesMeet(t *testing.T) {
+	t.Parallel()
+	hosts, specs := twoNodes(t, "/job", "exit", "0")
 	for rank, h := range hosts {
 		h.want(specs[rank])
 	}

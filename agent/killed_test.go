@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/leasefiles"
+	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -110,6 +111,56 @@ func TestANodeThatDiesWhileItStartsIsStartedAgain(t *testing.T) {
 				t.Errorf("%s", said(st))
 			}
 		})
+	}
+}
+
+// A preflight lives through the deaths of the agent, the overlay and the guest of a rank that measures: the other rank
+// comes late here, so that they die in the middle of it. One that has measured and dies at its barrier comes back there.
+func TestAPreflightLivesThroughDeaths(t *testing.T) {
+	t.Parallel()
+	hosts, specs := twoNodes(t, "/job", "exit", "0")
+	first, ref := hosts[0], specs[0].LeaseRef
+	measuring := func() {
+		first.await(ref, "measuring", func(st agentapi.LeaseStatus) bool { return st.Progress.Step == "preflight" })
+	}
+	guestDies := func() {
+		before, err := first.engine.Inspect(t.Context(), ref, container.Guest)
+		if err == nil {
+			err = first.engine.Stop(t.Context(), ref, container.Guest, 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		poll(t, "another guest", func() bool {
+			c, err := first.engine.Inspect(t.Context(), ref, container.Guest)
+			return err == nil && c.State == container.Running && c.ID != before.ID
+		})
+	}
+	first.want(specs[0])
+	measuring()
+	guestDies()
+	measuring()
+	first.stop()
+	first.start()
+	measuring()
+	if err := overlay.Stop(t.Context(), first.folder(ref)); err != nil {
+		t.Fatal(err)
+	}
+	hosts[1].want(specs[1])
+	for rank, h := range hosts {
+		if st := h.await(specs[rank].LeaseRef, "ready", ready); st.Preflight == nil || !st.Preflight.OK {
+			t.Errorf("rank %d: %s", rank, said(st))
+		}
+	}
+	guestDies()
+	for rank, h := range hosts {
+		specs[rank].Go = true
+		h.want(specs[rank])
+	}
+	for rank, h := range hosts {
+		if st := h.await(specs[rank].LeaseRef, "done", done); *st.ExitCode != 0 {
+			t.Errorf("rank %d: %s", rank, said(st))
+		}
 	}
 }
 

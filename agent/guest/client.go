@@ -55,13 +55,21 @@ func KeptWorkload(guestDir string, ref agentapi.LeaseRef) Workload {
 	return w
 }
 
-// Preflight runs it and returns the figures. A preflight that failed is not an error: OK is false and Detail says why.
+// Preflight begins it unless it runs already, waits and returns the figures. A preflight that failed is not an error: OK
+// is false and Detail says why. When ctx ends the guest goes on measuring: the next call gets what it finds.
 func (c *Client) Preflight(ctx context.Context, r PreflightRequest) (agentapi.Preflight, error) {
 	a, err := c.ask(ctx, Request{Op: "preflight", Preflight: &r})
 	if err != nil {
 		return agentapi.Preflight{}, err
 	}
 	return *a.Preflight, nil
+}
+
+// StandBy has the guest of a node that was measured measure again when another rank asks for it, until the barrier is
+// released.
+func (c *Client) StandBy(ctx context.Context, r PreflightRequest) error {
+	_, err := c.ask(ctx, Request{Op: "stand_by", Preflight: &r})
+	return err
 }
 
 func (c *Client) ask(ctx context.Context, q Request) (Reply, error) {

@@ -25,7 +25,7 @@ const (
 
 // Request is one line to the guest's socket, Reply its answer.
 type Request struct {
-	Op        string            `json:"op"` // ping, workload, preflight
+	Op        string            `json:"op"` // ping, workload, preflight, stand_by
 	After     State             `json:"after,omitempty"`
 	Wait      bool              `json:"wait,omitempty"`
 	Preflight *PreflightRequest `json:"preflight,omitempty"`
@@ -39,22 +39,25 @@ type Reply struct {
 }
 
 // Holder is the guest container's main process: it keeps the network namespace alive by living, answers the agent,
-// and notes what the workload's init reports. Measure runs a preflight; at most one at a time is asked for.
+// and notes what the workload's init reports.
 type Holder struct {
 	Ref     agentapi.LeaseRef
 	HoldDir string // HoldDir in the container
 	NodeDir string // NodeDir in the container
-	Measure func(context.Context, PreflightRequest) agentapi.Preflight
+	// Measure measures with all other ranks and tells each result, until ctx ends. measured: there is one already, and
+	// it only measures again when another rank asks for it.
+	Measure func(ctx context.Context, q PreflightRequest, measured bool, tell func(agentapi.Preflight))
 
 	mu       sync.Mutex
 	workload Workload
 	moved    chan struct{} // closed and renewed at every change of workload
-	busy     sync.Mutex    // one preflight at a time
+	flight   flight
 }
 
 // Run serves until ctx ends.
 func (h *Holder) Run(ctx context.Context) error {
 	h.moved = make(chan struct{})
+	defer h.flight.end()
 	h.workload = Workload{LeaseRef: h.Ref}
 	if kept, err := readWorkload(filepath.Join(h.HoldDir, workloadFile)); err == nil && kept.LeaseRef == h.Ref {
 		h.workload = kept
@@ -89,7 +92,8 @@ func serve(l net.Listener, handle func(net.Conn)) {
 	}
 }
 
-// hearAgent answers line by line. Work for a connection ends with it.
+// hearAgent answers line by line. Waiting for a connection ends with it; a preflight under way goes on, for the agent
+// that comes after one that was killed.
 func (h *Holder) hearAgent(ctx context.Context, c net.Conn) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -139,12 +143,14 @@ func (h *Holder) answer(ctx context.Context, q Request) (Reply, error) {
 		if q.Preflight == nil || q.Preflight.LeaseRef != h.Ref {
 			return Reply{}, fmt.Errorf("this guest serves %s", h.Ref)
 		}
-		if !h.busy.TryLock() {
-			return Reply{}, fmt.Errorf("a preflight is running")
+		p, err := h.flight.result(ctx, h, *q.Preflight)
+		return Reply{Preflight: &p}, err
+	case "stand_by":
+		if q.Preflight == nil || q.Preflight.LeaseRef != h.Ref {
+			return Reply{}, fmt.Errorf("this guest serves %s", h.Ref)
 		}
-		defer h.busy.Unlock()
-		p := h.Measure(ctx, *q.Preflight)
-		return Reply{Preflight: &p}, nil
+		h.flight.begin(h, *q.Preflight, true)
+		return Reply{}, nil
 	}
 	return Reply{}, fmt.Errorf("unknown request %q", q.Op)
 }
@@ -179,6 +185,7 @@ func (h *Holder) hearInit(c net.Conn, l net.Listener) {
 			return
 		}
 		if last.State == StateReleasing {
+			h.flight.end() // from here on the network is the renter's
 			continue
 		}
 		h.note(last)

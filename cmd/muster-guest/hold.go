@@ -21,7 +21,7 @@ func hold(ref agentapi.LeaseRef) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	go reap()
-	h := guest.Holder{Ref: ref, HoldDir: guest.HoldDir, NodeDir: guest.NodeDir, Measure: preflight.Run}
+	h := guest.Holder{Ref: ref, HoldDir: guest.HoldDir, NodeDir: guest.NodeDir, Measure: preflight.Keep}
 	if err := h.Run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "muster-guest:", err)
 		return guest.ExitBroken

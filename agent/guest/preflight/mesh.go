@@ -47,7 +47,7 @@ type mesh struct {
 // join connects with every other rank, or says which did not answer.
 func join(ctx context.Context, q guest.PreflightRequest) (*mesh, error) {
 	n := len(q.Addresses)
-	lc := net.ListenConfig{}
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
 	l, err := lc.Listen(ctx, "tcp4", net.JoinHostPort(q.Addresses[q.Rank], strconv.Itoa(Port)))
 	if err != nil {
 		return nil, fmt.Errorf("listen on the overlay: %w", err)
@@ -149,8 +149,44 @@ func accept(ctx context.Context, l net.Listener, q guest.PreflightRequest, take 
 	return nil
 }
 
-// greeted reads and answers a caller's greeting, and checks that it is who it says.
-func greeted(c net.Conn, q guest.PreflightRequest) (g greeting, err error) {
+// awaitCall waits until a rank of this very cluster and epoch calls, and hangs up: it calls again, and will be heard by
+// the measurement that comes now.
+func awaitCall(ctx context.Context, q guest.PreflightRequest) error {
+	lc := net.ListenConfig{}
+	l, err := lc.Listen(ctx, "tcp4", net.JoinHostPort(q.Addresses[q.Rank], strconv.Itoa(Port)))
+	if err != nil {
+		return fmt.Errorf("listen on the overlay: %w", err)
+	}
+	defer l.Close()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		_, err = heard(c, q)
+		c.Close()
+		if err == nil {
+			return nil
+		}
+	}
+}
+
+// keepAlive finds out soon that the other end is another guest, which knows nothing of the connection, and bears with a
+// network that is away for a while.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: 2 * time.Second, Count: 60}
+
+// greeted reads and answers a caller's greeting.
+func greeted(c net.Conn, q guest.PreflightRequest) (greeting, error) {
+	g, err := heard(c, q)
+	if err == nil {
+		_, err = c.Write([]byte{'k'})
+	}
+	return g, err
+}
+
+// heard reads a caller's greeting and checks that it is who it says.
+func heard(c net.Conn, q guest.PreflightRequest) (g greeting, err error) {
 	c.SetDeadline(time.Now().Add(2 * time.Second))
 	defer c.SetDeadline(time.Time{})
 	if err := binary.Read(c, binary.BigEndian, &g); err != nil {
@@ -167,8 +203,7 @@ func greeted(c net.Conn, q guest.PreflightRequest) (g greeting, err error) {
 	case g.Purpose != forPair && g.Purpose != forRing:
 		return g, errors.New("unknown purpose")
 	}
-	_, err = c.Write([]byte{'k'})
-	return g, err
+	return g, nil
 }
 
 // call connects to a rank, trying until it answers or the time to join is over: ranks come up at different moments.
@@ -192,7 +227,7 @@ func call(ctx context.Context, q guest.PreflightRequest, p purpose, rank int, ta
 }
 
 func callOnce(ctx context.Context, q guest.PreflightRequest, p purpose, rank int, timeout time.Duration) (net.Conn, error) {
-	d := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: net.ParseIP(q.Addresses[q.Rank])}}
+	d := net.Dialer{Timeout: timeout, KeepAliveConfig: keepAlive, LocalAddr: &net.TCPAddr{IP: net.ParseIP(q.Addresses[q.Rank])}}
 	c, err := d.DialContext(ctx, "tcp4", net.JoinHostPort(q.Addresses[rank], strconv.Itoa(Port)))
 	if err != nil {
 		return nil, err

@@ -3,7 +3,8 @@
 //
 // What always holds: figures are measured, never derived; a rank that does not answer is named; when it returns,
 // nothing listens any more. All ranks run it at the same time; each waits for the others no longer than the request
-// says. The overlay authenticates: a peer is the rank whose address it has.
+// says. The overlay authenticates: a peer is the rank whose address it has. A measurement that is broken off, because a
+// rank's host had trouble, is made again by all of them.
 package preflight
 
 import (
@@ -25,6 +26,7 @@ const (
 	defaultTotal = 120 * time.Second
 	maxBytes     = 16 << 20 // a guest has 64 MB for everything
 	pairsUpTo    = 8        // nodes
+	maxBroken    = 4        // measurements in a row
 )
 
 // Run measures and returns the figures. It does not fail: what went wrong is in Detail.
@@ -32,9 +34,54 @@ func Run(ctx context.Context, q guest.PreflightRequest) agentapi.Preflight {
 	if err := check(&q); err != nil {
 		return agentapi.Preflight{Detail: err.Error()}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(q.TotalMS)*time.Millisecond, errors.New("the preflight took too long"))
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(q.TotalMS)*time.Millisecond, errTooLong)
 	defer cancel()
-	p, err := measure(ctx, q)
+	p, _, err := measure(ctx, q)
+	return judge(ctx, q, p, err)
+}
+
+// Keep measures and tells the result; a measurement that is broken off is made again, maxBroken times. Once there is a
+// good one (measured: already), it measures again whenever another rank asks for it, until ctx ends: that rank's result
+// was lost with its guest, or it was the only one to see the last round break. After a bad one it ends.
+func Keep(ctx context.Context, q guest.PreflightRequest, measured bool, tell func(agentapi.Preflight)) {
+	if err := check(&q); err != nil {
+		tell(agentapi.Preflight{Detail: err.Error()})
+		return
+	}
+	for broken := 0; ctx.Err() == nil; {
+		if !measured {
+			p, again := once(ctx, q)
+			if again && broken < maxBroken {
+				broken++
+				continue
+			}
+			if tell(p); !p.OK {
+				return
+			}
+		}
+		measured = false
+		if len(q.Addresses) == 1 || awaitCall(ctx, q) != nil {
+			return
+		}
+	}
+}
+
+// once measures; again reports that it was broken off, which says nothing about the network but that it was.
+func once(ctx context.Context, q guest.PreflightRequest) (p agentapi.Preflight, again bool) {
+	limited, cancel := context.WithTimeoutCause(ctx, time.Duration(q.TotalMS)*time.Millisecond, errTooLong)
+	defer cancel()
+	p, joined, err := measure(limited, q)
+	again = err != nil && joined && limited.Err() == nil && !errors.Is(err, errWrong)
+	return judge(limited, q, p, err), again
+}
+
+var (
+	errTooLong = errors.New("the preflight took too long")
+	errWrong   = errors.New("wrong")
+)
+
+// judge says in p whether a measurement counts.
+func judge(ctx context.Context, q guest.PreflightRequest, p agentapi.Preflight, err error) agentapi.Preflight {
 	switch {
 	case err != nil && ctx.Err() != nil && context.Cause(ctx) != ctx.Err():
 		p.Detail = fmt.Sprintf("%v: %v", context.Cause(ctx), err)
@@ -73,31 +120,31 @@ func check(q *guest.PreflightRequest) error {
 	return nil
 }
 
-// measure is the order of things; each step needs the one before.
-func measure(ctx context.Context, q guest.PreflightRequest) (p agentapi.Preflight, err error) {
+// measure is the order of things; each step needs the one before. joined reports whether all ranks had met.
+func measure(ctx context.Context, q guest.PreflightRequest) (p agentapi.Preflight, joined bool, err error) {
 	n := len(q.Addresses)
 	if n == 1 {
-		return agentapi.Preflight{RTTMicros: []float64{0}}, nil
+		return agentapi.Preflight{RTTMicros: []float64{0}}, true, nil
 	}
 	m, err := join(ctx, q)
 	if err != nil {
-		return p, err
+		return p, false, err
 	}
 	defer m.close()
 	if p.RTTMicros, err = m.roundTrips(); err != nil {
-		return p, err
+		return p, true, err
 	}
 	r, err := m.allReduces(q.Bytes)
 	if err != nil {
-		return p, err
+		return p, true, err
 	}
 	p.Bytes, p.Seconds, p.BusbwGbps = r.bytes, r.seconds, r.busbw(n)
 	if n <= pairsUpTo {
 		if p.PairGbps, err = m.pairs(); err != nil {
-			return p, err
+			return p, true, err
 		}
 	}
-	return p, m.ring.agree() // nobody leaves before everybody has measured
+	return p, true, m.ring.agree() // nobody leaves before everybody has measured
 }
 
 // gbps is bytes in a time as gigabits per second.

@@ -1,12 +1,14 @@
 package preflight
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/agent/guest"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -150,6 +152,86 @@ func TestLostInTheMiddle(t *testing.T) {
 		if p.OK || !strings.Contains(p.Detail, "rank") {
 			t.Errorf("rank %d: ok %v, %q", rank, p.OK, p.Detail)
 		}
+	}
+}
+
+// keep runs a rank's Keep; the function it returns waits for its next result.
+func keep(t *testing.T, q guest.PreflightRequest, measured bool) (next func() agentapi.Preflight, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	results, done := make(chan agentapi.Preflight, 100), make(chan struct{})
+	go func() {
+		defer close(done)
+		Keep(ctx, q, measured, func(p agentapi.Preflight) { results <- p })
+	}()
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(stop)
+	return func() agentapi.Preflight {
+		select {
+		case p := <-results:
+			return p
+		case <-time.After(2 * time.Minute):
+			t.Error("no result")
+			return agentapi.Preflight{}
+		}
+	}, stop
+}
+
+// A rank that dies in mid-measurement and comes again is measured with again, and so is one that dies after it: those
+// that had a result make another.
+func TestABrokenMeasurementIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	reqs := requests(3)
+	first, _ := keep(t, reqs[0], false)
+	second, stopSecond := keep(t, reqs[1], false)
+	m, err := join(t.Context(), reqs[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.roundTrips(); err != nil {
+		t.Fatal(err)
+	}
+	m.close()
+	third, _ := keep(t, reqs[2], false)
+	for rank, next := range []func() agentapi.Preflight{first, second, third} {
+		if p := next(); !p.OK {
+			t.Errorf("rank %d: %s", rank, p.Detail)
+		}
+	}
+	stopSecond()
+	again, _ := keep(t, reqs[1], false)
+	if p := again(); !p.OK {
+		t.Errorf("a rank that came again: %s", p.Detail)
+	}
+	if p := first(); !p.OK {
+		t.Errorf("measured again: %s", p.Detail)
+	}
+}
+
+// A guest that was started again after its rank had been measured stands by for one that had not.
+func TestStandsBy(t *testing.T) {
+	t.Parallel()
+	reqs := requests(2)
+	_, _ = keep(t, reqs[0], true)
+	if p := Run(t.Context(), reqs[1]); !p.OK {
+		t.Error(p.Detail)
+	}
+}
+
+// A rank that breaks off every time fails the others in the end.
+func TestBrokenTooOften(t *testing.T) {
+	t.Parallel()
+	reqs := requests(2)
+	next, _ := keep(t, reqs[0], false)
+	for range maxBroken + 1 {
+		m, err := join(t.Context(), reqs[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.close()
+	}
+	if p := next(); p.OK || !strings.Contains(p.Detail, "rank 1") {
+		t.Errorf("ok %v, %q", p.OK, p.Detail)
 	}
 }
 

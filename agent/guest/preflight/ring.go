@@ -79,7 +79,7 @@ func (r *ring) round(words []uint32) (float64, error) {
 	square := uint32(r.n) * uint32(r.n)
 	for i, w := range words {
 		if w != sample(i)*square {
-			return 0, fmt.Errorf("the all-reduce gave a wrong sum at word %d: %d, not %d", i, w, sample(i)*square)
+			return 0, fmt.Errorf("the all-reduce gave a %w sum at word %d: %d, not %d", errWrong, i, w, sample(i)*square)
 		}
 	}
 	return took, nil
