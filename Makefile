@@ -56,6 +56,16 @@ test-torch: build ## train PyTorch (gloo, DistributedDataParallel) on a rented c
 	@scripts/torch-image $(TORCH)
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test -tags torch ./internal/e2e -run TestTorch -count=1 -v -timeout 20m
 
+.PHONY: soak
+soak: ## the proof of the money over a hundred million rented seconds (MUSTER_PROOF_SECONDS: others), with kills (minutes)
+	@scripts/setup build run
+	@$(SERVICES) --postgres -- env MUSTER_PROOF_SECONDS=$${MUSTER_PROOF_SECONDS:-100000000} go test ./internal/proof -run 'TestEveryBillIsTheOracles|TestKilledWorkersAndDatabases' -count=1 -v -timeout 4h
+
+.PHONY: mutants
+mutants: ## break the rules of money one by one and show that a test notices each (see docs/proof.md)
+	@scripts/setup build run
+	@$(SERVICES) --postgres -- go run ./internal/proof/mutants
+
 .PHONY: lint
 lint: ## formatting, vet, staticcheck, generated code is fresh
 	@scripts/lint full

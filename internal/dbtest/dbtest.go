@@ -45,6 +45,17 @@ func NewURL(t testing.TB) string {
 	if base == "" {
 		t.Fatalf("%s is not set: run the tests through `make test`, or point it at a PostgreSQL server", EnvURL)
 	}
+	return newURL(t, base)
+}
+
+// NewURL is the package's NewURL on this server.
+func (s *Server) NewURL() string {
+	s.t.Helper()
+	return newURL(s.t, s.URL())
+}
+
+func newURL(t testing.TB, base string) string {
+	t.Helper()
 	tmpl, err := template(base)
 	if err != nil {
 		t.Fatalf("make the template database: %v", err)

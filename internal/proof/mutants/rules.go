@@ -1,0 +1,122 @@
+package main
+
+const (
+	chargeGo  = "internal/metering/charge.go"
+	segmentGo = "internal/metering/segment.go"
+	ingestGo  = "internal/metering/ingest.go"
+	meterGo   = "internal/metering/meter.go"
+)
+
+var mutants = []mutant{
+	{
+		name: "no-coverage", rule: "what was charged is not charged again", file: chargeGo,
+		old: "	below := due.Intersect(proven).Clip(Interval{m.SettledThrough, mark})\n	m.SettledThrough = mark\n",
+		new: "	below := due.Intersect(SetOf(fresh...)).Clip(Interval{0, mark})\n	m.SettledThrough = mark\n",
+	},
+	{
+		name: "floor-per-batch", rule: "posted is the floor of the sum, not a sum of floors", file: chargeGo,
+		old: "	total := money.Posted(new(big.Int).Add(m.Numerator, numerator(live, t.Prices)))\n",
+		new: "	total := m.Posted + money.Posted(numerator(below, t.Prices))\n	_ = live\n",
+	},
+	{
+		name: "share-per-batch", rule: "the host's share is of the sum, not a sum of shares", file: chargeGo,
+		old: "	host := money.Share(total, t.SharePPM)\n",
+		new: "	host := m.HostPosted + money.Share(max(0, total-m.Posted), t.SharePPM)\n",
+	},
+	{
+		name: "no-windows", rule: "only time within windows is billed", file: chargeGo,
+		old: "		in[i] = w.Billable().and(life)\n",
+		new: "		in[i] = Interval{windows[0].OpenedMS, w.end()}.and(life)\n",
+	},
+	{
+		name: "no-life", rule: "only time within the lease's life is billed", file: chargeGo,
+		old: "		in[i] = w.Billable().and(life)\n",
+		new: "		in[i] = w.Billable()\n",
+	},
+	{
+		name: "gaps-are-final", rule: "a gap stays open until the lease is settled", file: chargeGo,
+		old: "		mark = missing[0].Start\n",
+		new: "		mark = missing[len(missing)-1].Start\n",
+	},
+	{
+		name: "first-price", rule: "each moment costs the price of its time", file: chargeGo,
+		old: "		i.End = prices[k+1].FromMS\n",
+		new: "		i.End = prices[k+1].FromMS + 1\n",
+	},
+	{
+		name: "half-open", rule: "an open window counts up to confirmed_until only", file: chargeGo,
+		old: "	return w.ConfirmedMS\n",
+		new: "	return w.ConfirmedMS + 300_000\n",
+	},
+	{
+		name: "touching-sets", rule: "a set loses no millisecond where intervals meet", file: "internal/metering/intervals.go",
+		old: "			out[n-1].End = max(out[n-1].End, i.End)\n",
+		new: "			out[n-1].End = i.End\n",
+	},
+	{
+		name: "no-lock", rule: "meters are locked before they are read", file: "internal/db/dbq/metering.sql.go",
+		old: "ORDER BY m.lease_id\nFOR UPDATE OF m\n",
+		new: "ORDER BY m.lease_id\n",
+	},
+	{
+		name: "no-dedupe", rule: "a segment that is known is not taken in again", file: ingestGo,
+		old: "		if r.known = bytes.Equal(before, r.hash[:]); !r.known {\n",
+		new: "		if r.known = false; !bytes.Equal(before, r.hash[:]) {\n",
+	},
+	{
+		name: "any-signature", rule: "only what the host signed counts", file: segmentGo,
+		old: "		if s.Verify(host, ed25519.PublicKey(k)) == nil {\n",
+		new: "		if s.Verify(host, ed25519.PublicKey(k)) == nil || len(k) > 0 {\n",
+	},
+	{
+		name: "any-host", rule: "a host proves only its own leases", file: "internal/db/dbq/metering.sql.go",
+		old: "JOIN lease l ON l.id = u.id AND l.host_id = u.host_id\n",
+		new: "JOIN lease l ON l.id = u.id AND u.host_id IS NOT NULL\n",
+		pkg: "./internal/metering", run: "TestManyHostsInOneTransaction|TestRefusedSegments",
+	},
+	{
+		name: "any-clock", rule: "an end is what its anchor makes of the boot clock", file: segmentGo,
+		old: "	case r.EndMS != max(anchor.At(r.BootEndMS), r.StartMS):\n",
+		new: "	case r.EndMS < r.StartMS:\n",
+		pkg: "./internal/metering", run: "TestRefusedSegments",
+	},
+	{
+		name: "any-future", rule: "nothing is proven before it happened", file: segmentGo,
+		old: "	case r.EndMS > now+futureMS:\n",
+		new: "	case r.EndMS > now+futureMS && now < 0:\n",
+		pkg: "./internal/metering", run: "TestRefusedSegments",
+	},
+	{
+		name: "last-content-wins", rule: "of two contents under one number the first stands", file: ingestGo,
+		old: "			r.refused = refusedConflict\n",
+		new: "			r.known = true\n",
+		pkg: "./internal/metering", run: "TestAConflictFreezesItsLease",
+	},
+	{
+		name: "hold-rounds-down", rule: "what is held covers every charge it may meet", file: "internal/metering/authorise.go",
+		old: "		total += money.Posted(num.Add(num, big.NewInt(money.NumeratorPerNano-1)))\n",
+		new: "		total += money.Posted(num) - money.Posted(num)/1000\n",
+	},
+	{
+		name: "gives-all-back", rule: "a hold keeps what may still be charged", file: "internal/metering/settle.go",
+		old: "	spare := books.Balance(hold) - need(leases, from, until)\n",
+		new: "	spare := books.Balance(hold)\n	_, _ = from, until\n",
+	},
+	{
+		name: "meter-alone", rule: "meter and books move together", file: meterGo,
+		old: "		if p.Renter > 0 {\n			entries",
+		new: "		if p.Renter > 1_000_000 {\n			entries",
+	},
+	{
+		name: "unlocked-balances", rule: "balances are locked before they are read", file: "internal/db/dbq/ledger.sql.go",
+		old: "ORDER BY b.account_id\nFOR UPDATE OF b\n",
+		new: "ORDER BY b.account_id\n",
+		pkg: "./internal/ledger", run: "TestAWalletNeverFallsBelowZero|TestBooksAlwaysBalance",
+	},
+	{
+		name: "auto-keys", rule: "a charge said again carries the key it carried before", file: "internal/stripepay/payment.go",
+		old: "	params.SetIdempotencyKey(key)\n	pi, err := c.api.PaymentIntents.New(params)\n",
+		new: "	_ = key\n	pi, err := c.api.PaymentIntents.New(params)\n",
+		pkg: "./internal/payment", run: "TestEveryFaultEndsInOneCharge|TestManySendersUnderRandomFaults",
+	},
+}

@@ -1,0 +1,72 @@
+package proof
+
+import (
+	"math/big"
+	"slices"
+)
+
+// facts are all that a lease's bill may depend on. Moments are unix ms, prices micro-units per hour.
+type facts struct {
+	segments, windows [][2]int64
+	life              [2]int64
+	prices            [][2]int64 // from, rate; by from, the first from 0
+	ppm               int64
+}
+
+// verdict is what a lease must have been charged.
+type verdict struct {
+	renter, host *big.Int // nano-units
+	ms           int64
+}
+
+// judge counts the plain way: walk over every moment at which anything changes, with a counter of what covers it.
+func (f facts) judge() verdict {
+	type event struct {
+		at                   int64
+		segment, window, own int
+	}
+	var events []event
+	cover := func(spans [][2]int64, what event) {
+		for _, s := range spans {
+			if s[0] < s[1] {
+				events = append(events, event{s[0], what.segment, what.window, what.own}, event{s[1], -what.segment, -what.window, -what.own})
+			}
+		}
+	}
+	cover(f.segments, event{segment: 1})
+	cover(f.windows, event{window: 1})
+	cover([][2]int64{f.life}, event{own: 1})
+	for _, p := range f.prices[1:] {
+		events = append(events, event{at: p[0]})
+	}
+	slices.SortFunc(events, func(a, b event) int {
+		if a.at < b.at {
+			return -1
+		}
+		if a.at > b.at {
+			return 1
+		}
+		return 0
+	})
+	var segment, window, own int
+	v := verdict{new(big.Int), new(big.Int), 0}
+	sum := new(big.Int)
+	for i, e := range events {
+		segment, window, own = segment+e.segment, window+e.window, own+e.own
+		if i+1 == len(events) || segment == 0 || window == 0 || own == 0 {
+			continue
+		}
+		ms := events[i+1].at - e.at
+		rate := f.prices[0][1]
+		for _, p := range f.prices[1:] {
+			if p[0] <= e.at {
+				rate = p[1]
+			}
+		}
+		v.ms += ms
+		sum.Add(sum, new(big.Int).Mul(big.NewInt(rate), big.NewInt(ms)))
+	}
+	v.renter.Div(sum, big.NewInt(3600)) // µ·ms/h: 3.6e6 ms an hour, 1000 nano a micro
+	v.host.Div(new(big.Int).Mul(v.renter, big.NewInt(f.ppm)), big.NewInt(1_000_000))
+	return v
+}
