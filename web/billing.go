@@ -77,7 +77,7 @@ func (s *Web) wallet(v *visit, out *view.Billing) error {
 			return fault.New(fault.NotFound, "no such page")
 		}
 	}
-	list, err := report.Transactions(v.r.Context(), s.DB.Q, v.who.Org, before, transactionsPerPage)
+	list, err := report.Transactions(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, before, transactionsPerPage)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func (a *API) transactions(ctx context.Context, p account.Principal, in *struct{
 	if err != nil {
 		return list[report.Transaction]{}, err
 	}
-	rows, err := report.Transactions(ctx, a.db.Q, p.Org, before, in.Limit+1)
+	rows, err := report.Transactions(ctx, a.db.Q, p.Org, a.cfg.Currency, before, in.Limit+1)
 	return cut(rows, in.Limit, same[report.Transaction], func(t report.Transaction) string { return t.ID.String() }), err
 }
 

@@ -3,6 +3,8 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -65,19 +67,52 @@ type Line struct {
 	After     Balances
 }
 
-// History is the org's entries, newest first, those older than before (zero: from the newest), at most limit.
-func History(ctx context.Context, q *dbq.Queries, org id.Org, before id.LedgerTx, limit int) ([]Line, error) {
-	rows, err := q.LedgerHistory(ctx, raw(before), int32(limit), org)
+// History is the org's entries in one currency, newest first, those older than before (zero: from the newest), at most
+// limit. A page costs the same however long the history is: the chain keeps running balances, and what is not in the
+// chain yet is counted on from them.
+func History(ctx context.Context, q *dbq.Queries, org id.Org, currency string, before id.LedgerTx, limit int) ([]Line, error) {
+	rows, err := q.LedgerHistory(ctx, dbq.LedgerHistoryParams{Org: org, Currency: currency, Before: before, MaxRows: int32(limit)})
 	if err != nil {
 		return nil, fmt.Errorf("ledger: history: %w", err)
 	}
 	out := make([]Line, len(rows))
-	for i, r := range rows {
-		out[i] = Line{
-			Tx: r.ID, At: r.CreatedAt, Kind: r.Kind, Memo: r.Memo, Ref: r.Ref,
-			Change: Balances{money.Nano(r.Available), money.Nano(r.Held), money.Nano(r.Earned)},
-			After:  Balances{money.Nano(r.AvailableAfter), money.Nano(r.HeldAfter), money.Nano(r.EarnedAfter)},
+	has := map[Kind]money.Nano{}
+	tail := 0 // so many are not in the chain yet; they build on the newest that is
+	for i := len(rows) - 1; i >= 0; i-- {
+		r := rows[i]
+		did, err := amounts(r.Change)
+		if err != nil {
+			return nil, err
+		}
+		if r.N != unlinked {
+			if has, err = amounts(r.After); err != nil {
+				return nil, err
+			}
+		} else {
+			tail++
+			for k, n := range did {
+				has[k] += n
+			}
+		}
+		out[i] = Line{Tx: r.ID, At: r.CreatedAt, Kind: r.Kind, Memo: r.Memo, Ref: r.Ref, Change: balances(did), After: balances(has)}
+	}
+	if !before.IsZero() && len(rows) > 0 {
+		if rows[0].BeforeIsLinked {
+			out = out[tail:]
+		} else {
+			i := slices.IndexFunc(out[:tail], func(l Line) bool { return l.Tx == before })
+			if i < 0 {
+				return nil, nil // an entry that is not this org's
+			}
+			out = out[i+1:]
 		}
 	}
-	return out, nil
+	return out[:min(limit, len(out))], nil
+}
+
+// unlinked stands for the place of an entry that is not in the chain yet.
+const unlinked = math.MaxInt64
+
+func balances(by map[Kind]money.Nano) Balances {
+	return Balances{Available: by[KindRenterWallet], Held: by[KindRenterHold], Earned: by[KindHostPending]}
 }

@@ -156,25 +156,48 @@ func TestHistoryRunsNewestFirst(t *testing.T) {
 	want := []row{
 		{"hold_release", 1, -1, 7, 0}, {"usage", 0, -3, 6, 1}, {"authorise", -4, 4, 6, 4}, {"topup", 10, 0, 10, 0},
 	}
-	var got []row
-	var before id.LedgerTx
-	for { // in pages of three: running balances do not depend on the page
-		lines, err := ledger.History(t.Context(), d.Q, org, before, 3)
-		if err != nil {
+	walk := func(want []row, size int, between func()) {
+		t.Helper()
+		var got []row
+		var before id.LedgerTx
+		for { // running balances do not depend on the page, nor on what is in the chain already
+			lines, err := ledger.History(t.Context(), d.Q, org, eur, before, size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range lines {
+				got = append(got, row{l.Kind, l.Change.Available / money.Unit, l.Change.Held / money.Unit, l.After.Available / money.Unit, l.After.Held / money.Unit})
+				before = l.Tx
+			}
+			if len(lines) < size {
+				break
+			}
+			between()
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+	link := func() {
+		if _, err := ledger.LinkNow(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
-		for _, l := range lines {
-			got = append(got, row{l.Kind, l.Change.Available / money.Unit, l.Change.Held / money.Unit, l.After.Available / money.Unit, l.After.Held / money.Unit})
-			before = l.Tx
-		}
-		if len(lines) < 3 {
-			break
-		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Fatal(diff)
+	walk(want, 3, func() {})
+	walk(want, 2, link) // into the chain between two pages
+	walk(want, 3, func() {})
+	if _, err := post(t, d, topup(org, "5", 5*money.Unit)); err != nil {
+		t.Fatal(err)
 	}
-	earned, err := ledger.History(t.Context(), d.Q, operator, id.LedgerTx{}, 10)
+	want = append([]row{{"topup", 5, 0, 12, 0}}, want...)
+	walk(want, 1, func() {})
+	link()
+	walk(want, 4, func() {})
+	foreign, err := ledger.History(t.Context(), d.Q, org, eur, id.New[id.LedgerTx](), 10)
+	if err != nil || len(foreign) != 0 {
+		t.Fatal(foreign, err)
+	}
+	earned, err := ledger.History(t.Context(), d.Q, operator, eur, id.LedgerTx{}, 10)
 	if err != nil || len(earned) != 1 || earned[0].After.Earned != 2*money.Unit {
 		t.Fatal(earned, err)
 	}

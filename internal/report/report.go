@@ -64,9 +64,9 @@ type Transaction struct {
 	EarnedAfter    money.Nano  `json:"earned_after"`
 }
 
-// Transactions is the org's entries, newest first, those older than before (zero: from the newest).
-func Transactions(ctx context.Context, q *dbq.Queries, org id.Org, before id.LedgerTx, limit int) ([]Transaction, error) {
-	lines, err := ledger.History(ctx, q, org, before, limit)
+// Transactions is the org's entries in one currency, newest first, those older than before (zero: from the newest).
+func Transactions(ctx context.Context, q *dbq.Queries, org id.Org, currency string, before id.LedgerTx, limit int) ([]Transaction, error) {
+	lines, err := ledger.History(ctx, q, org, currency, before, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -251,7 +251,7 @@ func TestTransactions(t *testing.T) {
 	r := newRental(t)
 	r.open(t)
 	r.prove(t, 0, 0, 300_000)
-	txs, err := report.Transactions(t.Context(), r.d.Q, r.renter, id.LedgerTx{}, 10)
+	txs, err := report.Transactions(t.Context(), r.d.Q, r.renter, "EUR", id.LedgerTx{}, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func TestTransactions(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatal(diff)
 	}
-	earned, err := report.Transactions(t.Context(), r.d.Q, r.operator, id.LedgerTx{}, 10)
+	earned, err := report.Transactions(t.Context(), r.d.Q, r.operator, "EUR", id.LedgerTx{}, 10)
 	if err != nil || len(earned) != 1 || earned[0].Kind != "earning" || earned[0].EarnedAfter != money.Share(spent, 850_000) {
 		t.Fatal(earned, err)
 	}

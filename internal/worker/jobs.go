@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/payment"
 )
@@ -56,6 +57,12 @@ func Jobs(p Platform) []Job {
 			swept, err2 := p.Accounts.Sweep(ctx)
 			changes, err3 := p.Market.Prune(ctx)
 			return int(keys + swept.Sessions + swept.Attempts + changes), errors.Join(err, err2, err3)
+		}},
+		{Name: "ledger chain", Every: 5 * time.Second, Run: func(ctx context.Context) (did int, err error) {
+			for n := 1; n > 0 && err == nil && ctx.Err() == nil; did += n {
+				n, err = ledger.Link(ctx, p.DB)
+			}
+			return did, err
 		}},
 		{Name: "telemetry partitions", Every: time.Hour, Run: func(ctx context.Context) (int, error) {
 			return 0, host.TelemetryPartitions(ctx, p.DB, KeepTelemetry)

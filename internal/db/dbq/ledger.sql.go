@@ -67,6 +67,69 @@ func (q *Queries) InsertLedgerBalances(ctx context.Context, floored []string, id
 	return err
 }
 
+const insertLedgerBatch = `-- name: InsertLedgerBatch :exec
+INSERT INTO ledger_batch (n, made_at, txs, root, prev, hash) VALUES ($1, $2, $3, $4, $5, $6)
+`
+
+type InsertLedgerBatchParams struct {
+	N      int64
+	MadeAt time.Time
+	Txs    int32
+	Root   []byte
+	Prev   []byte
+	Hash   []byte
+}
+
+func (q *Queries) InsertLedgerBatch(ctx context.Context, arg InsertLedgerBatchParams) error {
+	_, err := q.db.Exec(ctx, insertLedgerBatch,
+		arg.N,
+		arg.MadeAt,
+		arg.Txs,
+		arg.Root,
+		arg.Prev,
+		arg.Hash,
+	)
+	return err
+}
+
+const insertLedgerLines = `-- name: InsertLedgerLines :exec
+INSERT INTO ledger_line (org_id, tx_id, currency, change, after)
+SELECT u.org_id, u.tx_id, u.currency, u.change::jsonb, u.after::jsonb
+FROM (SELECT unnest($1::uuid[]) AS org_id, unnest($2::uuid[]) AS tx_id, unnest($3::text[]) AS currency,
+             unnest($4::text[]) AS change, unnest($5::text[]) AS after, generate_subscripts($2::uuid[], 1) AS i) u
+ORDER BY u.i
+`
+
+type InsertLedgerLinesParams struct {
+	Orgs       []pgtype.UUID
+	Txs        []pgtype.UUID
+	Currencies []string
+	Changes    []string
+	Afters     []string
+}
+
+// In this order.
+func (q *Queries) InsertLedgerLines(ctx context.Context, arg InsertLedgerLinesParams) error {
+	_, err := q.db.Exec(ctx, insertLedgerLines,
+		arg.Orgs,
+		arg.Txs,
+		arg.Currencies,
+		arg.Changes,
+		arg.Afters,
+	)
+	return err
+}
+
+const insertLedgerLinks = `-- name: InsertLedgerLinks :exec
+INSERT INTO ledger_link (tx_id, batch, position)
+SELECT u.id, $1, u.position FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::integer[]) AS position) u
+`
+
+func (q *Queries) InsertLedgerLinks(ctx context.Context, batch int64, ids []pgtype.UUID, positions []int32) error {
+	_, err := q.db.Exec(ctx, insertLedgerLinks, batch, ids, positions)
+	return err
+}
+
 const insertLedgerTransfers = `-- name: InsertLedgerTransfers :exec
 INSERT INTO ledger_transfer (id, tx_id, debit_account_id, credit_account_id, currency, amount)
 SELECT unnest($1::uuid[]), unnest($2::uuid[]), unnest($3::uuid[]), unnest($4::uuid[]),
@@ -162,6 +225,58 @@ func (q *Queries) InsertLedgerTxs(ctx context.Context, arg InsertLedgerTxsParams
 	return items, nil
 }
 
+const lastLedgerBatch = `-- name: LastLedgerBatch :one
+SELECT n, made_at, txs, root, prev, hash FROM ledger_batch ORDER BY n DESC LIMIT 1
+`
+
+func (q *Queries) LastLedgerBatch(ctx context.Context) (LedgerBatch, error) {
+	row := q.db.QueryRow(ctx, lastLedgerBatch)
+	var i LedgerBatch
+	err := row.Scan(
+		&i.N,
+		&i.MadeAt,
+		&i.Txs,
+		&i.Root,
+		&i.Prev,
+		&i.Hash,
+	)
+	return i, err
+}
+
+const lastLedgerLines = `-- name: LastLedgerLines :many
+SELECT u.org_id::uuid AS org_id, u.currency::text AS currency, l.after
+FROM (SELECT unnest($1::uuid[]) AS org_id, unnest($2::text[]) AS currency) u
+CROSS JOIN LATERAL (
+    SELECT k.after FROM ledger_line k WHERE k.org_id = u.org_id AND k.currency = u.currency ORDER BY k.n DESC LIMIT 1) l
+`
+
+type LastLedgerLinesRow struct {
+	OrgID    pgtype.UUID
+	Currency string
+	After    []byte
+}
+
+// What each of the orgs had after its last entry.
+func (q *Queries) LastLedgerLines(ctx context.Context, orgs []pgtype.UUID, currencies []string) ([]LastLedgerLinesRow, error) {
+	rows, err := q.db.Query(ctx, lastLedgerLines, orgs, currencies)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LastLedgerLinesRow{}
+	for rows.Next() {
+		var i LastLedgerLinesRow
+		if err := rows.Scan(&i.OrgID, &i.Currency, &i.After); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ledgerBalance = `-- name: LedgerBalance :one
 SELECT coalesce(
     (SELECT b.amount FROM ledger_balance b WHERE b.account_id = a.id),
@@ -178,6 +293,61 @@ func (q *Queries) LedgerBalance(ctx context.Context, kind string, owner pgtype.U
 	return amount, err
 }
 
+const ledgerBatchTxIDs = `-- name: LedgerBatchTxIDs :many
+SELECT tx_id FROM ledger_link WHERE batch = $1 ORDER BY position
+`
+
+func (q *Queries) LedgerBatchTxIDs(ctx context.Context, batch int64) ([]id.LedgerTx, error) {
+	rows, err := q.db.Query(ctx, ledgerBatchTxIDs, batch)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.LedgerTx{}
+	for rows.Next() {
+		var tx_id id.LedgerTx
+		if err := rows.Scan(&tx_id); err != nil {
+			return nil, err
+		}
+		items = append(items, tx_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ledgerBatches = `-- name: LedgerBatches :many
+SELECT n, made_at, txs, root, prev, hash FROM ledger_batch WHERE n >= $1 AND n <= $2 ORDER BY n
+`
+
+func (q *Queries) LedgerBatches(ctx context.Context, first int64, last int64) ([]LedgerBatch, error) {
+	rows, err := q.db.Query(ctx, ledgerBatches, first, last)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LedgerBatch{}
+	for rows.Next() {
+		var i LedgerBatch
+		if err := rows.Scan(
+			&i.N,
+			&i.MadeAt,
+			&i.Txs,
+			&i.Root,
+			&i.Prev,
+			&i.Hash,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ledgerEmptyTxs = `-- name: LedgerEmptyTxs :one
 SELECT count(*) FROM ledger_tx x WHERE NOT EXISTS (SELECT FROM ledger_transfer t WHERE t.tx_id = x.id)
 `
@@ -190,50 +360,64 @@ func (q *Queries) LedgerEmptyTxs(ctx context.Context) (int64, error) {
 }
 
 const ledgerHistory = `-- name: LedgerHistory :many
-WITH change AS (
-    SELECT e.tx_id, a.kind, e.amount
-    FROM ledger_account a
-    JOIN ledger_entry e ON e.account_id = a.id
-    WHERE a.org_id = $3
-), per_tx AS (
-    SELECT tx_id,
-           coalesce(sum(amount) FILTER (WHERE kind = 'renter_wallet'), 0) AS available,
-           coalesce(sum(amount) FILTER (WHERE kind = 'renter_hold'), 0) AS held,
-           coalesce(sum(amount) FILTER (WHERE kind = 'host_pending'), 0) AS earned
-    FROM change
-    GROUP BY tx_id
-), running AS (
-    SELECT tx_id, available, held, earned,
-           sum(available) OVER w AS available_after, sum(held) OVER w AS held_after, sum(earned) OVER w AS earned_after
-    FROM per_tx
-    WINDOW w AS (ORDER BY tx_id)
+WITH tail AS (
+    SELECT u.tx_id, f.currency, a.kind,
+           sum(CASE WHEN f.credit_account_id = a.id THEN f.amount ELSE -f.amount END)::bigint AS amount
+    FROM ledger_unlinked u
+    JOIN ledger_transfer f ON f.tx_id = u.tx_id
+    JOIN ledger_account a ON a.id IN (f.debit_account_id, f.credit_account_id)
+    WHERE a.org_id = $1
+    GROUP BY u.tx_id, f.currency, a.kind
+), line AS (
+    SELECT l.n, l.tx_id, l.currency, l.change, l.after
+    FROM ledger_line l
+    WHERE l.org_id = $1 AND l.currency = $3
+      AND l.n < coalesce((SELECT k.n FROM ledger_line k WHERE k.org_id = $1 AND k.tx_id = $2 AND k.currency = $3), 9223372036854775807)
+    ORDER BY l.n DESC
+    LIMIT $4
+), both_parts AS (
+    SELECT 9223372036854775807 AS n, t.tx_id, jsonb_object_agg(t.kind, t.amount) AS change, '{}'::jsonb AS after
+    FROM tail t
+    WHERE t.currency = $3
+    GROUP BY t.tx_id
+    UNION ALL
+    SELECT n, tx_id, change, after FROM line
 )
-SELECT x.id, x.kind, x.memo, x.ref, x.created_at,
-       r.available::bigint AS available, r.held::bigint AS held, r.earned::bigint AS earned,
-       r.available_after::bigint AS available_after, r.held_after::bigint AS held_after, r.earned_after::bigint AS earned_after
-FROM running r
-JOIN ledger_tx x ON x.id = r.tx_id
-WHERE $1::uuid = '00000000-0000-0000-0000-000000000000' OR x.id < $1::uuid
-ORDER BY x.id DESC
-LIMIT $2
+SELECT b.n::bigint AS n, x.id, x.kind, x.memo, x.ref, x.created_at, b.change::jsonb AS change, b.after::jsonb AS after,
+       EXISTS (SELECT FROM ledger_line k WHERE k.org_id = $1 AND k.tx_id = $2 AND k.currency = $3)::boolean AS before_is_linked
+FROM both_parts b
+JOIN ledger_tx x ON x.id = b.tx_id
+ORDER BY b.n DESC, x.id DESC
 `
 
+type LedgerHistoryParams struct {
+	Org      id.Org
+	Before   id.LedgerTx
+	Currency string
+	MaxRows  int32
+}
+
 type LedgerHistoryRow struct {
+	N              int64
 	ID             id.LedgerTx
 	Kind           string
 	Memo           string
 	Ref            string
 	CreatedAt      time.Time
-	Available      int64
-	Held           int64
-	Earned         int64
-	AvailableAfter int64
-	HeldAfter      int64
-	EarnedAfter    int64
+	Change         []byte
+	After          []byte
+	BeforeIsLinked bool
 }
 
-func (q *Queries) LedgerHistory(ctx context.Context, before pgtype.UUID, maxRows int32, org id.Org) ([]LedgerHistoryRow, error) {
-	rows, err := q.db.Query(ctx, ledgerHistory, before, maxRows, org)
+// One statement, so that an entry on its way into the chain is seen once. First what is not in the chain yet (n is NULL),
+// newest first, then lines of the chain below the one of before. Without a line of before all of both.
+func (q *Queries) LedgerHistory(ctx context.Context, arg LedgerHistoryParams) ([]LedgerHistoryRow, error) {
+	rows, err := q.db.Query(ctx, ledgerHistory,
+		arg.Org,
+		arg.Before,
+		arg.Currency,
+		arg.MaxRows,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -242,17 +426,15 @@ func (q *Queries) LedgerHistory(ctx context.Context, before pgtype.UUID, maxRows
 	for rows.Next() {
 		var i LedgerHistoryRow
 		if err := rows.Scan(
+			&i.N,
 			&i.ID,
 			&i.Kind,
 			&i.Memo,
 			&i.Ref,
 			&i.CreatedAt,
-			&i.Available,
-			&i.Held,
-			&i.Earned,
-			&i.AvailableAfter,
-			&i.HeldAfter,
-			&i.EarnedAfter,
+			&i.Change,
+			&i.After,
+			&i.BeforeIsLinked,
 		); err != nil {
 			return nil, err
 		}
@@ -288,6 +470,30 @@ func (q *Queries) LedgerKindTotals(ctx context.Context) ([]LedgerKindTotalsRow, 
 	for rows.Next() {
 		var i LedgerKindTotalsRow
 		if err := rows.Scan(&i.Kind, &i.Currency, &i.Amount); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ledgerLinksOf = `-- name: LedgerLinksOf :many
+SELECT tx_id, batch, position FROM ledger_link WHERE tx_id = ANY($1::uuid[]) ORDER BY batch, position
+`
+
+func (q *Queries) LedgerLinksOf(ctx context.Context, ids []pgtype.UUID) ([]LedgerLink, error) {
+	rows, err := q.db.Query(ctx, ledgerLinksOf, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LedgerLink{}
+	for rows.Next() {
+		var i LedgerLink
+		if err := rows.Scan(&i.TxID, &i.Batch, &i.Position); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -369,6 +575,129 @@ func (q *Queries) LedgerOrgBalances(ctx context.Context, orgID id.Org) ([]Ledger
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ledgerTransfersOf = `-- name: LedgerTransfersOf :many
+SELECT f.id, f.tx_id, f.currency, f.amount,
+       d.kind AS debit_kind, d.owner AS debit_owner, d.org_id AS debit_org,
+       c.kind AS credit_kind, c.owner AS credit_owner, c.org_id AS credit_org
+FROM ledger_transfer f
+JOIN ledger_account d ON d.id = f.debit_account_id
+JOIN ledger_account c ON c.id = f.credit_account_id
+WHERE f.tx_id = ANY($1::uuid[])
+ORDER BY f.tx_id, f.id
+`
+
+type LedgerTransfersOfRow struct {
+	ID          id.LedgerTransfer
+	TxID        id.LedgerTx
+	Currency    string
+	Amount      money.Nano
+	DebitKind   string
+	DebitOwner  pgtype.UUID
+	DebitOrg    id.Org
+	CreditKind  string
+	CreditOwner pgtype.UUID
+	CreditOrg   id.Org
+}
+
+func (q *Queries) LedgerTransfersOf(ctx context.Context, ids []pgtype.UUID) ([]LedgerTransfersOfRow, error) {
+	rows, err := q.db.Query(ctx, ledgerTransfersOf, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LedgerTransfersOfRow{}
+	for rows.Next() {
+		var i LedgerTransfersOfRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.TxID,
+			&i.Currency,
+			&i.Amount,
+			&i.DebitKind,
+			&i.DebitOwner,
+			&i.DebitOrg,
+			&i.CreditKind,
+			&i.CreditOwner,
+			&i.CreditOrg,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ledgerTxs = `-- name: LedgerTxs :many
+SELECT id, kind, key, memo, ref, corrects, created_at FROM ledger_tx WHERE id = ANY($1::uuid[]) ORDER BY id
+`
+
+func (q *Queries) LedgerTxs(ctx context.Context, ids []pgtype.UUID) ([]LedgerTx, error) {
+	rows, err := q.db.Query(ctx, ledgerTxs, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LedgerTx{}
+	for rows.Next() {
+		var i LedgerTx
+		if err := rows.Scan(
+			&i.ID,
+			&i.Kind,
+			&i.Key,
+			&i.Memo,
+			&i.Ref,
+			&i.Corrects,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockLedgerChain = `-- name: LockLedgerChain :exec
+SELECT pg_advisory_xact_lock(727275)
+`
+
+// One writer: released with the transaction.
+func (q *Queries) LockLedgerChain(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, lockLedgerChain)
+	return err
+}
+
+const takeLedgerUnlinked = `-- name: TakeLedgerUnlinked :many
+DELETE FROM ledger_unlinked
+WHERE ctid = ANY (ARRAY(SELECT u.ctid FROM ledger_unlinked u ORDER BY u.tx_id LIMIT $1))
+RETURNING tx_id
+`
+
+func (q *Queries) TakeLedgerUnlinked(ctx context.Context, maxRows int32) ([]id.LedgerTx, error) {
+	rows, err := q.db.Query(ctx, takeLedgerUnlinked, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.LedgerTx{}
+	for rows.Next() {
+		var tx_id id.LedgerTx
+		if err := rows.Scan(&tx_id); err != nil {
+			return nil, err
+		}
+		items = append(items, tx_id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -325,6 +325,15 @@ type LedgerBalance struct {
 	Floor     *int64
 }
 
+type LedgerBatch struct {
+	N      int64
+	MadeAt time.Time
+	Txs    int32
+	Root   []byte
+	Prev   []byte
+	Hash   []byte
+}
+
 type LedgerEntry struct {
 	TransferID id.LedgerTransfer
 	TxID       id.LedgerTx
@@ -332,6 +341,21 @@ type LedgerEntry struct {
 	Currency   string
 	Amount     int32
 	CreatedAt  time.Time
+}
+
+type LedgerLine struct {
+	N        int64
+	OrgID    id.Org
+	TxID     id.LedgerTx
+	Currency string
+	Change   []byte
+	After    []byte
+}
+
+type LedgerLink struct {
+	TxID     id.LedgerTx
+	Batch    int64
+	Position int32
 }
 
 type LedgerTransfer struct {
@@ -352,6 +376,10 @@ type LedgerTx struct {
 	Ref       string
 	Corrects  id.LedgerTx
 	CreatedAt time.Time
+}
+
+type LedgerUnlinked struct {
+	TxID id.LedgerTx
 }
 
 type LoginThrottle struct {

@@ -65,32 +65,92 @@ WHERE a.org_id = $1
 GROUP BY a.kind, a.currency;
 
 -- name: LedgerHistory :many
-WITH change AS (
-    SELECT e.tx_id, a.kind, e.amount
-    FROM ledger_account a
-    JOIN ledger_entry e ON e.account_id = a.id
+-- One statement, so that an entry on its way into the chain is seen once. First what is not in the chain yet (n is NULL),
+-- newest first, then lines of the chain below the one of before. Without a line of before all of both.
+WITH tail AS (
+    SELECT u.tx_id, f.currency, a.kind,
+           sum(CASE WHEN f.credit_account_id = a.id THEN f.amount ELSE -f.amount END)::bigint AS amount
+    FROM ledger_unlinked u
+    JOIN ledger_transfer f ON f.tx_id = u.tx_id
+    JOIN ledger_account a ON a.id IN (f.debit_account_id, f.credit_account_id)
     WHERE a.org_id = @org
-), per_tx AS (
-    SELECT tx_id,
-           coalesce(sum(amount) FILTER (WHERE kind = 'renter_wallet'), 0) AS available,
-           coalesce(sum(amount) FILTER (WHERE kind = 'renter_hold'), 0) AS held,
-           coalesce(sum(amount) FILTER (WHERE kind = 'host_pending'), 0) AS earned
-    FROM change
-    GROUP BY tx_id
-), running AS (
-    SELECT tx_id, available, held, earned,
-           sum(available) OVER w AS available_after, sum(held) OVER w AS held_after, sum(earned) OVER w AS earned_after
-    FROM per_tx
-    WINDOW w AS (ORDER BY tx_id)
+    GROUP BY u.tx_id, f.currency, a.kind
+), line AS (
+    SELECT l.n, l.tx_id, l.currency, l.change, l.after
+    FROM ledger_line l
+    WHERE l.org_id = @org AND l.currency = @currency
+      AND l.n < coalesce((SELECT k.n FROM ledger_line k WHERE k.org_id = @org AND k.tx_id = @before AND k.currency = @currency), 9223372036854775807)
+    ORDER BY l.n DESC
+    LIMIT @max_rows
+), both_parts AS (
+    SELECT 9223372036854775807 AS n, t.tx_id, jsonb_object_agg(t.kind, t.amount) AS change, '{}'::jsonb AS after
+    FROM tail t
+    WHERE t.currency = @currency
+    GROUP BY t.tx_id
+    UNION ALL
+    SELECT n, tx_id, change, after FROM line
 )
-SELECT x.id, x.kind, x.memo, x.ref, x.created_at,
-       r.available::bigint AS available, r.held::bigint AS held, r.earned::bigint AS earned,
-       r.available_after::bigint AS available_after, r.held_after::bigint AS held_after, r.earned_after::bigint AS earned_after
-FROM running r
-JOIN ledger_tx x ON x.id = r.tx_id
-WHERE @before::uuid = '00000000-0000-0000-0000-000000000000' OR x.id < @before::uuid
-ORDER BY x.id DESC
-LIMIT @max_rows;
+SELECT b.n::bigint AS n, x.id, x.kind, x.memo, x.ref, x.created_at, b.change::jsonb AS change, b.after::jsonb AS after,
+       EXISTS (SELECT FROM ledger_line k WHERE k.org_id = @org AND k.tx_id = @before AND k.currency = @currency)::boolean AS before_is_linked
+FROM both_parts b
+JOIN ledger_tx x ON x.id = b.tx_id
+ORDER BY b.n DESC, x.id DESC;
+
+-- name: LockLedgerChain :exec
+-- One writer: released with the transaction.
+SELECT pg_advisory_xact_lock(727275);
+
+-- name: TakeLedgerUnlinked :many
+DELETE FROM ledger_unlinked
+WHERE ctid = ANY (ARRAY(SELECT u.ctid FROM ledger_unlinked u ORDER BY u.tx_id LIMIT @max_rows))
+RETURNING tx_id;
+
+-- name: LedgerTxs :many
+SELECT id, kind, key, memo, ref, corrects, created_at FROM ledger_tx WHERE id = ANY(@ids::uuid[]) ORDER BY id;
+
+-- name: LedgerTransfersOf :many
+SELECT f.id, f.tx_id, f.currency, f.amount,
+       d.kind AS debit_kind, d.owner AS debit_owner, d.org_id AS debit_org,
+       c.kind AS credit_kind, c.owner AS credit_owner, c.org_id AS credit_org
+FROM ledger_transfer f
+JOIN ledger_account d ON d.id = f.debit_account_id
+JOIN ledger_account c ON c.id = f.credit_account_id
+WHERE f.tx_id = ANY(@ids::uuid[])
+ORDER BY f.tx_id, f.id;
+
+-- name: LastLedgerBatch :one
+SELECT n, made_at, txs, root, prev, hash FROM ledger_batch ORDER BY n DESC LIMIT 1;
+
+-- name: InsertLedgerBatch :exec
+INSERT INTO ledger_batch (n, made_at, txs, root, prev, hash) VALUES ($1, $2, $3, $4, $5, $6);
+
+-- name: InsertLedgerLinks :exec
+INSERT INTO ledger_link (tx_id, batch, position)
+SELECT u.id, @batch, u.position FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@positions::integer[]) AS position) u;
+
+-- name: LastLedgerLines :many
+-- What each of the orgs had after its last entry.
+SELECT u.org_id::uuid AS org_id, u.currency::text AS currency, l.after
+FROM (SELECT unnest(@orgs::uuid[]) AS org_id, unnest(@currencies::text[]) AS currency) u
+CROSS JOIN LATERAL (
+    SELECT k.after FROM ledger_line k WHERE k.org_id = u.org_id AND k.currency = u.currency ORDER BY k.n DESC LIMIT 1) l;
+
+-- name: InsertLedgerLines :exec
+-- In this order.
+INSERT INTO ledger_line (org_id, tx_id, currency, change, after)
+SELECT u.org_id, u.tx_id, u.currency, u.change::jsonb, u.after::jsonb
+FROM (SELECT unnest(@orgs::uuid[]) AS org_id, unnest(@txs::uuid[]) AS tx_id, unnest(@currencies::text[]) AS currency,
+             unnest(@changes::text[]) AS change, unnest(@afters::text[]) AS after, generate_subscripts(@txs::uuid[], 1) AS i) u
+ORDER BY u.i;
+
+-- name: LedgerBatches :many
+SELECT n, made_at, txs, root, prev, hash FROM ledger_batch WHERE n >= @first AND n <= @last ORDER BY n;
+
+-- name: LedgerBatchTxIDs :many
+SELECT tx_id FROM ledger_link WHERE batch = $1 ORDER BY position;
+
+-- name: LedgerLinksOf :many
+SELECT tx_id, batch, position FROM ledger_link WHERE tx_id = ANY(@ids::uuid[]) ORDER BY batch, position;
 
 -- name: LedgerKindTotals :many
 SELECT a.kind, a.currency, sum(e.amount)::text AS amount
