@@ -291,6 +291,37 @@ func TestSignInIsLimited(t *testing.T) {
 			t.Errorf("after the window: %v", err)
 		}
 	})
+	t.Run("strangers do not lock out the owner", func(t *testing.T) {
+		t.Parallel()
+		_, a := open(t, account.Config{AccountTries: 3, AddressTries: 1000})
+		register(t, a, "ada@example.com")
+		at := func(address, password string) error {
+			_, _, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password, Address: address})
+			return err
+		}
+		if err := at("198.51.100.7:5000", password); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 8 {
+			if err := at(fmt.Sprintf("192.0.2.%d:1", i), "wrong password"); err == nil {
+				t.Fatal("signed in with a wrong password")
+			}
+		}
+		if err := at("203.0.113.1:1", password); !fault.Is(err, fault.RateLimited) {
+			t.Errorf("a new place while strangers try: %v", err)
+		}
+		if err := at("198.51.100.7:6000", password); err != nil {
+			t.Errorf("the owner's own place while strangers try: %v", err)
+		}
+		for range 3 {
+			if err := at("198.51.100.7:7000", "wrong password"); !fault.Is(err, fault.Unauthorized) {
+				t.Errorf("a wrong password at a known place: %v", err)
+			}
+		}
+		if err := at("198.51.100.7:7000", password); !fault.Is(err, fault.RateLimited) {
+			t.Errorf("a known place has no limit: %v", err)
+		}
+	})
 	t.Run("per address", func(t *testing.T) {
 		t.Parallel()
 		_, a := open(t, account.Config{AddressTries: 2})

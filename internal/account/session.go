@@ -38,7 +38,7 @@ func (a *Accounts) SignIn(ctx context.Context, s SignIn) (secret string, p Princ
 	if err != nil || len(s.Password) > 4*MaxPassword {
 		return "", Principal{}, errSignIn()
 	}
-	forgive, err := a.countSignIn(ctx, email, s.Address)
+	passed, err := a.countSignIn(ctx, email, s.Address)
 	if err != nil {
 		return "", Principal{}, err
 	}
@@ -74,7 +74,7 @@ func (a *Accounts) SignIn(ctx context.Context, s SignIn) (secret string, p Princ
 	if err != nil {
 		return "", Principal{}, err
 	}
-	return secret, p, forgive(ctx)
+	return secret, p, passed(ctx)
 }
 
 // SignInAs opens a session for a user who has just signed up: the password was typed a moment ago.
@@ -229,7 +229,7 @@ func (a *Accounts) ChangePassword(ctx context.Context, p Principal, old, fresh s
 	if err := bad.Err(); err != nil {
 		return err
 	}
-	forgive, err := a.countSignIn(ctx, p.Email, p.Address)
+	passed, err := a.countSignIn(ctx, p.Email, p.Address)
 	if err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func (a *Accounts) ChangePassword(ctx context.Context, p Principal, old, fresh s
 		}
 		return audit.Record(ctx, tx, p.Event("user.password", p.User.String(), nil))
 	})
-	return errors.Join(err, forgive(ctx))
+	return errors.Join(err, passed(ctx))
 }
 
 // Profile is what a user sees of themselves.

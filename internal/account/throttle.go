@@ -18,12 +18,26 @@ const (
 )
 
 // countSignIn counts an attempt before it is looked at: attempts that run at the same moment cannot all slip under the
-// limit. forgive takes it back once the password was right.
-func (a *Accounts) countSignIn(ctx context.Context, email, address string) (forgive func(context.Context) error, err error) {
+// limit. passed is called once the password was right: it takes the count back and remembers the place.
+//
+// A place where the account was signed in to during the last 90 days has a count of its own: strangers who try an
+// account's password until it is locked do not lock out its owner.
+func (a *Accounts) countSignIn(ctx context.Context, email, address string) (passed func(context.Context) error, err error) {
 	sum := sha256.Sum256([]byte(email))
 	account, from := "account:"+hex.EncodeToString(sum[:]), "address:"+prefix(address)
 	if err := a.count(ctx, from, a.cfg.AddressTries, signInWindow); err != nil {
 		return nil, err
+	}
+	place := ""
+	if address != "" {
+		place = "known:" + strings.TrimPrefix(account, "account:") + ":" + prefix(address)
+		known, err := a.db.Q.KnownPlace(ctx, place)
+		if err != nil {
+			return nil, fmt.Errorf("look up the place: %w", err)
+		}
+		if known {
+			account += ":" + prefix(address)
+		}
 	}
 	if err := a.count(ctx, account, a.cfg.AccountTries, signInWindow); err != nil {
 		return nil, err
@@ -31,6 +45,11 @@ func (a *Accounts) countSignIn(ctx context.Context, email, address string) (forg
 	return func(ctx context.Context) error {
 		if err := a.db.Q.ForgetAttempts(ctx, account); err != nil {
 			return err
+		}
+		if place != "" {
+			if err := a.db.Q.NotePlace(ctx, place); err != nil {
+				return err
+			}
 		}
 		return a.db.Q.ForgiveAttempt(ctx, from)
 	}, nil

@@ -68,7 +68,8 @@ func (q *Queries) DeleteDeadSessions(ctx context.Context, idle float64) (int64, 
 }
 
 const deleteOldAttempts = `-- name: DeleteOldAttempts :execrows
-DELETE FROM login_throttle WHERE window_start < clock_timestamp() - interval '1 day'
+DELETE FROM login_throttle
+WHERE window_start < clock_timestamp() - CASE WHEN key LIKE 'known:%' THEN interval '90 days' ELSE interval '1 day' END
 `
 
 func (q *Queries) DeleteOldAttempts(ctx context.Context) (int64, error) {
@@ -275,6 +276,17 @@ func (q *Queries) InsertUser(ctx context.Context, arg InsertUserParams) error {
 	return err
 }
 
+const knownPlace = `-- name: KnownPlace :one
+SELECT EXISTS (SELECT FROM login_throttle WHERE key = $1 AND window_start > clock_timestamp() - interval '90 days')
+`
+
+func (q *Queries) KnownPlace(ctx context.Context, key string) (bool, error) {
+	row := q.db.QueryRow(ctx, knownPlace, key)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const listSSHKeys = `-- name: ListSSHKeys :many
 SELECT id, user_id, name, public_key, fingerprint, created_at
 FROM ssh_key
@@ -402,6 +414,16 @@ func (q *Queries) ListTokens(ctx context.Context, orgID id.Org, after pgtype.UUI
 		return nil, err
 	}
 	return items, nil
+}
+
+const notePlace = `-- name: NotePlace :exec
+INSERT INTO login_throttle (key, failures, window_start) VALUES ($1, 0, clock_timestamp())
+ON CONFLICT (key) DO UPDATE SET window_start = excluded.window_start
+`
+
+func (q *Queries) NotePlace(ctx context.Context, key string) error {
+	_, err := q.db.Exec(ctx, notePlace, key)
+	return err
 }
 
 const revokeToken = `-- name: RevokeToken :exec

@@ -135,4 +135,12 @@ UPDATE login_throttle SET failures = greatest(failures - 1, 0) WHERE key = $1;
 DELETE FROM login_throttle WHERE key = $1;
 
 -- name: DeleteOldAttempts :execrows
-DELETE FROM login_throttle WHERE window_start < clock_timestamp() - interval '1 day';
+DELETE FROM login_throttle
+WHERE window_start < clock_timestamp() - CASE WHEN key LIKE 'known:%' THEN interval '90 days' ELSE interval '1 day' END;
+
+-- name: KnownPlace :one
+SELECT EXISTS (SELECT FROM login_throttle WHERE key = @key AND window_start > clock_timestamp() - interval '90 days');
+
+-- name: NotePlace :exec
+INSERT INTO login_throttle (key, failures, window_start) VALUES (@key, 0, clock_timestamp())
+ON CONFLICT (key) DO UPDATE SET window_start = excluded.window_start;
