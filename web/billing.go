@@ -52,6 +52,9 @@ func (s *Web) showBilling(v *visit, form view.TopUpForm, auto *view.AutoForm) er
 	if b.RunwaySeconds == nil {
 		out.RunwayNote = "nothing is being billed"
 	}
+	if out.Budgets, err = s.budgets(v); err != nil {
+		return err
+	}
 	if out.Statement, err = s.statement(ctx, v.who); err != nil {
 		return err
 	}

@@ -51,6 +51,8 @@ func (s *Web) Routes(r chi.Router) {
 		post("/billing/cards", signedIn, s.addCard)
 		post("/billing/cards/{id}/default", signedIn, s.defaultCard)
 		post("/billing/cards/{id}/remove", signedIn, s.removeCard)
+		post("/billing/budgets", signedIn, s.setBudget)
+		post("/billing/budgets/{id}/remove", signedIn, s.removeBudget)
 
 		get("/hosts", signedIn, s.hosts)
 		post("/hosts/enrollments", signedIn, s.enrollHost)

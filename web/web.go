@@ -59,7 +59,8 @@ type visit struct {
 	who account.Principal // zero when nobody is signed in
 	web *Web
 
-	status int // of the answer; 0 = 200
+	status int             // of the answer; 0 = 200
+	budget view.BudgetForm // as typed, when it is shown again
 }
 
 func (v *visit) signedIn() bool { return !v.who.User.IsZero() }

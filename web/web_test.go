@@ -170,6 +170,24 @@ func TestPagesAreStrictAndWhole(t *testing.T) {
 	}
 }
 
+func TestBudgetsOnThePage(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	res, doc := b.post("/billing/budgets", url.Values{"project": {"vision"}, "cap": {"1.2.3"}})
+	if res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#cap-e").Length() != 1 || doc.Find("#project").AttrOr("value", "") != "vision" {
+		t.Fatalf("%d: a bad cap is not told beside its field: %s", res.StatusCode, doc.Find("#budgets").Text())
+	}
+	_, doc = b.post("/billing/budgets", url.Values{"project": {"vision"}, "cap": {"120"}, "max_price_per_hour": {"8"}})
+	if rows := doc.Find("#budgets tbody tr"); rows.Length() != 1 || !strings.Contains(rows.Text(), "vision") || !strings.Contains(rows.Text(), "120.00") {
+		t.Fatalf("%s", doc.Find("#budgets").Text())
+	}
+	_, doc = b.post(doc.Find("#budgets tbody form").AttrOr("action", ""), nil)
+	if doc.Find("#budgets tbody tr").Length() != 0 {
+		t.Error("it is still there")
+	}
+}
+
 func TestAFormFromAnotherSiteIsRefused(t *testing.T) {
 	t.Parallel()
 	b := open(t)

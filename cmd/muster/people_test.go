@@ -166,8 +166,9 @@ func TestLogin(t *testing.T) {
 func TestRentingByCommand(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
-	p.signUp("ada@example.com")
+	p.signUp("op@example.com")
 	p.sell(8, "2.00")
+	p.signUp("ada@example.com") // nobody rents from themselves
 	if out := p.ok("offers", "gpu_model=H100"); !strings.Contains(out, "NVIDIA H100 80GB HBM3") || !strings.Contains(out, "8/8") || !strings.Contains(out, "2.00") {
 		t.Errorf("offers:\n%s", out)
 	}
@@ -208,6 +209,24 @@ func TestRentingByCommand(t *testing.T) {
 	}
 	if out := p.ok("billing", "transactions"); !strings.Contains(out, "topup") {
 		t.Errorf("transactions:\n%s", out)
+	}
+}
+
+func TestBudgetsByCommand(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t)
+	p.signUp("ada@example.com")
+	if r := p.run("", "budget", "set", "--cap", "-3"); r.code != 2 {
+		t.Errorf("a cap below zero: exit %d %s", r.code, r.errs)
+	}
+	p.ok("budget", "set", "--cap", "500")
+	b := p.json("budget", "set", "--project", "vision", "--cap", "120", "--max-price", "20", "--max-duration", "12h")
+	if out := p.ok("budget", "list"); !strings.Contains(out, "(organisation)") || !strings.Contains(out, "vision") || !strings.Contains(out, "12h0m0s") {
+		t.Errorf("list:\n%s", out)
+	}
+	p.ok("budget", "remove", b["id"].(string))
+	if out := p.ok("budget", "list"); strings.Contains(out, "vision") {
+		t.Errorf("after the removal:\n%s", out)
 	}
 }
 

@@ -62,6 +62,10 @@ func (a *API) inside(t *table) {
 	get(t, "/hosts/{id}/earnings", readHosts, "getHostEarnings: What a host earned, per lease and per day", a.hostEarnings)
 
 	// Money.
+	post(t, "/budgets", writeBilling, 200, "setBudget: Set what your organisation, or one of its projects, may spend", a.setBudget)
+	get(t, "/budgets", readBilling, "listBudgets: Budgets, and what is left of them", a.listBudgets)
+	get(t, "/budgets/{id}", readBilling, "getBudget: Look at a budget", a.getBudget)
+	remove(t, "/budgets/{id}", writeBilling, "removeBudget: Lift a budget; set again, it counts anew", a.removeBudget)
 	get(t, "/billing/balance", readBilling, "getBalance: What there is, what is held, and how long it lasts", a.balance)
 	get(t, "/billing/transactions", readBilling, "listTransactions: Your organisation's books, newest first", a.transactions)
 	postBy(t, "/billing/topups", writeBilling, 201, "createTopUp: Add credit", a.topUp)

@@ -22,7 +22,7 @@ var owners = map[string]string{
 	"stripe_customer": "payment", "topup": "payment", "stripe_outbox": "payment", "stripe_event": "payment",
 	"payment_card": "payment", "card_setup": "payment", "auto_topup": "payment",
 	"offer": "market", "offer_price": "market", "quote": "market", "fleet_change": "market",
-	"lease": "metering", "lease_price": "metering", "cluster_window": "metering", "lease_meter": "metering",
+	"budget": "budget", "lease": "metering", "lease_price": "metering", "cluster_window": "metering", "lease_meter": "metering",
 	"time_anchor": "metering", "usage_segment": "metering", "segment_quarantine": "metering",
 	"cluster": "cluster", "node": "cluster", "node_status": "cluster", "cluster_event": "cluster", "node_log": "cluster",
 	"replica":      "hostlink",

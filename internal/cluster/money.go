@@ -17,8 +17,8 @@ import (
 // authorise extends the paid time as far as money, budget and duration allow.
 func (x *change) authorise(ctx context.Context) error {
 	a, err := metering.Authorise(ctx, x.tx, metering.AuthoriseRequest{
-		Cluster: x.row.ID, Org: x.row.OrgID, Currency: x.row.Currency, Budget: x.row.Budget,
-		NotAfter: notAfter(x.now, x.row.RunningAt, x.row.MaxDurationS),
+		Cluster: x.row.ID, Org: x.row.OrgID, Project: x.row.Project, Currency: x.row.Currency, Budget: x.row.Budget,
+		NotAfter: notAfter(x.now, x.row.RunningAt, x.row.MaxDurationS), Since: x.row.RunningAt,
 	})
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func notAfter(now time.Time, running *time.Time, seconds *int64) *time.Time {
 
 // limitReasons is what a cluster ends with when a limit keeps it from being extended.
 var limitReasons = map[metering.Limit]Reason{
-	metering.LimitNone: ReasonNone, metering.LimitFunds: ReasonFundsExhausted, metering.LimitBudget: ReasonBudgetExhausted,
+	metering.LimitNone: ReasonNone, metering.LimitFunds: ReasonFundsExhausted, metering.LimitBudget: ReasonBudgetExhausted, metering.LimitOrg: ReasonBudgetExhausted,
 	metering.LimitDuration: ReasonMaxDuration,
 }
 

@@ -1,11 +1,14 @@
 package cluster_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -62,6 +65,7 @@ func TestMoneyEndsAClusterInOrder(t *testing.T) {
 			}
 			notices, err := notify.List(w.ctx, w.d.Q, w.renter.Org, notify.Filter{Limit: 10})
 			w.must(err)
+			notices = slices.DeleteFunc(notices, func(n notify.Delivered) bool { return !strings.HasPrefix(n.Key, "runway:") })
 			if len(notices) != 1 || notices[0].Severity != notify.Bad {
 				t.Errorf("told %+v, want one notice of ten minutes", notices)
 			}
@@ -92,6 +96,11 @@ func (w *world) age(c cluster.Cluster, by time.Duration) {
 		WHERE id = $1`, c.ID, ms)
 	for _, h := range w.hosts {
 		for ref, r := range h.runs {
+			var of id.Cluster
+			w.must(w.d.Pool.QueryRow(w.ctx, "SELECT cluster_id FROM lease WHERE id = $1", leaseOf(w.t, ref)).Scan(&of))
+			if of != c.ID {
+				continue
+			}
 			r.endMS -= ms
 			h.until[ref] -= ms
 		}
@@ -204,4 +213,13 @@ func TestNothingFitsIsSaidWithReasons(t *testing.T) {
 	if f == nil || f.Kind != fault.NoCapacity || f.Extra["explain"] == nil {
 		t.Fatalf("no capacity: %v", err)
 	}
+}
+
+func leaseOf(t testing.TB, ref agentapi.LeaseRef) id.Lease {
+	t.Helper()
+	l, err := id.Parse[id.Lease](ref.Lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }

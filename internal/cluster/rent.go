@@ -87,13 +87,9 @@ func (r *rental) newCluster() (dbq.InsertClusterParams, error) {
 	if name == "" {
 		name = cl.Short()
 	}
-	project := ""
-	if spec.Project != nil {
-		project = *spec.Project
-	}
 	deadline, due := r.now.Add(c.cfg.StartTimeout), r.now.Add(lookStarting)
 	return dbq.InsertClusterParams{
-		ID: cl, OrgID: r.principal.Org, CreatedBy: r.principal.User, Name: name, Project: project, Labels: labels, Spec: specJSON,
+		ID: cl, OrgID: r.principal.Org, CreatedBy: r.principal.User, Name: name, Project: spec.ProjectName(), Labels: labels, Spec: specJSON,
 		Secrets: c.cfg.Box.Seal(sealed, belongs(cl)), ImageRef: spec.Image, NodeCount: int32(spec.Nodes), GpusPerNode: int32(spec.GPUsPerNode),
 		Rate: r.placed.Rate, Currency: c.cfg.Currency, Budget: spec.Budget, MaxDurationS: spec.MaxDuration, QuoteID: r.request.Quote,
 		Network: network, CreatedAt: r.now, StartDeadline: &deadline, DueAt: &due,

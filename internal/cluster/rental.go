@@ -83,7 +83,7 @@ func (r *rental) take(ctx context.Context, tx *db.Tx) error {
 	}
 	raised := host.AskRevision(ctx, pipe, tx, r.c.bus, r.placed.HostIDs())
 	begun, err := metering.AskBegin(ctx, pipe, tx, metering.AuthoriseRequest{
-		Cluster: r.id, Org: r.principal.Org, Currency: r.c.cfg.Currency, Budget: r.spec.Budget,
+		Cluster: r.id, Org: r.principal.Org, Project: r.spec.ProjectName(), Currency: r.c.cfg.Currency, Budget: r.spec.Budget,
 	})
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ type (
 	Outbox    = ID[outboxKind]
 	Card      = ID[cardKind]
 	CardSetup = ID[cardSetupKind]
+	Budget    = ID[budgetKind]
 
 	Offer = ID[offerKind]
 	Quote = ID[quoteKind]
@@ -54,6 +55,7 @@ type (
 	outboxKind         struct{}
 	cardKind           struct{}
 	cardSetupKind      struct{}
+	budgetKind         struct{}
 	offerKind          struct{}
 	quoteKind          struct{}
 	leaseKind          struct{}
@@ -81,6 +83,7 @@ func (topUpKind) Prefix() string          { return "top" }
 func (outboxKind) Prefix() string         { return "sto" }
 func (cardKind) Prefix() string           { return "card" }
 func (cardSetupKind) Prefix() string      { return "cset" }
+func (budgetKind) Prefix() string         { return "bud" }
 func (offerKind) Prefix() string          { return "off" }
 func (quoteKind) Prefix() string          { return "q" }
 func (leaseKind) Prefix() string          { return "ls" }

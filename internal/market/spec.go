@@ -108,6 +108,14 @@ func (s Spec) With(sec Secrets) Spec {
 // GPUs is the number of GPUs of the whole cluster.
 func (s Spec) GPUs() int { return s.Nodes * s.GPUsPerNode }
 
+// ProjectName is the project the cluster is counted to, "" when the renter named none.
+func (s Spec) ProjectName() string {
+	if s.Project == nil {
+		return ""
+	}
+	return *s.Project
+}
+
 // Duration is the asked running time in seconds, 0 when the renter set none.
 func (s Spec) Duration() int64 {
 	if s.MaxDuration == nil {

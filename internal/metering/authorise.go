@@ -8,6 +8,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/musterhq/muster/internal/budget"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -28,9 +29,11 @@ const (
 type AuthoriseRequest struct {
 	Cluster  id.Cluster
 	Org      id.Org // whose wallet
+	Project  string // "" = none
 	Currency string
 	Budget   *money.Nano // of the cluster, over its life; nil = none
 	NotAfter *time.Time  // latest end, such as the start plus max_duration; nil = none
+	Since    *time.Time  // when the cluster began to run, for the longest run its budgets allow; nil = it would now
 }
 
 // Limit is why an authorisation ends earlier than it could.
@@ -39,7 +42,8 @@ type Limit string
 const (
 	LimitNone     Limit = ""
 	LimitFunds    Limit = "funds"
-	LimitBudget   Limit = "budget"
+	LimitBudget   Limit = "budget"     // the cluster's own
+	LimitOrg      Limit = "org_budget" // its project's or org's
 	LimitDuration Limit = "max_duration"
 )
 
@@ -49,6 +53,7 @@ type Authorisation struct {
 	Held     money.Nano // in the cluster's hold now
 	// Limit says what keeps RunUntil from going further, for warnings and for the reason of the end.
 	Limit Limit
+	spent bool // a budget of its project or org keeps RunUntil from ever being extended
 }
 
 // Authorise moves money from the wallet into the cluster's hold, so that every millisecond the cluster could still be
@@ -56,7 +61,8 @@ type Authorisation struct {
 // never goes back; it stays as it is while half a step of it is left, so calling it often is cheap. When money, budget
 // or duration are short it goes as far as they reach.
 //
-// The first time at least 60 s must be affordable: else fault.InsufficientFunds, or fault.Invalid for the budget.
+// The first time at least 60 s must be affordable: else fault.InsufficientFunds, fault.Invalid for the cluster's budget,
+// or fault.QuotaExceeded for that of its project or org, which may also find it too dear.
 // The caller holds the cluster's lock.
 func Authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest) (Authorisation, error) {
 	leases, err := lockCluster(ctx, tx, r.Cluster)
@@ -83,15 +89,53 @@ func authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest, leases []*lea
 	if err != nil {
 		return out, 0, err
 	}
-	now, err := tx.Now(ctx)
+	limits, now, err := r.limits(ctx, tx)
 	if err != nil {
 		return out, 0, err
 	}
-	out, from, missing, err := r.decide(leases, books, now.UnixMilli())
-	if err == nil && missing > 0 {
+	out, from, missing, err := r.decide(leases, books, limits, now.UnixMilli())
+	if err != nil {
+		return out, 0, err
+	}
+	if err := r.count(ctx, tx, leases, limits, out, missing); err != nil {
+		return out, 0, err
+	}
+	if missing > 0 {
 		_, err = books.Post(ctx, r.entry(out, missing))
 	}
 	return out, from, err
+}
+
+// limits are the budgets the cluster counts against, and PostgreSQL's clock. The wallet is locked.
+func (r AuthoriseRequest) limits(ctx context.Context, tx *db.Tx) (budget.Watch, time.Time, error) {
+	p := db.NewPipe(tx.Q)
+	asked, clock := budget.Ask(ctx, p, r.Org, r.Project, r.Currency), p.Now()
+	p.Send(ctx)
+	w, now := asked(), clock()
+	if err := p.Close(); err != nil {
+		return w, now, fmt.Errorf("metering: budgets of %s: %w", r.Cluster, err)
+	}
+	return w, now, nil
+}
+
+// count counts what goes into the hold against the budgets, and tells of what that leaves. It only writes.
+func (r AuthoriseRequest) count(ctx context.Context, tx *db.Tx, leases []*lease, limits budget.Watch, a Authorisation, missing money.Nano) error {
+	if a.spent {
+		if err := limits.Exhausted(ctx, tx); err != nil {
+			return err
+		}
+	}
+	if missing == 0 {
+		return nil
+	}
+	if err := limits.Commit(ctx, tx, missing); err != nil || r.Budget == nil {
+		return err
+	}
+	var posted money.Nano
+	for _, l := range leases {
+		posted += l.meter.Posted
+	}
+	return budget.Tell(ctx, tx, budget.Notice(r.Org, r.Cluster.String(), "the budget of this cluster", posted+a.Held, *r.Budget, r.Currency))
 }
 
 // accounts are the cluster's hold and the wallet it is filled from.
@@ -111,15 +155,21 @@ func (r AuthoriseRequest) entry(a Authorisation, missing money.Nano) ledger.Entr
 
 // decide says until when the leases may run, what has to go into the hold for it, and the moment from which the hold
 // then covers; 0: nothing changes.
-func (r AuthoriseRequest) decide(leases []*lease, books *ledger.Locked, now int64) (out Authorisation, from int64, missing money.Nano, err error) {
+func (r AuthoriseRequest) decide(leases []*lease, books *ledger.Locked, limits budget.Watch, now int64) (out Authorisation, from int64, missing money.Nano, err error) {
 	at := r.accounts()
 	held, wallet := books.Balance(at[0]), books.Balance(at[1])
 	target, limit := now+fullStepMS, LimitNone
-	if r.NotAfter != nil && r.NotAfter.UnixMilli() <= target {
-		target, limit = r.NotAfter.UnixMilli(), LimitDuration
+	if end := r.latest(now, limits); end != nil && end.UnixMilli() <= target {
+		target, limit = end.UnixMilli(), LimitDuration
 	}
 	present := authorised(leases)
-	reach, short := affordable(leases, now, target, held+wallet, r.Budget)
+	if present == 0 {
+		if err := limits.Admit(rateAt(leases, now)); err != nil {
+			return out, 0, 0, err
+		}
+	}
+	have := purse{funds: held + wallet, held: held, budget: r.Budget, left: limits.Left()}
+	reach, short := affordable(leases, now, target, have)
 	if short != LimitNone {
 		limit = short
 	}
@@ -127,12 +177,12 @@ func (r AuthoriseRequest) decide(leases []*lease, books *ledger.Locked, now int6
 	if present == 0 {
 		until = max(until, promised(leases))
 	}
-	out = Authorisation{RunUntil: time.UnixMilli(present).UTC(), Held: held, Limit: limit}
+	out = Authorisation{RunUntil: time.UnixMilli(present).UTC(), Held: held, Limit: limit, spent: short == LimitOrg && reach <= present}
 	if until <= present {
 		return out, 0, 0, nil
 	}
 	if present == 0 && (until < min(now+minStartMS, target) || until > max(reach, now)) {
-		return Authorisation{}, 0, 0, tooPoor(leases, now, short, wallet)
+		return Authorisation{}, 0, 0, tooPoor(leases, now, short, wallet, limits)
 	}
 	missing = max(0, need(leases, now, until)-held)
 	out.Held += missing
@@ -140,10 +190,45 @@ func (r AuthoriseRequest) decide(leases []*lease, books *ledger.Locked, now int6
 	return out, now, missing, nil
 }
 
-func tooPoor(leases []*lease, now int64, short Limit, available money.Nano) error {
+// latest is the earliest of the ends that max_duration, the cluster's and its budgets', sets; nil: none.
+func (r AuthoriseRequest) latest(now int64, limits budget.Watch) *time.Time {
+	end := r.NotAfter
+	if d := limits.MaxDuration(); d != nil {
+		since := time.UnixMilli(now).UTC()
+		if r.Since != nil {
+			since = *r.Since
+		}
+		if t := since.Add(time.Duration(*d) * time.Second); end == nil || t.Before(*end) {
+			end = &t
+		}
+	}
+	return end
+}
+
+// rateAt is what the live leases cost per hour.
+func rateAt(leases []*lease, now int64) (rate money.Micro) {
+	for _, l := range leases {
+		if l.ended() {
+			continue
+		}
+		var at money.Micro
+		for _, p := range l.terms.Prices {
+			if p.FromMS <= now {
+				at = p.Rate
+			}
+		}
+		rate += at
+	}
+	return rate
+}
+
+func tooPoor(leases []*lease, now int64, short Limit, available money.Nano, limits budget.Watch) error {
 	cost := need(leases, now, now+minStartMS)
-	if short == LimitBudget {
+	switch short {
+	case LimitBudget:
 		return fault.InvalidField("budget", "must cover at least 60 seconds, which cost %s", cost)
+	case LimitOrg:
+		return limits.Refusal(cost)
 	}
 	return fault.New(fault.InsufficientFunds, "60 seconds of this cluster cost %s; %s is available", cost, available)
 }
@@ -186,19 +271,31 @@ func step(now, present, reach, target int64) int64 {
 	return max(present, min(reach, now+size))
 }
 
-// affordable is the latest moment in [now, target] up to which funds (hold and wallet) and budget cover everything that
-// could be billed, and which of them is short. It is before now when not even the past is covered.
-func affordable(leases []*lease, now, target int64, funds money.Nano, budget *money.Nano) (until int64, short Limit) {
-	limit := func(t int64) Limit {
-		total, posted := worst(leases, now, t)
-		switch {
-		case budget != nil && total > *budget:
-			return LimitBudget
-		case total-posted > funds:
-			return LimitFunds
-		}
-		return LimitNone
+// purse is what may be spent on a cluster.
+type purse struct {
+	funds  money.Nano  // hold and wallet
+	held   money.Nano  // the hold alone
+	budget *money.Nano // of the cluster, over its life; nil = none
+	left   *money.Nano // of its project's and org's budgets, beyond what is held; nil = none
+}
+
+// short says which part of the purse does not cover that total, of which so much is posted.
+func (p purse) short(total, posted money.Nano) Limit {
+	switch {
+	case p.budget != nil && total > *p.budget:
+		return LimitBudget
+	case p.left != nil && total-posted > p.held+*p.left:
+		return LimitOrg
+	case total-posted > p.funds:
+		return LimitFunds
 	}
+	return LimitNone
+}
+
+// affordable is the latest moment in [now, target] up to which the purse covers everything that could be billed, and
+// which part of it is short. It is before now when not even the past is covered.
+func affordable(leases []*lease, now, target int64, p purse) (until int64, short Limit) {
+	limit := func(t int64) Limit { return p.short(worst(leases, now, t)) }
 	if target < now || limit(target) == LimitNone {
 		return target, LimitNone
 	}

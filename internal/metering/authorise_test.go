@@ -58,7 +58,7 @@ func TestAffordableIsTight(t *testing.T) {
 			b := total + money.Nano(r.Int64N(1_000_000)-500_000)
 			budget = &b
 		}
-		until, short := affordable(leases, now, now+3_600_000, funds, budget)
+		until, short := affordable(leases, now, now+3_600_000, purse{funds: funds, budget: budget})
 		fits := func(t int64) bool {
 			total, posted := worst(leases, now, t)
 			return total-posted <= funds && (budget == nil || total <= *budget)

@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"time"
 
+	"github.com/musterhq/muster/internal/budget"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
@@ -16,6 +17,7 @@ type Beginning struct {
 	request AuthoriseRequest
 	leases  []NewLease
 	books   *ledger.Locked
+	limits  budget.Watch
 
 	out     Authorisation
 	from    int64
@@ -29,9 +31,10 @@ func AskBegin(ctx context.Context, p *db.Pipe, tx *db.Tx, r AuthoriseRequest) (r
 	if err != nil {
 		return nil, err
 	}
+	limits := budget.Ask(ctx, p, r.Org, r.Project, r.Currency) // after the wallet's lock
 	return func() (*Beginning, error) {
 		l, err := books()
-		return &Beginning{request: r, books: l}, err
+		return &Beginning{request: r, books: l, limits: limits()}, err
 	}, nil
 }
 
@@ -46,12 +49,15 @@ func (b *Beginning) Decide(leases []NewLease, notAfter *time.Time, now time.Time
 	}
 	b.leases, b.request.NotAfter = leases, notAfter
 	var err error
-	b.out, b.from, b.missing, err = b.request.decide(in, b.books, now.UnixMilli())
+	b.out, b.from, b.missing, err = b.request.decide(in, b.books, b.limits, now.UnixMilli())
 	return b.out, err
 }
 
 // Write writes what was decided. It only writes, so it may be part of a pipe.
 func (b *Beginning) Write(ctx context.Context, tx *db.Tx) error {
+	if err := b.request.count(ctx, tx, nil, b.limits, b.out, b.missing); err != nil {
+		return err
+	}
 	if b.missing > 0 {
 		if err := b.books.Write(ctx, tx, b.request.entry(b.out, b.missing)); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/internal/budget"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
@@ -145,6 +146,9 @@ func release(ctx context.Context, tx *db.Tx, leases []*lease) error {
 	spare := books.Balance(hold) - need(leases, from, until)
 	if spare <= 0 {
 		return nil
+	}
+	if err := budget.Return(ctx, tx, l.RenterOrgID, l.ClusterID, l.Currency, spare); err != nil {
+		return err
 	}
 	_, err = books.Post(ctx, ledger.Entry{
 		Kind: "hold_release", Key: "hold_release:" + id.New[id.LedgerTx]().String(), Ref: l.ClusterID.String(),

@@ -161,6 +161,94 @@ func (b *AppendTelemetryBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const budgetsOf = `-- name: BudgetsOf :batchmany
+SELECT b.id, b.project, b.cap, b.max_rate, b.max_duration_s, b.committed, b.created_at
+FROM budget b
+WHERE b.org_id = $1 AND b.currency = $2 AND (b.project = '' OR b.project = $3::text)
+ORDER BY b.project
+`
+
+type BudgetsOfBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type BudgetsOfParams struct {
+	OrgID    id.Org
+	Currency string
+	Project  string
+}
+
+type BudgetsOfRow struct {
+	ID           id.Budget
+	Project      string
+	Cap          *int64
+	MaxRate      *int64
+	MaxDurationS *int64
+	Committed    int64
+	CreatedAt    time.Time
+}
+
+// Those that a cluster of the project counts against.
+func (q *Queries) BudgetsOf(ctx context.Context, arg []BudgetsOfParams) *BudgetsOfBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.OrgID,
+			a.Currency,
+			a.Project,
+		}
+		batch.Queue(budgetsOf, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &BudgetsOfBatchResults{br, len(arg), false}
+}
+
+func (b *BudgetsOfBatchResults) Query(f func(int, []BudgetsOfRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []BudgetsOfRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i BudgetsOfRow
+				if err := rows.Scan(
+					&i.ID,
+					&i.Project,
+					&i.Cap,
+					&i.MaxRate,
+					&i.MaxDurationS,
+					&i.Committed,
+					&i.CreatedAt,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *BudgetsOfBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const claimIdempotencyKey = `-- name: ClaimIdempotencyKey :batchmany
 INSERT INTO idempotency_key (principal, method, path, key, body_hmac, expires_at)
 VALUES ($1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $6::float8))

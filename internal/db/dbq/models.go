@@ -59,6 +59,18 @@ type AutoTopup struct {
 	ChangedAt time.Time
 }
 
+type Budget struct {
+	ID           id.Budget
+	OrgID        id.Org
+	Project      string
+	Cap          *int64
+	MaxRate      *int64
+	MaxDurationS *int64
+	Committed    int64
+	Currency     string
+	CreatedAt    time.Time
+}
+
 type CardSetup struct {
 	ID        id.CardSetup
 	OrgID     id.Org
