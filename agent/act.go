@@ -165,6 +165,9 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 	if err != nil {
 		return err
 	}
+	if err := a.setRelays(ctx, h, n); err != nil {
+		return err
+	}
 	a.mu.Lock()
 	r.overlay, r.peers = h, nil
 	if len(n.Peers) == 0 {
@@ -179,11 +182,23 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 	return a.change(r, func(rec *record) { rec.WGKey, rec.Endpoints = h.PublicKey(), h.Endpoints() })
 }
 
+// setRelays tells the overlay of the cluster's relays. Without the token, after a restart of the agent, the overlay keeps
+// what it knows.
+func (a *Agent) setRelays(ctx context.Context, h *overlay.Handle, n agentapi.Network) error {
+	if n.RelayToken == "" {
+		return nil
+	}
+	return h.SetRelays(ctx, n.Relays, n.RelayToken)
+}
+
 func (a *Agent) setPeers(ctx context.Context, r *run, v view) error {
 	peers := v.spec().Network.Peers
 	a.mu.Lock()
 	h := r.overlay
 	a.mu.Unlock()
+	if err := a.setRelays(ctx, h, v.spec().Network); err != nil {
+		return err
+	}
 	if err := h.SetPeers(ctx, peers); err != nil {
 		return err
 	}

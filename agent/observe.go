@@ -53,7 +53,7 @@ func (a *Agent) askOverlay(ctx context.Context, r *run, v *view) {
 	if err != nil || st.Ref != r.ref {
 		return
 	}
-	v.overlay, v.peersDown = true, st.PeersDown()
+	v.overlay, v.peersDown, v.paths = true, st.PeersDown(), st.Paths()
 	v.peers = reflect.DeepEqual(given, v.spec().Network.Peers)
 }
 
@@ -79,7 +79,7 @@ func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentap
 		}
 		return st
 	}
-	st.Progress, st.PeersDown = progress, v.peersDown
+	st.Progress, st.PeersDown, st.Paths = progress, v.peersDown, v.paths
 	st.AtBarrier = v.report.State == guest.StateAtBarrier
 	return st
 }

@@ -98,9 +98,10 @@ type view struct {
 	overlay     bool           // its process answers
 	peers       bool           // it has the peers of spec
 	peersDown   []int          // ranks that are silent, as it says
-	interrupted bool           // the end of work or guest coincides with the daemon's own
-	drained     bool           // no usage waits
-	reported    bool           // the server has committed that all is gone
+	paths       []agentapi.PeerPath
+	interrupted bool // the end of work or guest coincides with the daemon's own
+	drained     bool // no usage waits
+	reported    bool // the server has committed that all is gone
 }
 
 // waits reports whether a run that is done only waits for the rest of its cluster.

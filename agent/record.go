@@ -45,7 +45,7 @@ const (
 
 // withoutSecrets is the part of a specification that may lie on the disk.
 func withoutSecrets(s agentapi.LeaseSpec) agentapi.LeaseSpec {
-	s.Env, s.RegistryAuth = nil, nil
+	s.Env, s.RegistryAuth, s.Network.RelayToken = nil, nil, ""
 	return s
 }
 

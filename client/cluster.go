@@ -69,6 +69,14 @@ type Node struct {
 	Required bool      `json:"required"`
 	Since    time.Time `json:"since"`
 	ExitCode *int      `json:"exit_code"`
+	Paths    []Path    `json:"paths"`
+}
+
+// Path is how a node reaches another rank: lan, direct, punched (through both routers), relay.
+type Path struct {
+	Rank int    `json:"rank"`
+	Path string `json:"path"`
+	MTU  int    `json:"mtu"`
 }
 
 // NodeGPU is one device of a node.

@@ -42,6 +42,11 @@ func bandwidth(c cluster.Cluster) *view.Bandwidth {
 					cell.Step = int(5 * (g - low) / (high - low))
 				}
 			}
+			for _, p := range c.Nodes[i].Paths {
+				if p.Rank == j {
+					cell.Path = p.Path
+				}
+			}
 			b.Cells[i] = append(b.Cells[i], cell)
 		}
 	}

@@ -111,6 +111,17 @@ type PeerStatus struct {
 // Down reports whether the peer has been silent for longer than agentapi.PeerSilenceMS.
 func (p PeerStatus) Down() bool { return p.SilentMS > agentapi.PeerSilenceMS }
 
+// Paths are how the peers are reached, for the control plane.
+func (s Status) Paths() []agentapi.PeerPath {
+	var out []agentapi.PeerPath
+	for _, p := range s.Peers {
+		if p.Path != "" {
+			out = append(out, agentapi.PeerPath{Rank: p.Rank, Path: p.Path, MTU: p.MTU})
+		}
+	}
+	return out
+}
+
 // PeersDown lists the ranks that are down.
 func (s Status) PeersDown() []int {
 	var ranks []int

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
@@ -34,6 +35,11 @@ func openUserspace(w where) (tunnel, error) {
 	err := netns.Inside(w.ns, func() (err error) {
 		if err := sealOff(w.cidr); err != nil {
 			return err
+		}
+		if link, err := netlink.LinkByName(Interface); err == nil && link.Type() == "wireguard" {
+			if err := netlink.LinkDel(link); err != nil { // from when this host was reached straight
+				return err
+			}
 		}
 		if fd, err = openTUN(); err != nil {
 			return err

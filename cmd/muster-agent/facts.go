@@ -45,9 +45,12 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 		inv.Problems = append(inv.Problems, *problem)
 	}
 	inv.KernelWireGuard = overlay.KernelWireGuard()
-	inv.MultiNode = len(f.advertise) > 0 || hasPublicAddress()
+	inv.MultiNode, inv.Relayed = f.reachable(), true
 	return inv, nil
 }
+
+// reachable reports whether peers anywhere can reach this host without help.
+func (f hostFlags) reachable() bool { return len(f.advertise) > 0 || hasPublicAddress() }
 
 func (f hostFlags) dockerFacts(ctx context.Context) (container.Facts, error) {
 	engine, err := container.New(container.Config{Docker: f.docker})

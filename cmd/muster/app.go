@@ -31,6 +31,7 @@ import (
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/relay"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripepay"
 	"github.com/musterhq/muster/internal/stripetest"
@@ -54,6 +55,7 @@ type app struct {
 	link     *hostlink.Link
 	dialer   *dialback.Dialer
 	worker   *worker.Worker
+	relay    *relay.Relay // nil where this process is none
 
 	sandbox                 http.Handler // pages of the fake Stripe; nil with a real one
 	people, agents, private *listener
@@ -72,7 +74,7 @@ func startApp(ctx context.Context, cfg serverConfig, log *slog.Logger) (a *app, 
 			err = errors.Join(err, a.Close(down))
 		}
 	}()
-	for _, step := range []func(context.Context) error{a.openDatabase, a.openListeners, a.openNouns, a.openLink, a.serve, a.serveShells, a.startWorker} {
+	for _, step := range []func(context.Context) error{a.openDatabase, a.openListeners, a.openRelay, a.openNouns, a.openLink, a.serve, a.serveShells, a.startWorker} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -154,12 +156,17 @@ func (a *app) openNouns(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	relaySecret, err := a.cfg.relaySecret()
+	if err != nil {
+		return err
+	}
 	a.accounts = account.New(a.db, account.Config{SignUpOff: a.cfg.SignUpOff, SignUpsPerHour: a.cfg.SignUpsPerHour})
 	a.market, err = market.New(a.db, box, market.Config{Currency: a.cfg.Currency, AllowSimulated: a.cfg.AllowSimulated})
 	if err != nil {
 		return err
 	}
-	a.clusters = cluster.New(a.db, a.market, a.link.Bus(), cluster.Config{Currency: a.cfg.Currency, Box: box, Log: a.log, ControlEpoch: 1})
+	a.clusters = cluster.New(a.db, a.market, a.link.Bus(), cluster.Config{Currency: a.cfg.Currency, Box: box, Log: a.log, ControlEpoch: 1,
+		Relays: a.cfg.Relays, RelaySecret: relaySecret})
 	a.dialer = dialback.New(a.db, a.link.Bus(), dialback.Config{StreamURL: a.cfg.StreamURL, Log: a.log})
 	if a.payments, err = a.openPayments(ctx); err != nil {
 		return err
@@ -187,7 +194,7 @@ func (a *app) openHostlink(ctx context.Context, secret []byte) (*hostlink.Link, 
 		RouteListen: a.cfg.NATSRouteListen, RouteURL: a.cfg.NATSRouteURL,
 		CertFile: a.cfg.TLSCert, KeyFile: a.cfg.TLSKey, CAFile: a.cfg.TLSCA,
 		StreamURL: a.cfg.StreamURL, StreamCA: ca, Origins: []string{origin(a.cfg.AgentURL)},
-		AllowSimulated: a.cfg.AllowSimulated, ControlEpoch: 1, Log: a.log,
+		AllowSimulated: a.cfg.AllowSimulated, ControlEpoch: 1, Relays: len(a.cfg.Relays) > 0, Log: a.log,
 	}
 	if a.cfg.NATSPublic != "" {
 		cfg.AgentURLs = []string{a.cfg.NATSPublic}
@@ -287,6 +294,9 @@ func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), poolStats(a.db.Pool))
+	if a.relay != nil {
+		reg.MustRegister(a.relay)
+	}
 	private := http.NewServeMux()
 	private.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	private.HandleFunc("/debug/pprof/", pprof.Index)

@@ -43,6 +43,12 @@ type serverConfig struct {
 	GatewayAddr     string `env:"MUSTER_GATEWAY_ADDR" envDefault:""`                 // host:port as people reach it, also where other replicas serve it; default GATEWAY_LISTEN
 	MetricsListen   string `env:"MUSTER_METRICS_LISTEN" envDefault:"127.0.0.1:9464"` // private: /metrics and /debug/pprof
 
+	// Relays carry what hosts cannot send each other straight: host:port of each, as hosts reach them (UDP).
+	Relays      []string   `env:"MUSTER_RELAYS"`
+	RelayListen string     `env:"MUSTER_RELAY_LISTEN"`                 // UDP; set: this process is a relay too
+	RelaySecret secretText `env:"MUSTER_RELAY_SECRET"`                 // base64, ≥ 32 bytes, on servers and relays; "" = made of MUSTER_SECRET
+	RelayMbps   int        `env:"MUSTER_RELAY_MBPS" envDefault:"2000"` // what one rank may send through a relay
+
 	ReplicaName    string `env:"MUSTER_REPLICA" envDefault:""` // default: the machine's name
 	Currency       string `env:"MUSTER_CURRENCY" envDefault:"USD"`
 	HostSharePPM   int    `env:"MUSTER_HOST_SHARE_PPM" envDefault:"850000"`
@@ -102,6 +108,14 @@ func (c *serverConfig) complete() error {
 	}
 	if c.AgentURL != "" && !strings.HasPrefix(c.AgentURL, "https://") {
 		bad.Add("MUSTER_AGENT_URL", "must be https: hosts send their enrolment token there")
+	}
+	if err := checkRelays(c.Relays); err != nil {
+		bad.Add("MUSTER_RELAYS", "%v", err)
+	}
+	if c.RelaySecret != "" {
+		if _, err := c.relaySecret(); err != nil {
+			bad.Add("MUSTER_RELAY_SECRET", "must be at least 32 random bytes in base64, the same on servers and relays")
+		}
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		bad.Add("MUSTER_TLS_CERT", "needs MUSTER_TLS_KEY, and the other way round")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/ledger"
 )
 
@@ -26,6 +27,18 @@ func serverCommand() *cobra.Command {
 Settings come from the environment (MUSTER_…; see docs/operations.md). Secrets are read from there only.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch role, err := cmd.Flags().GetString("role"); {
+			case err != nil:
+				return err
+			case role == roleRelay:
+				cfg, err := loadServerConfig(environOf(cmd))
+				if err != nil {
+					return err
+				}
+				return runRelay(cmd.Context(), cfg, cmd.ErrOrStderr())
+			case role != roleAll:
+				return fault.InvalidField("--role", "is all or relay")
+			}
 			cfg, err := serverConfigOf(cmd)
 			if err != nil {
 				return err
@@ -34,6 +47,7 @@ Settings come from the environment (MUSTER_…; see docs/operations.md). Secrets
 		},
 	}
 	cmd.Flags().String("listen", "", "address of pages and REST (MUSTER_LISTEN)")
+	cmd.Flags().String("role", roleAll, "all, or relay: carry packets between hosts that cannot reach each other, and nothing else")
 	cmd.AddCommand(migrateCommand(), checkCommand(), adminCommand())
 	return cmd
 }

@@ -151,13 +151,22 @@ type LeaseStatus struct {
 	Good bool `json:"good,omitempty"`
 	// PeersDown lists ranks whose overlay was silent for longer than PeerSilence, as this host's overlay sees it.
 	PeersDown []int `json:"peers_down,omitempty"`
-	ExitCode  *int  `json:"exit_code,omitempty"` // once the command ended by itself
+	// Paths are how this host's overlay reaches the other ranks, where it knows.
+	Paths    []PeerPath `json:"paths,omitempty"`
+	ExitCode *int       `json:"exit_code,omitempty"` // once the command ended by itself
 	// ExitBootMS is when, by the CLOCK_BOOTTIME of the report's boot; 0: not known.
 	ExitBootMS int64 `json:"exit_boot_ms,omitempty"`
 	// LogKept: the run has ended and its log waits in the lease folder to be stored by the server.
 	LogKept bool `json:"log_kept,omitempty"`
 	// Gone: nothing of the lease is left on the host but its kept log and journal.
 	Gone bool `json:"gone,omitempty"`
+}
+
+// PeerPath is how a node's overlay reaches another rank.
+type PeerPath struct {
+	Rank int    `json:"rank"`
+	Path string `json:"path"` // lan, direct, punched, relay; "" when nothing answers
+	MTU  int    `json:"mtu,omitempty"`
 }
 
 // PeerSilenceMS is after how long without bytes from a peer its overlay counts as down (keepalives come every 2 s).
@@ -264,6 +273,9 @@ type Network struct {
 	MTU     int     `json:"mtu"`
 	MinGbps float64 `json:"min_gbps,omitempty"` // preflight below it fails
 	Peers   []Peer  `json:"peers"`              // all other ranks; Key and Endpoints empty until known
+	// Relays carry what goes no other way, host:port each, best first. RelayToken opens them. Secret.
+	Relays     []string `json:"relays,omitempty"`
+	RelayToken string   `json:"relay_token,omitempty"`
 }
 
 // Peer is another rank.

@@ -27,6 +27,7 @@ type Inventory struct {
 	LiveRestore     bool   `json:"live_restore"`
 	KernelWireGuard bool   `json:"kernel_wireguard"`
 	MultiNode       bool   `json:"multi_node"` // peers on other hosts can reach it directly
+	Relayed         bool   `json:"relayed"`    // its overlay can use relays
 
 	GPUs []GPU `json:"gpus"`
 	// Topology is the common ancestor of each pair of GPUs by place in GPUs, nvidia-smi's names: X, NV#, PIX, PXB, PHB, NODE, SYS.

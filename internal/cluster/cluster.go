@@ -30,6 +30,9 @@ type Config struct {
 	Currency string    // of all prices and wallets, as market.Config's
 	Box      *seal.Box // seals environment and registry credentials at rest
 	Log      *slog.Logger
+	// Relays are host:port addresses of all relays, RelaySecret what they share with the control plane.
+	Relays      []string
+	RelaySecret []byte
 	// ControlEpoch numbers the history of this database; an operator raises it after a restore that lost commits.
 	ControlEpoch int64
 

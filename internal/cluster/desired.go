@@ -82,6 +82,9 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersRow, device m
 	if cl.GoAt != nil && r.LeaseRunUntil != nil {
 		s.RunUntilMS = r.LeaseRunUntil.UnixMilli()
 	}
+	if len(c.cfg.Relays) > 0 && cl.NodeCount > 1 {
+		s.Network.Relays, s.Network.RelayToken = relaysOf(c.cfg.Relays, cl.ID), c.relayToken(r)
+	}
 	for _, g := range r.GPUIds {
 		s.GPUs = append(s.GPUs, device[g])
 	}

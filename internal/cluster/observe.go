@@ -128,7 +128,11 @@ func (c *Clusters) saveStatuses(ctx context.Context, s agentapi.Sync, at time.Ti
 		if err != nil {
 			return err
 		}
-		if !sameJSON(progress, h.row.NodeStatus.Progress) {
+		paths, err := json.Marshal(knownPaths(st.Paths, int(h.row.NodeCount)))
+		if err != nil {
+			return err
+		}
+		if !sameJSON(progress, h.row.NodeStatus.Progress) || !sameJSON(paths, h.row.NodeStatus.Paths) {
 			moved[h.row.Node.ClusterID] = true
 		}
 		p.Nodes = append(p.Nodes, uuids(h.row.Node.ID)...)
@@ -137,6 +141,7 @@ func (c *Clusters) saveStatuses(ctx context.Context, s agentapi.Sync, at time.Ti
 		p.Good = append(p.Good, !unwell(st))
 		p.PeersDown = append(p.PeersDown, arrayLiteral(ranks(st.PeersDown)))
 		p.Progress = append(p.Progress, string(progress))
+		p.Paths = append(p.Paths, string(paths))
 	}
 	if len(p.Nodes) == 0 {
 		return nil

@@ -192,6 +192,9 @@ func viewNode(n dbq.ClusterNodesRow, device map[id.GPU]GPU) Node {
 	}
 	if n.NodeStatus.Epoch == n.Node.Epoch {
 		_ = json.Unmarshal(n.NodeStatus.Progress, &v.Progress) // for people; what does not read shows nothing
+		if _ = json.Unmarshal(n.NodeStatus.Paths, &v.Paths); len(v.Paths) == 0 {
+			v.Paths = nil
+		}
 	}
 	for _, g := range n.GPUIds {
 		v.GPUs = append(v.GPUs, device[g])

@@ -156,6 +156,18 @@ func nodeEvent(st agentapi.LeaseStatus, nodes int) (NodeEvent, Reason, string) {
 	return "", ReasonNone, ""
 }
 
+// knownPaths are the well-formed of what a host says of its paths.
+func knownPaths(in []agentapi.PeerPath, nodes int) []agentapi.PeerPath {
+	out := []agentapi.PeerPath{}
+	for _, p := range in {
+		known := p.Path == "lan" || p.Path == "direct" || p.Path == "punched" || p.Path == "relay"
+		if known && p.Rank >= 0 && p.Rank < nodes && p.MTU >= 0 && p.MTU < 1<<16 && len(out) < nodes {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // ranks are well-formed rank numbers, sorted.
 func ranks(in []int) []int32 {
 	out := []int32{}

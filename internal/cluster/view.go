@@ -78,6 +78,8 @@ type Node struct {
 	Required bool              `json:"required" doc:"false once the cluster goes on without it"`
 	Since    time.Time         `json:"since"`
 	ExitCode *int              `json:"exit_code"`
+	// Paths are how its overlay reaches the other ranks at present.
+	Paths []agentapi.PeerPath `json:"paths,omitempty"`
 }
 
 // GPU is one device of a node.

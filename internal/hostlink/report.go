@@ -194,6 +194,7 @@ func (l *Link) handleInventory(ctx context.Context, h id.Host, m *nats.Msg) {
 	var inv agentapi.Inventory
 	err := read(m, &inv)
 	if err == nil {
+		inv.MultiNode = inv.MultiNode || (l.cfg.Relays && inv.Relayed) // what cannot be reached straight is reached through a relay
 		err = l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			if err := host.RecordInventory(ctx, tx, h, inv); err != nil {
 				return err

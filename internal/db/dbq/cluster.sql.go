@@ -39,7 +39,7 @@ func (q *Queries) ClaimedLeases(ctx context.Context, leases []pgtype.UUID) ([]pg
 }
 
 const clusterNodes = `-- name: ClusterNodes :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        h.name AS host_name
 FROM node n
 JOIN node_status s ON s.node_id = n.id
@@ -98,6 +98,7 @@ func (q *Queries) ClusterNodes(ctx context.Context, clusters []pgtype.UUID) ([]C
 			&i.NodeStatus.BootMs,
 			&i.NodeStatus.LogsKept,
 			&i.NodeStatus.ReportedAt,
+			&i.NodeStatus.Paths,
 			&i.GPUIds,
 			&i.GPUModel,
 			&i.Required,
@@ -271,7 +272,7 @@ func (q *Queries) HasOpenWindow(ctx context.Context, clusterID id.Cluster) (bool
 }
 
 const hostLeases = `-- name: HostLeases :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision,
        EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND m.exit_code <> 0) AS in_doubt
 FROM lease l
@@ -338,6 +339,7 @@ func (q *Queries) HostLeases(ctx context.Context, hostID id.Host, named []pgtype
 			&i.NodeStatus.BootMs,
 			&i.NodeStatus.LogsKept,
 			&i.NodeStatus.ReportedAt,
+			&i.NodeStatus.Paths,
 			&i.LeaseID,
 			&i.LeaseEpoch,
 			&i.LeaseEndedAt,
@@ -1104,12 +1106,12 @@ func (q *Queries) SaveNodeLog(ctx context.Context, arg SaveNodeLogParams) error 
 const saveNodeStatuses = `-- name: SaveNodeStatuses :exec
 UPDATE node_status s
 SET epoch = r.epoch, last_good_ms = greatest(s.last_good_ms, r.last_good_ms), good = r.good, peers_down = r.peers_down::integer[],
-    progress = r.progress::jsonb,
+    progress = r.progress::jsonb, paths = r.paths::jsonb,
     boot_id = $1, boot_ms = $2, reported_at = greatest(s.reported_at, $3)
 FROM (SELECT unnest($4::uuid[]) AS node_id, unnest($5::integer[]) AS epoch,
              unnest($6::bigint[]) AS last_good_ms, unnest($7::boolean[]) AS good,
              unnest($8::text[]) AS peers_down, -- array literals: unnest would flatten arrays
-             unnest($9::text[]) AS progress) r
+             unnest($9::text[]) AS progress, unnest($10::text[]) AS paths) r
 WHERE s.node_id = r.node_id AND s.epoch <= r.epoch
   AND CASE WHEN s.boot_id = $1 THEN s.boot_ms <= $2 ELSE s.reported_at <= $3 END
 `
@@ -1124,6 +1126,7 @@ type SaveNodeStatusesParams struct {
 	Good       []bool
 	PeersDown  []string
 	Progress   []string
+	Paths      []string
 }
 
 // Only forward: a report older than the one a row comes from changes nothing.
@@ -1138,6 +1141,7 @@ func (q *Queries) SaveNodeStatuses(ctx context.Context, arg SaveNodeStatusesPara
 		arg.Good,
 		arg.PeersDown,
 		arg.Progress,
+		arg.Paths,
 	)
 	return err
 }

@@ -446,6 +446,7 @@ type NodeStatus struct {
 	BootMs     int64
 	LogsKept   []int32
 	ReportedAt time.Time
+	Paths      []byte
 }
 
 type Notice struct {
