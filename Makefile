@@ -71,9 +71,9 @@ lint: ## formatting, vet, staticcheck, generated code is fresh
 	@scripts/lint full
 
 .PHONY: bench
-bench: build ## the benchmarks of bench/ beside their baselines, one table
+bench: build ## the benchmarks of bench/ beside their baselines, one table (GOALS=1,5,9: these alone)
 	@scripts/setup build run
-	@$(SERVICES) --docker --postgres --durable -- go run ./bench
+	@$(SERVICES) --docker --postgres --durable -- env MUSTER_BIN=$(CURDIR)/bin go run ./bench -goals '$(GOALS)'
 
 .PHONY: screenshots
 screenshots: build ## the pictures of docs/screenshots, taken by the browser tests on their way

@@ -24,34 +24,56 @@ import (
 
 // benchmark measures one goal.
 type benchmark struct {
-	goal int
-	what string
-	run  func(ctx context.Context) ([]table.Row, error)
+	goal  int
+	what  string
+	needs string // an environment variable without which it cannot run
+	run   func(ctx context.Context) ([]table.Row, error)
 }
 
 // benchmarks are all there are, by goal.
 func benchmarks(seeds int) []benchmark {
 	data := placement.DataDir()
 	return []benchmark{
-		{1, "renting over HTTP", withPostgres(rent.Rows)},
-		{2, "placement quality on the openb fleet", func(ctx context.Context) ([]table.Row, error) { return placement.Quality(ctx, data, seeds) }},
-		{3, "placement cost as the fleet grows", func(ctx context.Context) ([]table.Row, error) { return placement.Cost(ctx, data) }},
-		{4, "gangs inside fabrics", placement.Gangs},
-		{5, "taking in usage segments", withPostgres(ingest.Rows)},
+		{1, "renting over HTTP", envPostgres, withPostgres(rent.Rows)},
+		{2, "placement quality on the openb fleet", envOpenb, func(ctx context.Context) ([]table.Row, error) { return placement.Quality(ctx, data, seeds) }},
+		{3, "placement cost as the fleet grows", envOpenb, func(ctx context.Context) ([]table.Row, error) { return placement.Cost(ctx, data) }},
+		{4, "gangs inside fabrics", "", placement.Gangs},
+		{5, "taking in usage segments", envPostgres, withPostgres(ingest.Rows)},
 	}
 }
 
-// envPostgres names the PostgreSQL server to measure on: a role that may create databases.
-const envPostgres = "MUSTER_TEST_POSTGRES"
+const (
+	// envPostgres names the PostgreSQL server to measure on: a role that may create databases. `make bench` starts one.
+	envPostgres = "MUSTER_TEST_POSTGRES"
+	// envOpenb names the folder of the openb data set.
+	envOpenb = "MUSTER_OPENB_DIR"
+)
 
 func withPostgres(run func(ctx context.Context, base string) ([]table.Row, error)) func(context.Context) ([]table.Row, error) {
-	return func(ctx context.Context) ([]table.Row, error) {
-		base := os.Getenv(envPostgres)
-		if base == "" {
-			return nil, fmt.Errorf("%s is not set: run it through `make bench`, or point it at a PostgreSQL server that may be written to", envPostgres)
+	return func(ctx context.Context) ([]table.Row, error) { return run(ctx, os.Getenv(envPostgres)) }
+}
+
+// chosen are the benchmarks to run: the named goals, or all that can run with what the environment names. A goal that is
+// named and cannot run is an error.
+func chosen(all []benchmark, goals []int) (out []benchmark, err error) {
+	for _, b := range all {
+		able := b.needs == "" || os.Getenv(b.needs) != ""
+		switch named := slices.Contains(goals, b.goal); {
+		case !named && len(goals) > 0:
+		case able:
+			out = append(out, b)
+		case named:
+			return nil, fmt.Errorf("goal %d, %s, needs %s to be set", b.goal, b.what, b.needs)
+		default:
+			fmt.Fprintf(os.Stderr, "goal %d: %s: not measured, %s is not set\n", b.goal, b.what, b.needs)
 		}
-		return run(ctx, base)
 	}
+	for _, g := range goals {
+		if !slices.ContainsFunc(all, func(b benchmark) bool { return b.goal == g }) {
+			return nil, fmt.Errorf("there is no benchmark of goal %d", g)
+		}
+	}
+	return out, nil
 }
 
 func main() {
@@ -75,6 +97,10 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	run, err := chosen(benchmarks(*seeds), goals)
+	if err != nil {
+		return err
+	}
 	report := table.NewReport()
 	if base := os.Getenv(envPostgres); base != "" {
 		if report.Database, err = platform.Describe(ctx, base); err != nil {
@@ -82,10 +108,7 @@ func run(ctx context.Context, args []string) error {
 		}
 	}
 	var failed []error
-	for _, b := range benchmarks(*seeds) {
-		if len(goals) > 0 && !slices.Contains(goals, b.goal) {
-			continue
-		}
+	for _, b := range run {
 		fmt.Fprintf(os.Stderr, "goal %d: %s …\n", b.goal, b.what)
 		rows, err := b.run(ctx)
 		if err != nil { // the others are still worth knowing

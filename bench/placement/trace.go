@@ -25,13 +25,8 @@ type Machine struct {
 	GPUs        int
 }
 
-// DataDir is where the data set is: $MUSTER_OPENB_DIR, else beside the repository.
-func DataDir() string {
-	if d := os.Getenv("MUSTER_OPENB_DIR"); d != "" {
-		return d
-	}
-	return filepath.Join("..", "shared", "data", "openb")
-}
+// DataDir is where the data set is; "" = the user has not said.
+func DataDir() string { return os.Getenv("MUSTER_OPENB_DIR") }
 
 // LoadMachines reads the fleet, by name.
 func LoadMachines(dir string) ([]Machine, error) {

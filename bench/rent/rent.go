@@ -33,7 +33,7 @@ type Config struct {
 
 // Default is what the goal says, on a gang.
 func Default() Config {
-	return Config{Rounds: 5, Past: 5, Standing: 600, Warm: 200, Rents: 600, Paced: 500, Clients: 16, Hosts: 2000, Nodes: 2, GPUs: 4}
+	return Config{Rounds: 5, Past: 5, Standing: 600, Warm: 150, Rents: 500, Paced: 400, Clients: 16, Hosts: 2000, Nodes: 2, GPUs: 4}
 }
 
 // Result holds every round of each side.
