@@ -19,6 +19,7 @@ import (
 	"github.com/musterhq/muster/bench/placement"
 	"github.com/musterhq/muster/bench/platform"
 	"github.com/musterhq/muster/bench/rent"
+	"github.com/musterhq/muster/bench/start"
 	"github.com/musterhq/muster/bench/table"
 )
 
@@ -39,12 +40,15 @@ func benchmarks(seeds int) []benchmark {
 		{3, "placement cost as the fleet grows", envOpenb, func(ctx context.Context) ([]table.Row, error) { return placement.Cost(ctx, data) }},
 		{4, "gangs inside fabrics", "", placement.Gangs},
 		{5, "taking in usage segments", envPostgres, withPostgres(ingest.Rows)},
+		{9, "from the request to running", envBin, func(ctx context.Context) ([]table.Row, error) { return start.Rows(ctx, os.Getenv(envBin)) }},
 	}
 }
 
 const (
 	// envPostgres names the PostgreSQL server to measure on: a role that may create databases. `make bench` starts one.
 	envPostgres = "MUSTER_TEST_POSTGRES"
+	// envBin names the folder of the built programs; the benchmark needs root and Docker, too.
+	envBin = "MUSTER_BIN"
 	// envOpenb names the folder of the openb data set.
 	envOpenb = "MUSTER_OPENB_DIR"
 )
