@@ -61,7 +61,7 @@ func (p *platform) node(t *testing.T, c client.Cluster, rank int) node {
 func (n node) killContainer(role string) {
 	n.t.Helper()
 	var pid int
-	eventually(n.t, 20*time.Second, "there is a "+role+" to kill", func() bool {
+	eventually(n.t, "there is a "+role+" to kill", func() bool {
 		for _, c := range lines("docker", "ps", "--no-trunc", "--quiet", "--filter", "label=muster.lease="+n.lease.String(), "--filter", "label=muster.role="+role) {
 			pid, _ = strconv.Atoi(strings.Join(lines("docker", "inspect", "--format", "{{.State.Pid}}", c), ""))
 		}
@@ -73,7 +73,7 @@ func (n node) killContainer(role string) {
 // killOverlay kills the process that carries the rank's network.
 func (n node) killOverlay() {
 	n.t.Helper()
-	eventually(n.t, 20*time.Second, "there is an overlay to kill", func() bool {
+	eventually(n.t, "there is an overlay to kill", func() bool {
 		for pid := range n.p.processes("overlay " + filepath.Join(n.p.dir, "hosts", n.name, "state", "leases", n.lease.String())) {
 			kill(n.t, pid, syscall.SIGKILL)
 			return true
@@ -112,7 +112,7 @@ func kill(t *testing.T, pid int, s syscall.Signal) {
 // awaitNode waits until some rank is in a state and returns its number.
 func (r *renter) awaitNode(t *testing.T, c client.Cluster, states ...string) (rank int) {
 	t.Helper()
-	eventually(t, 60*time.Second, fmt.Sprintf("a rank of %s is %v", c.ID, states), func() bool {
+	eventually(t, fmt.Sprintf("a rank of %s is %v", c.ID, states), func() bool {
 		now, err := r.Cluster(t.Context(), c.ID)
 		if err != nil {
 			t.Fatal(err)
@@ -176,7 +176,7 @@ func noise(seed uint64, mb int) io.Reader {
 // idle checks that nothing of any lease is left: no claim in the books, no container and no overlay on the machine.
 func (p *platform) idle(t *testing.T) {
 	t.Helper()
-	eventually(t, 60*time.Second, "the platform is idle", func() bool {
+	eventually(t, "the platform is idle", func() bool {
 		return p.sql(t, "SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL") == 0
 	})
 	for _, h := range p.state.Hosts {

@@ -72,10 +72,10 @@ func (p *platform) browse(t *testing.T) *tab {
 	return b
 }
 
-// do takes steps on the page; each has to work within half a minute.
+// do takes steps on the page.
 func (b *tab) do(what string, steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, steps...); err != nil {
 		b.shot("failed")
@@ -107,7 +107,7 @@ func (b *tab) see(selector string) {
 
 // text is what an element says now; "" when there is none.
 func (b *tab) text(selector string) string {
-	ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	s, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.querySelector(`+"`"+selector+"`"+`)?.innerText ?? ""`))
 	if err != nil {
@@ -119,7 +119,7 @@ func (b *tab) text(selector string) string {
 // reads waits until an element says something.
 func (b *tab) reads(selector, want string) {
 	b.t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(patience)
 	for tick := time.NewTicker(100 * time.Millisecond); !strings.Contains(b.text(selector), want); <-tick.C {
 		if time.Now().After(deadline) {
 			b.shot("failed")
@@ -131,7 +131,7 @@ func (b *tab) reads(selector, want string) {
 // shot keeps a picture of the page.
 func (b *tab) shot(name string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
 	if err != nil {
@@ -181,7 +181,7 @@ func TestARentersJourneyInABrowser(t *testing.T) {
 	b.reads("#quote [data-left]", ":")
 	held := b.text("#quote [data-left]")
 	b.do("the clock runs", chromedp.WaitNotPresent(chromedp.CSS("#quote .expiring")))
-	eventually(t, 10*time.Second, "the quote counts down", func() bool { return b.text("#quote [data-left]") != held })
+	eventually(t, "the quote counts down", func() bool { return b.text("#quote [data-left]") != held })
 	b.shot("quote")
 
 	b.submit("#quote button.primary")
@@ -190,7 +190,7 @@ func TestARentersJourneyInABrowser(t *testing.T) {
 	b.reads(".phases .end", "meter opened here")
 	b.reads("#cost", "0.00")
 	cost := b.text("#cost")
-	eventually(t, 20*time.Second, "the cost counts up", func() bool { return b.text("#cost") != cost })
+	eventually(t, "the cost counts up", func() bool { return b.text("#cost") != cost })
 	b.reads(".purse", "4.80") // two GPUs, per hour
 	b.reads(".log", "step")
 	if n := b.text("#nodes tbody tr:nth-child(2) .c-host"); !strings.HasPrefix(n, "local-") {

@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -88,5 +87,5 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 
 	b.open("/account")
 	b.tabTo("token_name", "laptop"+kb.Enter)
-	eventually(t, time.Minute, "the token is shown", func() bool { return b.text("#new-token") != "" })
+	eventually(t, "the token is shown", func() bool { return b.text("#new-token") != "" })
 }

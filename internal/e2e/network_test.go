@@ -15,7 +15,7 @@ func TestPathsAreShown(t *testing.T) {
 	r := p.renter(t, 10*money.Unit)
 	c := r.run(t, p.training(6*time.Second))
 	var last client.Cluster
-	eventually(t, time.Minute, "both ranks say how they reach the other", func() bool {
+	eventually(t, "both ranks say how they reach the other", func() bool {
 		var err error
 		last, err = r.Cluster(t.Context(), c.ID)
 		if err != nil {

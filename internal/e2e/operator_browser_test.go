@@ -3,7 +3,6 @@ package e2e
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 )
@@ -48,7 +47,7 @@ func TestAnOperatorsJourneyInABrowser(t *testing.T) {
 	b.submit("form[action$='/terms'] button[type=submit]", "#price_per_gpu_hour", "7.77", "#min_gpus", "1")
 	b.reads(".idline", "Online")
 
-	eventually(t, time.Minute, "the host is on the market", func() bool {
+	eventually(t, "the host is on the market", func() bool {
 		b.open("/offers?q=host_name%3Dattic")
 		return strings.Contains(b.text("table"), "7.77")
 	})
@@ -59,7 +58,7 @@ func TestAnOperatorsJourneyInABrowser(t *testing.T) {
 	b.reads("h1", "attic")
 	b.submit("form:has(input[value=drain]) button")
 	b.reads(".idline", "Draining")
-	eventually(t, time.Minute, "the host is off the market", func() bool {
+	eventually(t, "the host is off the market", func() bool {
 		b.open("/offers?q=host_name%3Dattic")
 		return strings.Contains(b.text(".empty"), "No offer matches")
 	})

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/musterhq/muster/agent/gpu/fakeprofile"
 	"github.com/musterhq/muster/client"
@@ -123,7 +122,7 @@ func TestAnOperatorsJourney(t *testing.T) {
 	host := func(what string, ok func(client.Host) bool) client.Host {
 		t.Helper()
 		var got client.Host
-		eventually(t, 30*time.Second, what, func() (done bool) {
+		eventually(t, what, func() (done bool) {
 			if got, err = operator.Host(t.Context(), who.Host); err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +152,7 @@ func TestAnOperatorsJourney(t *testing.T) {
 		t.Fatal(err)
 	}
 	host("the host sells", func(h client.Host) bool { return h.Selling })
-	eventually(t, 5*time.Second, "the host is listed", func() bool { return listed() == 1 })
+	eventually(t, "the host is listed", func() bool { return listed() == 1 })
 
 	spec := p.spec(1, 1, "sleep", "600")
 	spec.GPU = query
@@ -215,7 +214,7 @@ func TestAnOperatorsJourney(t *testing.T) {
 // retired checks that a retired host's agent is let in no more.
 func (h *newHost) retired(t *testing.T) {
 	t.Helper()
-	eventually(t, 30*time.Second, "the agent of a retired host says why it is not let in", func() bool {
+	eventually(t, "the agent of a retired host says why it is not let in", func() bool {
 		b, err := os.ReadFile(h.state + ".log")
 		if err != nil {
 			t.Fatal(err)

@@ -54,7 +54,7 @@ func TestPartsDieWhileRunning(t *testing.T) {
 // awaitLine waits until a rank has printed something.
 func (r *renter) awaitLine(t *testing.T, c client.Cluster, rank int, text string) {
 	t.Helper()
-	eventually(t, 30*time.Second, "the log says "+text, func() bool { return strings.Contains(r.logs(t, c, rank), text) })
+	eventually(t, "the log says "+text, func() bool { return strings.Contains(r.logs(t, c, rank), text) })
 }
 
 // billed checks that what ran is paid for, and no more: trouble that the job survived costs nobody.

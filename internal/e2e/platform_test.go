@@ -49,6 +49,8 @@ type devState struct {
 const (
 	startLimit = 2 * time.Minute
 	stopLimit  = 2 * time.Minute
+	// patience is how long a test waits for what has to come. It is no claim about speed: only a failure takes so long.
+	patience = 3 * time.Minute
 )
 
 // start brings a platform up on dir, which may hold an earlier one's state.
@@ -207,7 +209,7 @@ func (p *platform) check(t *testing.T) {
 // sql runs one statement on the platform's database: to look at what no face shows, or to let time pass.
 func (p *platform) sql(t *testing.T, query string, args ...any) (n int64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := pgx.Connect(ctx, p.PostgresURL)
 	if err != nil {
@@ -254,16 +256,16 @@ func tail(path string, n int) string {
 	return string(bytes.Join(lines[max(0, len(lines)-n):], []byte("\n")))
 }
 
-// eventually polls until ok holds, and fails the test with what when it does not in time.
-func eventually(t *testing.T, limit time.Duration, what string, ok func() bool) {
+// eventually polls until ok holds, and fails the test with what when it does not within the suite's patience.
+func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline, tick := time.NewTimer(limit), time.NewTicker(50*time.Millisecond)
+	deadline, tick := time.NewTimer(patience), time.NewTicker(50*time.Millisecond)
 	defer deadline.Stop()
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-deadline.C:
-			t.Fatalf("not within %s: %s", limit, what)
+			t.Fatalf("not within %s: %s", patience, what)
 		case <-tick.C:
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fault"
@@ -213,7 +212,7 @@ func TestQuotesEnd(t *testing.T) {
 	if _, err := r.RentQuote(t.Context(), q.ID, client.Spec{}); !fault.Is(err, fault.Conflict) && !fault.Is(err, fault.NotFound) {
 		t.Errorf("rented by an expired quote: %v", err)
 	}
-	eventually(t, 15*time.Second, "the quote is expired and its GPUs are free", func() bool {
+	eventually(t, "the quote is expired and its GPUs are free", func() bool {
 		got, err := r.GetQuote(t.Context(), q.ID)
 		if err != nil {
 			t.Fatal(err)

@@ -140,7 +140,7 @@ func (r *renter) logs(t *testing.T, c client.Cluster, rank int) string {
 func (r *renter) settle(t *testing.T, c client.Cluster) client.Usage {
 	t.Helper()
 	var u client.Usage
-	eventually(t, 90*time.Second, "the cluster is settled", func() bool {
+	eventually(t, "the cluster is settled", func() bool {
 		now, err := r.Cluster(t.Context(), c.ID)
 		if err != nil {
 			t.Fatal(err)

@@ -62,7 +62,7 @@ func (p *platform) startReplica(t *testing.T, name string) *replica {
 		_ = r.cmd.Process.Signal(syscall.SIGTERM)
 		<-r.ended
 	})
-	eventually(t, time.Minute, name+" is ready", func() bool { return ready(r.url) })
+	eventually(t, name+" is ready", func() bool { return ready(r.url) })
 	return r
 }
 
@@ -114,7 +114,7 @@ func TestReplicasShareAFleet(t *testing.T) {
 	p.again(t)
 	second, third := p.startReplica(t, "second"), p.startReplica(t, "third")
 	urls := []string{p.URL, second.url, third.url}
-	eventually(t, time.Minute, "the first is ready", func() bool { return ready(p.URL) })
+	eventually(t, "the first is ready", func() bool { return ready(p.URL) })
 
 	r := p.renter(t, 20*money.Unit)
 	c, err := r.through(t, second.url).Rent(t.Context(), p.training(3*time.Second))

@@ -20,8 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// shellLimit is how long one command over SSH may take on a laden machine.
-const shellLimit = 90 * time.Second
+// patience is how long one command over SSH may take on a laden machine.
 
 // guest is somebody with an SSH key, and ssh's configuration for the platform's gateway.
 type guest struct {
@@ -87,7 +86,7 @@ func (r *renter) stranger(t *testing.T) *guest {
 // ssh runs one of OpenSSH's clients.
 func (g *guest) run(t *testing.T, stdin, program string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), shellLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, append([]string{"-F", g.config}, args...)...)
 	var out, errs bytes.Buffer
@@ -122,7 +121,7 @@ func (g *guest) dial(t *testing.T, user string) *ssh.Client {
 
 func (g *guest) try(user string) (*ssh.Client, error) {
 	return ssh.Dial("tcp", g.p.GatewayAddr, &ssh.ClientConfig{
-		User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(g.signer)}, Timeout: shellLimit,
+		User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(g.signer)}, Timeout: patience,
 		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
 			for _, k := range g.keys {
 				if strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))) == k {
@@ -215,21 +214,21 @@ func terminal(t *testing.T, conn *ssh.Client) {
 		t.Helper()
 		out.reset()
 		fmt.Fprintln(in, line)
-		eventually(t, shellLimit, line+" → "+want+": "+out.String(), func() bool { return strings.Contains(out.String(), want) })
+		eventually(t, line+" → "+want+": "+out.String(), func() bool { return strings.Contains(out.String(), want) })
 	}
 	say(`stty size; echo "term=$TERM"`, "33 101\r\nterm=xterm-256color")
 	if err := session.WindowChange(50, 120); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, shellLimit, "the new size", func() bool {
+	eventually(t, "the new size", func() bool {
 		out.reset()
 		fmt.Fprintln(in, "stty size; echo asked")
-		eventually(t, shellLimit, "an answer", func() bool { return strings.Contains(out.String(), "\nasked") })
+		eventually(t, "an answer", func() bool { return strings.Contains(out.String(), "\nasked") })
 		return strings.Contains(out.String(), "50 120")
 	})
 	out.reset()
 	fmt.Fprintln(in, "echo be''gun; sleep 1000")
-	eventually(t, shellLimit, "sleep begins", func() bool { return strings.Contains(out.String(), "begun") })
+	eventually(t, "sleep begins", func() bool { return strings.Contains(out.String(), "begun") })
 	fmt.Fprint(in, "\x03") // Ctrl-C
 	say("echo after=$?", "after=130")
 	fmt.Fprintln(in, "exit 7")
@@ -262,11 +261,11 @@ func leavesNothing(t *testing.T, g *guest, c client.Cluster) {
 	}
 	g.wants(t, "", "", fmt.Sprintf("%s.1@gateway", c.ID), "nohup "+stays+" >/dev/null 2>&1 </dev/null &")
 	for _, what := range []string{plain, deaf, unread, stays} {
-		eventually(t, shellLimit, what+" runs", func() bool { return runs(what) })
+		eventually(t, what+" runs", func() bool { return runs(what) })
 	}
 	conn.Close()
 	for _, what := range []string{plain, deaf, unread} {
-		eventually(t, shellLimit, what+" is gone", func() bool { return !runs(what) })
+		eventually(t, what+" is gone", func() bool { return !runs(what) })
 	}
 	if !runs(stays) {
 		t.Error("what was started with nohup is gone too")
