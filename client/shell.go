@@ -1,6 +1,19 @@
 package client
 
-import "context"
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/coder/websocket"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
 
 // SSHGateway is where SSH into clusters goes: the user's name is the cluster's id, a dot and the rank.
 type SSHGateway struct {
@@ -11,4 +24,41 @@ type SSHGateway struct {
 // SSHGateway tells where it is. NotFound on a platform without one.
 func (c *Client) SSHGateway(ctx context.Context) (SSHGateway, error) {
 	return get[SSHGateway](ctx, c, "/ssh-gateway", nil)
+}
+
+// SSH opens an SSH connection to a rank of a running cluster with the client's token: no key is needed. Sessions run
+// in the rank's container and begin in the image's working directory; Dial reaches ports as the rank sees them. ctx
+// bounds the opening only; the caller closes the connection.
+func (c *Client) SSH(ctx context.Context, cl id.Cluster, rank int) (*ssh.Client, error) {
+	target := "ws" + strings.TrimPrefix(c.base, "http") + "/api/v1/clusters/" + cl.String() + "/ssh?" + url.Values{"node": {strconv.Itoa(rank)}}.Encode()
+	ws, resp, err := websocket.Dial(ctx, target, &websocket.DialOptions{
+		HTTPClient: c.http, CompressionMode: websocket.CompressionDisabled,
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + c.token}, "User-Agent": {c.agent}},
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+			return nil, problemOf(resp)
+		}
+		return nil, fault.Wrap(err, fault.Unavailable, "%s cannot be reached: %s", c.base, reachable(err))
+	}
+	conn := websocket.NetConn(context.WithoutCancel(ctx), ws, websocket.MessageBinary)
+	return handshake(ctx, conn)
+}
+
+func handshake(ctx context.Context, conn net.Conn) (*ssh.Client, error) {
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	// Who answers was proven by TLS, and the token was sent already: there is nothing left for a host key to prove.
+	sc, channels, requests, err := ssh.NewClientConn(conn, "", &ssh.ClientConfig{User: "token", HostKeyCallback: ssh.InsecureIgnoreHostKey()})
+	if err != nil {
+		conn.Close()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fault.Wrap(err, fault.Unavailable, "the connection to the node broke off")
+	}
+	return ssh.NewClient(sc, channels, requests), nil
 }

@@ -269,7 +269,7 @@ func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 		Ready: map[string]func(context.Context) error{"hosts": a.hostsReady}, GatewayAddr: a.cfg.GatewayAddr, SSHHostKeys: sshHostKeys,
 	}, api.Deps{
 		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer,
-		Bus: a.link.Bus(), Box: box, Assets: assets, Log: a.log,
+		Bus: a.link.Bus(), Shell: a.shell, Box: box, Assets: assets, Log: a.log,
 	})
 	pages := chi.NewRouter()
 	web.New(web.Config{
@@ -319,6 +319,13 @@ func (a *app) serve(context.Context) error {
 		l.serve(a.log)
 	}
 	return nil
+}
+
+// shell opens the gateway to somebody with an API token.
+func (a *app) shell(ctx context.Context, conn net.Conn, p account.Principal, cl id.Cluster, rank int) error {
+	return a.gateway.ServeVisitor(ctx, conn, gateway.Visitor{
+		Org: p.Org, User: p.User, Token: p.Token, Address: p.Address, Cluster: cl, Rank: rank, WorkDir: true,
+	})
 }
 
 // serveShells takes SSH connections. They are cut at the end: what a shell runs must not outlive who watches it.

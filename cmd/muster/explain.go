@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -11,6 +12,9 @@ import (
 
 // explain tells on stderr what went wrong and what to do next. It never prints a fault's cause: that is for logs.
 func explain(w io.Writer, err error) {
+	if _, remote := err.(exited); remote {
+		return // it has said itself what went wrong
+	}
 	f := fault.From(err)
 	if f == nil {
 		fmt.Fprintln(w, "muster:", err)
@@ -70,6 +74,10 @@ func hint(f *fault.Fault) string {
 func exitCode(err error) int {
 	if err == nil {
 		return 0
+	}
+	var code exited
+	if errors.As(err, &code) {
+		return int(code)
 	}
 	if f := fault.From(err); f != nil {
 		return f.Kind.ExitCode()

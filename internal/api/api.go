@@ -15,6 +15,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -28,6 +29,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/dialback"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/seal"
@@ -65,10 +67,14 @@ type Deps struct {
 	Payments *payment.Payments
 	Dialer   *dialback.Dialer // reads logs from hosts; nil: only kept logs are shown
 	Bus      *bus.Bus         // may be nil: waits then look every second
+	Shell    Shell            // nil: this server opens no shells
 	Box      *seal.Box
 	Assets   *static.Assets
 	Log      *slog.Logger
 }
+
+// Shell speaks SSH with the principal, for a rank of a cluster of its org, until the connection ends.
+type Shell func(ctx context.Context, conn net.Conn, p account.Principal, cl id.Cluster, rank int) error
 
 // API serves the REST interface. Make one with New.
 type API struct {
@@ -80,6 +86,7 @@ type API struct {
 	payments *payment.Payments
 	open     opener
 	bus      *bus.Bus
+	shell    Shell
 	box      *seal.Box
 	assets   *static.Assets
 	log      *slog.Logger
@@ -103,7 +110,7 @@ func New(cfg Config, d Deps) *API {
 		d.Assets = static.New()
 	}
 	a := &API{
-		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, payments: d.Payments, open: dialled(d.Dialer), bus: d.Bus,
+		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, payments: d.Payments, open: dialled(d.Dialer), bus: d.Bus, shell: d.Shell,
 		box: d.Box, assets: d.Assets, log: d.Log, router: chi.NewRouter(),
 	}
 	a.build()

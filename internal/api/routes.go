@@ -50,6 +50,7 @@ func (a *API) inside(t *table) {
 	remove(t, "/clusters/{id}", writeClusters, "releaseCluster: End a cluster; again is no error", a.releaseCluster)
 	get(t, "/clusters/{id}/events", readClusters, "listClusterEvents: What happened, when, why", a.clusterEvents)
 	t.stream("GET", "/clusters/{id}/logs", readClusters, "streamClusterLogs: What the ranks print, as text", a.clusterLogs, logParams()...)
+	t.stream("GET", "/clusters/{id}/ssh", writeClusters, "sshToCluster: SSH to a rank inside a WebSocket, with the token in place of a key", a.clusterSSH, sshParams()...)
 	get(t, "/clusters/{id}/metrics", readClusters, "getClusterMetrics: Utilisation, memory, power and temperature of each GPU", a.clusterMetrics)
 	get(t, "/clusters/{id}/usage", readClusters, "getClusterUsage: What it used and costs, segment by segment", a.clusterUsage)
 

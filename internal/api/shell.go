@@ -2,9 +2,16 @@ package api
 
 import (
 	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/coder/websocket"
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
 )
 
 type sshGatewayView struct {
@@ -17,4 +24,42 @@ func (a *API) sshGateway(context.Context, account.Principal, *struct{}) (sshGate
 		return sshGatewayView{}, fault.New(fault.NotFound, "this platform has no SSH gateway")
 	}
 	return sshGatewayView{Address: a.cfg.GatewayAddr, HostKeys: a.cfg.SSHHostKeys}, nil
+}
+
+func sshParams() []*huma.Param {
+	return []*huma.Param{
+		{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}},
+		{Name: "node", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger}, Description: "the rank; left out: 0"},
+	}
+}
+
+// clusterSSH is the gateway's SSH inside a WebSocket: whoever has a token for clusters needs no key. Binary messages
+// are the connection's bytes.
+func (a *API) clusterSSH(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+	cl, err := pathID[id.Cluster](chi.URLParam(r, "id"), "cluster")
+	if err != nil {
+		return err
+	}
+	rank := 0
+	if n := r.URL.Query().Get("node"); n != "" {
+		if rank, err = strconv.Atoi(n); err != nil {
+			return fault.InvalidField("query.node", "has to be a rank")
+		}
+	}
+	if a.shell == nil {
+		return fault.New(fault.Unavailable, "this server opens no shells")
+	}
+	if _, err := a.clusters.Shell(r.Context(), p.Org, cl, rank); err != nil {
+		return err // while it can still be told as a problem
+	}
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
+	if err != nil {
+		return nil // Accept has answered
+	}
+	defer ws.CloseNow()
+	conn := websocket.NetConn(context.WithoutCancel(r.Context()), ws, websocket.MessageBinary)
+	if err := a.shell(context.WithoutCancel(r.Context()), conn, p, cl, rank); err != nil {
+		a.log.DebugContext(r.Context(), "ssh in a websocket ended", "cluster", cl, "err", err)
+	}
+	return nil
 }

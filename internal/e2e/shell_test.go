@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -19,8 +20,6 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/money"
 )
-
-// patience is how long one command over SSH may take on a laden machine.
 
 // guest is somebody with an SSH key, and ssh's configuration for the platform's gateway.
 type guest struct {
@@ -141,6 +140,7 @@ func TestShell(t *testing.T) {
 	g := r.withKey(t)
 	s := p.spec(2, 1)
 	s.Image = p.shellImage(t)
+	s.Command = []string{"perl", "-e", shouter}
 	s.Env = map[string]string{"GREETING": "hello"}
 	c := r.run(t, s)
 	t.Cleanup(func() { _, _ = r.Release(context.Background(), c.ID) })
@@ -188,8 +188,131 @@ func TestShell(t *testing.T) {
 		t.Parallel()
 		g.wants(t, "1 /root\n", "", "-J", c.ID.String()+"@gateway", "anybody@node-1", "echo $RANK $PWD")
 	})
+	t.Run("ports", func(t *testing.T) { t.Parallel(); ports(t, g, c) })
+	t.Run("with a token", func(t *testing.T) { t.Parallel(); withToken(t, r, c) })
 	t.Run("nothing is left", func(t *testing.T) { t.Parallel(); leavesNothing(t, g, c) })
 	t.Run("doors", func(t *testing.T) { t.Parallel(); doors(t, r, g, c) })
+}
+
+// shouter listens on port 7777, on all addresses, and gives back what it hears in capitals. Perl's own functions: the
+// image has no modules.
+const shouter = `socket(S,2,1,6);setsockopt(S,1,2,1);bind(S,pack("S n C4 x8",2,7777,0,0,0,0))||die;listen(S,9);$SIG{CHLD}="IGNORE";` +
+	`while(accept(C,S)){if(!fork){while(sysread(C,$b,65536)){syswrite(C,uc $b)}exit}close C}`
+
+// ports checks forwarding: to the rank itself, to another one by its name, and by OpenSSH.
+func ports(t *testing.T, g *guest, c client.Cluster) {
+	conn := g.dial(t, c.ID.String())
+	for _, to := range []string{"localhost:7777", "127.0.0.1:7777", "node-0:7777", "node-1:7777"} {
+		port, err := conn.Dial("tcp", to)
+		if err != nil {
+			t.Errorf("%s: %v", to, err)
+			continue
+		}
+		shout(t, port)
+	}
+	if out, errs, code := g.run(t, "over a pipe", "ssh", "-W", "localhost:7777", c.ID.String()+"@gateway"); code != 0 || out != "OVER A PIPE" {
+		t.Errorf("ssh -W: %q %q %d", out, errs, code)
+	}
+}
+
+// shout says much and hears it back.
+func shout(t *testing.T, port net.Conn) {
+	t.Helper()
+	defer port.Close()
+	text := strings.Repeat("quiet words ", 1<<16)
+	go func() {
+		_, _ = io.WriteString(port, text)
+		if half, ok := port.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
+		}
+	}()
+	if b, err := io.ReadAll(port); err != nil || string(b) != strings.ToUpper(text) {
+		t.Errorf("%d bytes of %d came back: %v", len(b), len(text), err)
+	}
+}
+
+// withToken uses the command line, which needs no SSH key.
+func withToken(t *testing.T, r *renter, c client.Cluster) {
+	muster := func(stdin string, args ...string) (stdout, stderr string, code int) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, filepath.Join(bin, "muster"), args...)
+		cmd.Env = append(os.Environ(), "MUSTER_SERVER="+r.p.URL, "MUSTER_TOKEN="+r.token)
+		var out, errs bytes.Buffer
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
+		if err := cmd.Run(); cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	}
+	id := c.ID.String()
+	out, errs, code := muster("in", "cluster", "exec", id, "--node", "1", "--", "sh", "-c", "cat; echo $RANK \"$PWD\"; echo err >&2; exit 9")
+	if out != "in1 /work\n" || errs != "err\n" || code != 9 {
+		t.Errorf("exec: %q %q %d", out, errs, code)
+	}
+	if _, errs, code := muster("", "cluster", "exec", id, "--node", "7", "--", "true"); code != 2 || !strings.Contains(errs, "no rank 7") {
+		t.Errorf("exec on rank 7: %q %d", errs, code)
+	}
+	dir := t.TempDir()
+	deep := filepath.Join(dir, "data", "deep")
+	if err := errors.Join(os.MkdirAll(deep, 0o755), os.WriteFile(filepath.Join(deep, "file"), bytes.Repeat([]byte("x"), 3<<20), 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{filepath.Join(dir, "data"), id + ":/work"}, {id + ":/work/data/deep", filepath.Join(dir, "back")}} {
+		if _, errs, code := muster("", append([]string{"cluster", "cp"}, args...)...); code != 0 {
+			t.Fatalf("cp %v: %s", args, errs)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "back", "file")); err != nil || info.Size() != 3<<20 || info.Mode().Perm() != 0o640 {
+		t.Errorf("what came back: %+v %v", info, err)
+	}
+	portForward(t, r, id)
+	if n := r.p.sql(t, "SELECT count(*) FROM audit_event WHERE action = 'cluster.shell' AND object = $1 AND token_id IS NOT NULL AND detail->>'node' = '1'", id); n == 0 {
+		t.Error("the audit trail knows of no shell by token")
+	}
+}
+
+// portForward ends at once by a signal, though a stream is open that has nothing to say.
+func portForward(t *testing.T, r *renter, cluster string) {
+	cmd := exec.Command(filepath.Join(bin, "muster"), "cluster", "port-forward", cluster, "0:7777")
+	cmd.Env = append(os.Environ(), "MUSTER_SERVER="+r.p.URL, "MUSTER_TOKEN="+r.token)
+	said := &waitBuffer{}
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	eventually(t, "it listens", func() bool { return strings.Contains(said.String(), "→") })
+	address, _, _ := strings.Cut(said.String(), " ")
+	port, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shout(t, port)
+	idle, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	if _, err := idle.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if b := make([]byte, 1); func() error { _, err := io.ReadFull(idle, b); return err }() != nil || b[0] != 'X' {
+		t.Fatalf("the idle stream says %q", b)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("port-forward ended with %v: %s", err, said.String())
+		}
+	case <-time.After(patience):
+		t.Errorf("port-forward did not end: %s", said.String())
+	}
 }
 
 // terminal checks what happens at a terminal: its size, a new size, a signal, a prompt that is typed at.
