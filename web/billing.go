@@ -107,6 +107,8 @@ func transactionName(kind string) string {
 		return "Returned from a hold"
 	case "usage":
 		return "Usage"
+	case "service_credit":
+		return "Credit for a host's fault"
 	case "earning":
 		return "Earned by a host"
 	}

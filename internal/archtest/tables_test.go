@@ -24,7 +24,8 @@ var owners = map[string]string{
 	"offer": "market", "offer_price": "market", "quote": "market", "fleet_change": "market",
 	"budget": "budget", "lease": "metering", "lease_price": "metering", "cluster_window": "metering", "lease_meter": "metering",
 	"time_anchor": "metering", "usage_segment": "metering", "segment_quarantine": "metering",
-	"cluster": "cluster", "node": "cluster", "node_status": "cluster", "cluster_event": "cluster", "node_log": "cluster",
+	"service_credit": "metering",
+	"cluster":        "cluster", "node": "cluster", "node_status": "cluster", "cluster_event": "cluster", "node_log": "cluster",
 	"replica":      "hostlink",
 	"ssh_host_key": "gateway",
 }

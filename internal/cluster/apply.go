@@ -20,6 +20,7 @@ const (
 // apply does what a transition means.
 func (x *change) apply(d Decision) {
 	x.row.State = string(d.To)
+	x.creditLost(d)
 	switch d.On {
 	case OnAllAtBarrier:
 		x.release()

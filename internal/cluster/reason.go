@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -77,6 +78,7 @@ var sentences = map[Reason]Sentence{
 const (
 	chargedNothing = "Nothing was charged."
 	chargedProven  = "Only the seconds in which every required rank was proven up are charged."
+	creditedHour   = "What the failed node cost in its last hour is credited to you."
 )
 
 // Explain is the whole sentence for a renter: what happened, what was charged, what to do. ran says whether a billing
@@ -85,6 +87,9 @@ func (r Reason) Explain(ran bool) string {
 	charged := chargedNothing
 	if ran {
 		charged = chargedProven
+		if slices.Contains(hostFaults, r) {
+			charged += " " + creditedHour
+		}
 	}
 	s := sentences[r]
 	return strings.Join(strings.Fields(s.Happened+" "+charged+" "+s.Do), " ")

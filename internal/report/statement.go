@@ -27,6 +27,20 @@ type Usage struct {
 	Settled         bool           `json:"settled"`     // nothing will change any more
 	Currency        string         `json:"currency"`
 	Segments        []UsageSegment `json:"segments"`
+	Credits         []UsageCredit  `json:"credits"`  // given back for hosts that failed
+	Credited        money.Nano     `json:"credited"` // their sum; Cost is before it
+}
+
+// UsageCredit is what was given back for a node whose host failed.
+type UsageCredit struct {
+	Rank     int        `json:"rank"`
+	Lease    id.Lease   `json:"lease_id"`
+	HostID   id.Host    `json:"host_id"`
+	HostName string     `json:"host_name"`
+	Reason   string     `json:"reason" doc:"host_lost, gpu_failed, …"`
+	From     time.Time  `json:"from" doc:"the billed time from here"`
+	To       time.Time  `json:"to" doc:"to here is free"`
+	Amount   money.Nano `json:"amount"`
 }
 
 // Seconds are milliseconds shown as decimal seconds, "300.000".
@@ -71,6 +85,15 @@ func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usag
 		BillableSeconds: Seconds(m.BillableMS), GPUSeconds: Seconds(m.GPUMS), Cost: m.Cost, Posted: m.Posted,
 		CostSoFar: max(m.Cost, m.Estimate), EnergyWh: wattHours(m.EnergyMJ), Settled: m.Settled, Currency: m.Currency,
 		Segments: make([]UsageSegment, len(m.Lines)),
+	}
+	credits, err := metering.Credits(ctx, q, cluster)
+	if err != nil {
+		return Usage{}, err
+	}
+	u.Credits = make([]UsageCredit, len(credits))
+	for i, c := range credits {
+		u.Credits[i] = UsageCredit{c.Rank, c.Lease, c.Host, c.HostName, c.Reason, c.From, c.To, c.Amount}
+		u.Credited += c.Amount
 	}
 	names, err := hostNames(ctx, q, m.Lines)
 	if err != nil {

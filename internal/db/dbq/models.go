@@ -551,6 +551,17 @@ type SegmentQuarantine struct {
 	ReceivedAt  time.Time
 }
 
+type ServiceCredit struct {
+	LeaseID   id.Lease
+	ClusterID id.Cluster
+	Reason    string
+	FromMs    int64
+	ThroughMs int64
+	Credited  int64
+	HostPart  int64
+	CreatedAt time.Time
+}
+
 type Session struct {
 	ID           id.Session
 	UserID       id.User

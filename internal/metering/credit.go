@@ -1,0 +1,158 @@
+package metering
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/budget"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+// CreditSpan is how much of a failed lease's time before its loss is given back: what was computed since the last
+// checkpoint is lost with it.
+const CreditSpan = time.Hour
+
+// Credit is what a renter got back for a lease whose host failed.
+type Credit struct {
+	Lease    id.Lease
+	Rank     int
+	Host     id.Host
+	HostName string
+	Reason   string    // 'host_lost', 'gpu_failed', …
+	From, To time.Time // the billed time between them is free
+	Amount   money.Nano
+	HostPart money.Nano // of Amount, taken from the operator; the platform's fee is the rest
+}
+
+// CreditLoss gives the renter back what a lease cost in the hour before it was lost by its host's fault: its operator and
+// the platform return what they had of it, and both sides are told why. What is charged later for that time, when a
+// journal arrives late, is given back too, at the latest when the cluster is settled. Never more than was charged. A lease
+// is lost once: called again, it changes nothing. The cluster's last window is closed; the caller holds its lock.
+func CreditLoss(ctx context.Context, tx *db.Tx, cluster id.Cluster, lost id.Lease, reason string) error {
+	w, err := lastWindow(ctx, tx.Q, cluster)
+	if err != nil || w == nil || w.ClosedMs == nil {
+		return err // never billed
+	}
+	leases, err := lockCluster(ctx, tx, cluster)
+	if err != nil {
+		return err
+	}
+	err = tx.Q.InsertServiceCredit(ctx, dbq.InsertServiceCreditParams{
+		LeaseID: lost, ClusterID: cluster, Reason: reason, FromMs: *w.ClosedMs - CreditSpan.Milliseconds(), ThroughMs: *w.ClosedMs,
+	})
+	if err != nil {
+		return fmt.Errorf("metering: credit for %s: %w", lost, err)
+	}
+	if err := charge(ctx, tx, unsettled(leases), nil, nil); err != nil {
+		return err
+	}
+	return bookCredits(ctx, tx, cluster)
+}
+
+// bookCredits books what the cluster's credits have come to beyond what is booked already. Its meters are locked.
+func bookCredits(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
+	rows, err := tx.Q.ServiceCredits(ctx, cluster)
+	if err != nil {
+		return fmt.Errorf("metering: credits of %s: %w", cluster, err)
+	}
+	for _, r := range rows {
+		if err := bookCredit(ctx, tx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func bookCredit(ctx context.Context, tx *db.Tx, r dbq.ServiceCreditsRow) error {
+	leases, err := readLeases(ctx, tx.Q, []id.Lease{r.LeaseID})
+	if err != nil || len(leases) != 1 {
+		return err
+	}
+	segs, err := segmentsOf(ctx, tx.Q, []id.Lease{r.LeaseID})
+	if err != nil {
+		return err
+	}
+	l := leases[0]
+	total := creditOf(l, segs[l.ID], Interval{r.FromMs, r.ThroughMs})
+	host := money.Share(total, l.terms.SharePPM)
+	more, fromHost := total-money.Nano(r.Credited), host-money.Nano(r.HostPart)
+	if more <= 0 {
+		return nil
+	}
+	wallet, earned := ledger.Wallet(l.RenterOrgID, l.Currency), ledger.HostPending(l.HostOrgID, l.Currency)
+	e := ledger.Entry{
+		Kind: "service_credit", Key: fmt.Sprintf("service_credit:%s:%d", l.ID, int64(total)), Ref: r.ClusterID.String(),
+		Memo: fmt.Sprintf("node %d, %s: %s", l.Rank, r.HostName, r.Reason),
+	}
+	if e.Corrects, err = tx.Q.LedgerTxByKey(ctx, fmt.Sprintf("usage:%s:%d", l.ID, int64(l.meter.Posted))); err != nil {
+		return fmt.Errorf("metering: the last charge of %s: %w", l.ID, err)
+	}
+	if fromHost > 0 {
+		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: earned, Credit: wallet, Amount: fromHost})
+	}
+	if fee := more - fromHost; fee > 0 {
+		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: ledger.Fee(l.Currency), Credit: wallet, Amount: fee})
+	}
+	booked, err := ledger.Post(ctx, tx, e)
+	if err != nil {
+		return fmt.Errorf("metering: credit %s for %s: %w", more, l.ID, err)
+	}
+	if !booked { // row and ledger move together or not at all
+		return fmt.Errorf("metering: %s is in the books but not on its row", e.Key)
+	}
+	if err := tx.Q.SetServiceCredit(ctx, l.ID, int64(total), int64(host)); err != nil {
+		return fmt.Errorf("metering: credit of %s: %w", l.ID, err)
+	}
+	if err := budget.Return(ctx, tx, l.RenterOrgID, l.ClusterID, l.Currency, more); err != nil {
+		return err
+	}
+	return tellOfCredit(ctx, tx, l, r, total, host)
+}
+
+// creditOf is what of the lease's charge falls into the span, at most what is posted of it.
+func creditOf(l *lease, segs []dbq.SegmentsOfLeasesRow, span Interval) money.Nano {
+	due, _ := billable(l.windows, l.terms.Life)
+	var proven []Interval
+	for _, s := range segs {
+		proven = append(proven, Interval{s.StartMs, s.EndMs})
+	}
+	num := numerator(due.Intersect(SetOf(proven...)).Clip(span), l.terms.Prices)
+	return min(money.Posted(num), l.meter.Posted)
+}
+
+// tellOfCredit tells both sides once for each amount.
+func tellOfCredit(ctx context.Context, tx *db.Tx, l *lease, r dbq.ServiceCreditsRow, total, host money.Nano) error {
+	why := fmt.Sprintf("Node %d of %s was lost through no doing of the renter's (%s): what it cost in the last hour before that is given back.", l.Rank, l.ClusterID, r.Reason)
+	for _, n := range []notify.Notice{
+		{Org: l.RenterOrgID, Severity: notify.Info, Title: fmt.Sprintf("%s %s credited: a host failed", total, l.Currency), Body: why + " It is in your wallet.", Object: l.ClusterID.String()},
+		{Org: l.HostOrgID, Severity: notify.Warn, Title: fmt.Sprintf("%s %s of %s's earnings returned: it failed", host, l.Currency, r.HostName), Body: why + " The platform returns its fee.", Object: l.HostID.String()},
+	} {
+		n.Key = fmt.Sprintf("service_credit:%s:%d", l.ID, int64(total))
+		if _, err := notify.Add(ctx, tx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Credits are those of a cluster, by lease.
+func Credits(ctx context.Context, q *dbq.Queries, cluster id.Cluster) ([]Credit, error) {
+	rows, err := q.ServiceCredits(ctx, cluster)
+	if err != nil {
+		return nil, fmt.Errorf("metering: credits of %s: %w", cluster, err)
+	}
+	out := make([]Credit, len(rows))
+	for i, r := range rows {
+		out[i] = Credit{
+			Lease: r.LeaseID, Rank: int(r.Rank), Host: r.HostID, HostName: r.HostName, Reason: r.Reason, From: time.UnixMilli(r.FromMs).UTC(),
+			To: time.UnixMilli(r.ThroughMs).UTC(), Amount: money.Nano(r.Credited), HostPart: money.Nano(r.HostPart),
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,128 @@
+package metering
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+func (w *world) lose(l id.Lease) {
+	w.t.Helper()
+	w.tx(func(ctx context.Context, tx *db.Tx) error { return CreditLoss(ctx, tx, w.cluster, l, "host_lost") })
+}
+
+func (w *world) credits() []Credit {
+	w.t.Helper()
+	all, err := Credits(w.t.Context(), w.d.Q, w.cluster)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return all
+}
+
+// A host is lost after 90 minutes: the last hour of its lease is given back, what its journal proves later too, the
+// other's lease is not touched; and saying so again changes nothing.
+func TestALostHostsLastHourIsCredited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000, 2_000_000)
+	w.mustAuthorise()
+	w.age(2 * time.Hour)
+	w.exec("UPDATE lease SET run_until = run_until + interval '1 hour' WHERE cluster_id = $1", w.cluster) // two hours are paid for
+	w.tx(func(ctx context.Context, tx *db.Tx) error {
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "authorise", Key: "authorise:" + w.cluster.String(), Transfers: []ledger.Transfer{
+			{Debit: ledger.Wallet(w.renter, eur), Credit: ledger.Hold(w.renter, w.cluster, eur), Amount: 3 * money.Unit}}})
+		return err
+	})
+	t0 := w.now - 5_400_000
+	w.window(t0, w.now, 0)
+	good, bad := w.leases[0], w.leases[1]
+	w.ingest(w.segments(good, 1, t0, w.now, false)...)
+	w.ingest(w.segments(bad, 1, t0, w.now-600_000, false)...) // the last ten minutes are not heard yet
+	w.tx(func(ctx context.Context, tx *db.Tx) error {
+		_, err := CloseWindow(ctx, tx, w.cluster, time.Time{})
+		return err
+	})
+	before := w.money()
+	w.lose(bad)
+	back := money.CostOf(2_000_000, 50*60_000)
+	c := w.credits()
+	if len(c) != 1 || c[0].Amount != back || c[0].HostPart != money.Share(back, 850_000) || c[0].Lease != bad {
+		t.Fatalf("%+v, want %s", c, back)
+	}
+	after := w.money()
+	mustEqual(t, "wallet", after.Wallet-before.Wallet, back)
+	mustEqual(t, "host", before.Host-after.Host, c[0].HostPart)
+	mustEqual(t, "fee", before.Fee-after.Fee, back-c[0].HostPart)
+	for range 2 {
+		w.lose(bad)
+	}
+	mustEqual(t, "again", w.money(), after)
+
+	w.ingest(w.segments(bad, 100, w.now-600_000, w.now, true)...)
+	w.ingest(w.segment(good, 100, w.now, w.now, true))
+	w.end(w.now)
+	mustEqual(t, "settled", w.settle(), true)
+	mustEqual(t, "settled again", w.settle(), true)
+	if c = w.credits(); c[0].Amount != 2*money.Unit {
+		t.Errorf("%s credited, want the whole hour", c[0].Amount)
+	}
+	if u := w.usage(); w.money().Wallet != 100*money.Unit-u.Cost+c[0].Amount {
+		t.Errorf("wallet %s after a cost of %s and a credit of %s", w.money().Wallet, u.Cost, c[0].Amount)
+	}
+	for _, org := range []id.Org{w.renter, w.operator} {
+		told, err := notify.List(t.Context(), w.d.Q, org, notify.Filter{Limit: 10})
+		if err != nil || len(told) != 2 {
+			t.Errorf("told %+v %v, want of both amounts", told, err)
+		}
+	}
+	w.booksBalance()
+}
+
+// A lease shorter than the hour is given back whole, and never more: host and fee end where they began.
+func TestACreditIsNeverMoreThanTheCharge(t *testing.T) {
+	t.Parallel()
+	d := newDB(t)
+	for _, rate := range []money.Micro{1, 7, 333_333, 4_999_999} {
+		w := newWorld(t, d, 100*money.Unit, rate)
+		w.mustAuthorise()
+		w.age(time.Hour)
+		t0 := w.now - 3_000_000
+		fee := w.money().Fee // of other worlds too
+		w.window(t0, w.now-1_234, 0)
+		for i, s := range w.segments(w.leases[0], 1, t0, w.now-1_234, true) { // in many postings
+			w.ingest(s)
+			if i == 3 {
+				w.tx(func(ctx context.Context, tx *db.Tx) error { // lost, by somebody's word, while the window is open
+					return CreditLoss(ctx, tx, w.cluster, w.leases[0], "gpu_failed")
+				})
+				mustEqual(t, "not before the window is closed", len(w.credits()), 0)
+			}
+		}
+		w.tx(func(ctx context.Context, tx *db.Tx) error {
+			_, err := CloseWindow(ctx, tx, w.cluster, time.Time{})
+			return err
+		})
+		w.end(w.now)
+		w.lose(w.leases[0])
+		mustEqual(t, "settled", w.settle(), true)
+		mustEqual(t, "all of it", w.money(), moneyState{Wallet: 100 * money.Unit, Fee: fee})
+		w.booksBalance()
+	}
+}
+
+// What was never billed needs no credit.
+func TestALossBeforeAnyWindowCreditsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)
+	w.mustAuthorise()
+	w.lose(w.leases[0])
+	if c := w.credits(); len(c) != 0 {
+		t.Errorf("%+v", c)
+	}
+}
