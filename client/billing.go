@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -22,6 +23,16 @@ type Balance struct {
 // Balance reads the org's balance.
 func (c *Client) Balance(ctx context.Context) (Balance, error) {
 	return get[Balance](ctx, c, "/billing/balance", nil)
+}
+
+// ClusterProof is all that a cluster's bill depends on: a file for `muster billing verify`.
+func (c *Client) ClusterProof(ctx context.Context, cl id.Cluster) (json.RawMessage, error) {
+	return get[json.RawMessage](ctx, c, "/clusters/"+cl.String()+"/proof", nil)
+}
+
+// LeaseProof is the same of one lease, for its renter and the operator of its host.
+func (c *Client) LeaseProof(ctx context.Context, l id.Lease) (json.RawMessage, error) {
+	return get[json.RawMessage](ctx, c, "/leases/"+l.String()+"/proof", nil)
 }
 
 // TopUp is one payment into the wallet.

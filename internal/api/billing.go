@@ -2,15 +2,19 @@ package api
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/report"
@@ -82,6 +86,52 @@ func (a *API) clusterUsage(ctx context.Context, p account.Principal, in *idInput
 		return report.Usage{}, err
 	}
 	return report.ClusterUsage(ctx, a.db.Q, cl)
+}
+
+// Proofs are passed on as they are: what they hold is the business of package evidence and of whoever verifies it.
+func (a *API) clusterProof(ctx context.Context, p account.Principal, in *idInput) (json.RawMessage, error) {
+	cl, err := pathID[id.Cluster](in.ID, "cluster")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.clusters.Get(ctx, p.Org, cl); err != nil {
+		return nil, err
+	}
+	f, err := metering.ClusterProof(ctx, a.db, cl)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(f)
+}
+
+func (a *API) leaseProof(ctx context.Context, p account.Principal, in *idInput) (json.RawMessage, error) {
+	l, err := pathID[id.Lease](in.ID, "lease")
+	if err != nil {
+		return nil, err
+	}
+	f, err := metering.LeaseProof(ctx, a.db, p.Org, l)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(f)
+}
+
+// LedgerHead is the newest batch of the chain.
+type LedgerHead struct {
+	Batch  int64     `json:"batch"`
+	MadeAt time.Time `json:"made_at"`
+	Hash   string    `json:"hash"` // hexadecimal
+}
+
+func (a *API) ledgerHead(ctx context.Context, _ account.Principal, _ *struct{}) (LedgerHead, error) {
+	b, err := ledger.Head(ctx, a.db.Q)
+	if err != nil {
+		return LedgerHead{}, err
+	}
+	if b == nil {
+		return LedgerHead{}, fault.New(fault.NotFound, "nothing has been chained yet")
+	}
+	return LedgerHead{b.N, b.MadeAt, hex.EncodeToString(b.Hash)}, nil
 }
 
 func (a *API) hostEarnings(ctx context.Context, p account.Principal, in *idInput) (report.Earnings, error) {

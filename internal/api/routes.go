@@ -9,6 +9,7 @@ var (
 	writeClusters = scoped(account.ScopeClusters)
 	readHosts     = scoped(account.ScopeRead, account.ScopeHosts)
 	writeHosts    = scoped(account.ScopeHosts)
+	readLeases    = scoped(account.ScopeRead, account.ScopeClusters, account.ScopeHosts)
 	readBilling   = scoped(account.ScopeRead, account.ScopeBilling)
 	writeBilling  = scoped(account.ScopeBilling)
 )
@@ -54,6 +55,9 @@ func (a *API) inside(t *table) {
 	get(t, "/clusters/{id}/metrics", readClusters, "getClusterMetrics: Utilisation, memory, power and temperature of each GPU", a.clusterMetrics)
 	get(t, "/clusters/{id}/usage", readClusters, "getClusterUsage: What it used and costs, segment by segment", a.clusterUsage)
 
+	get(t, "/clusters/{id}/proof", readClusters, "getClusterProof: All that its bill depends on, to be checked without us", a.clusterProof)
+	get(t, "/leases/{id}/proof", readLeases, "getLeaseProof: The same of one lease, for its renter and the operator of its host", a.leaseProof)
+
 	// Hosts.
 	post(t, "/host-enrollments", writeHosts, 201, "createEnrollment: A token with which one host enrols", a.enroll, withSecret)
 	get(t, "/hosts", readHosts, "listHosts: Your organisation's hosts", a.listHosts)
@@ -67,6 +71,7 @@ func (a *API) inside(t *table) {
 	get(t, "/budgets", readBilling, "listBudgets: Budgets, and what is left of them", a.listBudgets)
 	get(t, "/budgets/{id}", readBilling, "getBudget: Look at a budget", a.getBudget)
 	remove(t, "/budgets/{id}", writeBilling, "removeBudget: Lift a budget; set again, it counts anew", a.removeBudget)
+	get(t, "/ledger/head", public, "getLedgerHead: The newest batch of the chained books, to be noted and compared later", a.ledgerHead)
 	get(t, "/billing/balance", readBilling, "getBalance: What there is, what is held, and how long it lasts", a.balance)
 	get(t, "/billing/transactions", readBilling, "listTransactions: Your organisation's books, newest first", a.transactions)
 	postBy(t, "/billing/topups", writeBilling, 201, "createTopUp: Add credit", a.topUp)

@@ -22,7 +22,6 @@ const Version = 1
 type File struct {
 	Version  int       `json:"version"`
 	Cluster  string    `json:"cluster"`
-	Side     string    `json:"side"` // renter, host
 	MadeAt   time.Time `json:"made_at"`
 	Currency string    `json:"currency"`
 	Leases   []Lease   `json:"leases"`
@@ -34,21 +33,20 @@ type File struct {
 
 // Lease is one node's use of its host, with the terms frozen when it was rented.
 type Lease struct {
-	ID        string             `json:"id"`
-	Host      string             `json:"host"`
-	HostKeys  [][]byte           `json:"host_keys"` // Ed25519, those it signs or signed with
-	Rank      int                `json:"rank"`
-	GPUs      int                `json:"gpus"`
-	FromMS    int64              `json:"from_ms"`            // its life, unix ms
-	UntilMS   int64              `json:"until_ms,omitempty"` // 0: it lives
-	SharePPM  int64              `json:"host_share_ppm"`
-	Prices    []Price            `json:"prices"` // by from_ms, the first from 0
-	Segments  []agentapi.Segment `json:"segments"`
-	Billed    money.Nano         `json:"billed"`     // what the platform says it charged
-	HostPart  money.Nano         `json:"host_part"`  // of that
-	BilledMS  int64              `json:"billed_ms"`  // the time behind it
-	ThroughMS int64              `json:"through_ms"` // what was proven later than the last posting is not in Billed yet
-	Frozen    bool               `json:"frozen,omitempty"`
+	ID       string             `json:"id"`
+	Host     string             `json:"host"`
+	HostKeys [][]byte           `json:"host_keys"` // Ed25519, those it signs or signed with
+	Rank     int                `json:"rank"`
+	GPUs     int                `json:"gpus"`
+	FromMS   int64              `json:"from_ms"`            // its life, unix ms
+	UntilMS  int64              `json:"until_ms,omitempty"` // 0: it lives
+	SharePPM int64              `json:"host_share_ppm"`
+	Prices   []Price            `json:"prices"` // by from_ms, the first from 0
+	Segments []agentapi.Segment `json:"segments"`
+	Billed   money.Nano         `json:"billed"`    // what the platform says it charged
+	HostPart money.Nano         `json:"host_part"` // of that
+	BilledMS int64              `json:"billed_ms"` // the time behind it
+	Settled  bool               `json:"settled"`   // all that is proven is charged, and nothing will be added
 }
 
 // Price is what a lease costs per hour from FromMS on.

@@ -113,10 +113,7 @@ type change struct {
 
 // read gives entries as they are hashed, by id, and what each does to which orgs.
 func read(ctx context.Context, q *dbq.Queries, ids []id.LedgerTx) ([]chained, map[id.LedgerTx][]change, error) {
-	raws := make([]pgtype.UUID, len(ids))
-	for i, x := range ids {
-		raws[i] = raw(x)
-	}
+	raws := rawIDs(ids)
 	rows, err := q.LedgerTxs(ctx, raws)
 	if err != nil {
 		return nil, nil, err
@@ -139,6 +136,14 @@ func read(ctx context.Context, q *dbq.Queries, ids []id.LedgerTx) ([]chained, ma
 			At: r.CreatedAt.UTC(), Transfers: of[r.ID]}, r.ID}
 	}
 	return out, orgs, nil
+}
+
+func rawIDs(ids []id.LedgerTx) []pgtype.UUID {
+	out := make([]pgtype.UUID, len(ids))
+	for i, x := range ids {
+		out[i] = raw(x)
+	}
+	return out
 }
 
 func moved(in []change, org id.Org, currency string, k Kind, n money.Nano) []change {

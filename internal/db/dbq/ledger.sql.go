@@ -348,6 +348,31 @@ func (q *Queries) LedgerBatches(ctx context.Context, first int64, last int64) ([
 	return items, nil
 }
 
+const ledgerChargesOf = `-- name: LedgerChargesOf :many
+SELECT id FROM ledger_tx WHERE ref = $1 AND (kind = 'usage' OR corrects IS NOT NULL) ORDER BY id
+`
+
+// Usage of the object and what corrects it.
+func (q *Queries) LedgerChargesOf(ctx context.Context, ref string) ([]id.LedgerTx, error) {
+	rows, err := q.db.Query(ctx, ledgerChargesOf, ref)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.LedgerTx{}
+	for rows.Next() {
+		var id id.LedgerTx
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ledgerEmptyTxs = `-- name: LedgerEmptyTxs :one
 SELECT count(*) FROM ledger_tx x WHERE NOT EXISTS (SELECT FROM ledger_transfer t WHERE t.tx_id = x.id)
 `

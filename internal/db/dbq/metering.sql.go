@@ -53,6 +53,79 @@ func (q *Queries) AdvanceWindow(ctx context.Context, confirmedUntilMs int64, clu
 	return err
 }
 
+const allAttestKeys = `-- name: AllAttestKeys :many
+SELECT host_id, attest_key FROM host_key WHERE host_id = ANY($1::uuid[]) ORDER BY host_id, attest_key
+`
+
+type AllAttestKeysRow struct {
+	HostID    id.Host
+	AttestKey []byte
+}
+
+// Revoked ones too: what they signed in their time stays signed.
+func (q *Queries) AllAttestKeys(ctx context.Context, hosts []pgtype.UUID) ([]AllAttestKeysRow, error) {
+	rows, err := q.db.Query(ctx, allAttestKeys, hosts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []AllAttestKeysRow{}
+	for rows.Next() {
+		var i AllAttestKeysRow
+		if err := rows.Scan(&i.HostID, &i.AttestKey); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const anchorsOfLeases = `-- name: AnchorsOfLeases :many
+SELECT a.host_id, a.boot_id, a.number, a.boot_ms, a.server_ms
+FROM (SELECT DISTINCT l.host_id, s.boot_id, s.anchor
+      FROM usage_segment s JOIN lease l ON l.id = s.lease_id
+      WHERE s.lease_id = ANY($1::uuid[])) u
+JOIN time_anchor a ON a.host_id = u.host_id AND a.boot_id = u.boot_id AND a.number = u.anchor
+ORDER BY a.host_id, a.boot_id, a.number
+`
+
+type AnchorsOfLeasesRow struct {
+	HostID   id.Host
+	BootID   string
+	Number   int64
+	BootMs   int64
+	ServerMs int64
+}
+
+func (q *Queries) AnchorsOfLeases(ctx context.Context, ids []pgtype.UUID) ([]AnchorsOfLeasesRow, error) {
+	rows, err := q.db.Query(ctx, anchorsOfLeases, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []AnchorsOfLeasesRow{}
+	for rows.Next() {
+		var i AnchorsOfLeasesRow
+		if err := rows.Scan(
+			&i.HostID,
+			&i.BootID,
+			&i.Number,
+			&i.BootMs,
+			&i.ServerMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const attestKeys = `-- name: AttestKeys :many
 SELECT host_id, attest_key FROM host_key WHERE host_id = ANY($1::uuid[]) AND revoked_at IS NULL
 `
@@ -423,6 +496,23 @@ func (q *Queries) LeaseIDsOfHost(ctx context.Context, hostID id.Host) ([]id.Leas
 	return items, nil
 }
 
+const leaseParties = `-- name: LeaseParties :one
+SELECT cluster_id, renter_org_id, host_org_id FROM lease WHERE id = $1
+`
+
+type LeasePartiesRow struct {
+	ClusterID   id.Cluster
+	RenterOrgID id.Org
+	HostOrgID   id.Org
+}
+
+func (q *Queries) LeaseParties(ctx context.Context, argID id.Lease) (LeasePartiesRow, error) {
+	row := q.db.QueryRow(ctx, leaseParties, argID)
+	var i LeasePartiesRow
+	err := row.Scan(&i.ClusterID, &i.RenterOrgID, &i.HostOrgID)
+	return i, err
+}
+
 const leasePriceItems = `-- name: LeasePriceItems :many
 SELECT p.lease_id, p.from_ms, p.rate, p.items
 FROM lease_price p JOIN lease l ON l.id = p.lease_id
@@ -756,6 +846,59 @@ UPDATE lease SET settled_at = clock_timestamp() WHERE id = ANY($1::uuid[]) AND s
 func (q *Queries) SettleLeases(ctx context.Context, ids []pgtype.UUID) error {
 	_, err := q.db.Exec(ctx, settleLeases, ids)
 	return err
+}
+
+const signedSegments = `-- name: SignedSegments :many
+SELECT lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, signature
+FROM usage_segment
+WHERE lease_id = ANY($1::uuid[])
+ORDER BY lease_id, start_ms, end_ms, epoch, boot_id, seq
+`
+
+type SignedSegmentsRow struct {
+	LeaseID   id.Lease
+	Epoch     int32
+	BootID    string
+	Seq       int64
+	Anchor    int64
+	BootEndMs int64
+	StartMs   int64
+	EndMs     int64
+	EnergyMj  int64
+	Final     bool
+	Signature []byte
+}
+
+func (q *Queries) SignedSegments(ctx context.Context, ids []pgtype.UUID) ([]SignedSegmentsRow, error) {
+	rows, err := q.db.Query(ctx, signedSegments, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SignedSegmentsRow{}
+	for rows.Next() {
+		var i SignedSegmentsRow
+		if err := rows.Scan(
+			&i.LeaseID,
+			&i.Epoch,
+			&i.BootID,
+			&i.Seq,
+			&i.Anchor,
+			&i.BootEndMs,
+			&i.StartMs,
+			&i.EndMs,
+			&i.EnergyMj,
+			&i.Final,
+			&i.Signature,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const unfreezeMeter = `-- name: UnfreezeMeter :execrows

@@ -171,3 +171,7 @@ ORDER BY a.id;
 
 -- name: LedgerEmptyTxs :one
 SELECT count(*) FROM ledger_tx x WHERE NOT EXISTS (SELECT FROM ledger_transfer t WHERE t.tx_id = x.id);
+
+-- name: LedgerChargesOf :many
+-- Usage of the object and what corrects it.
+SELECT id FROM ledger_tx WHERE ref = @ref AND (kind = 'usage' OR corrects IS NOT NULL) ORDER BY id;

@@ -234,3 +234,24 @@ SELECT id FROM lease WHERE host_id = $1 ORDER BY id;
 
 -- name: LeaseIDsOfClusters :many
 SELECT id FROM lease WHERE cluster_id = ANY(@clusters::uuid[]) ORDER BY id;
+
+-- name: AllAttestKeys :many
+-- Revoked ones too: what they signed in their time stays signed.
+SELECT host_id, attest_key FROM host_key WHERE host_id = ANY(@hosts::uuid[]) ORDER BY host_id, attest_key;
+
+-- name: SignedSegments :many
+SELECT lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, signature
+FROM usage_segment
+WHERE lease_id = ANY(@ids::uuid[])
+ORDER BY lease_id, start_ms, end_ms, epoch, boot_id, seq;
+
+-- name: AnchorsOfLeases :many
+SELECT a.host_id, a.boot_id, a.number, a.boot_ms, a.server_ms
+FROM (SELECT DISTINCT l.host_id, s.boot_id, s.anchor
+      FROM usage_segment s JOIN lease l ON l.id = s.lease_id
+      WHERE s.lease_id = ANY(@ids::uuid[])) u
+JOIN time_anchor a ON a.host_id = u.host_id AND a.boot_id = u.boot_id AND a.number = u.anchor
+ORDER BY a.host_id, a.boot_id, a.number;
+
+-- name: LeaseParties :one
+SELECT cluster_id, renter_org_id, host_org_id FROM lease WHERE id = $1;

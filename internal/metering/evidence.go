@@ -1,0 +1,136 @@
+package metering
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/evidence"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+)
+
+// ClusterProof is all that the cluster's bill depends on, as one moment saw it. The caller has checked that it may be
+// seen. A cluster that was never rented out is fault.NotFound.
+func ClusterProof(ctx context.Context, d *db.DB, cluster id.Cluster) (evidence.File, error) {
+	return proof(ctx, d, func(ctx context.Context, q *dbq.Queries) (id.Cluster, []id.Lease, error) {
+		ids, err := q.LeaseIDsOfCluster(ctx, cluster)
+		return cluster, ids, err
+	})
+}
+
+// LeaseProof is ClusterProof of one lease, for its renter and for the operator of its host; for others there is no such
+// lease.
+func LeaseProof(ctx context.Context, d *db.DB, org id.Org, lease id.Lease) (evidence.File, error) {
+	return proof(ctx, d, func(ctx context.Context, q *dbq.Queries) (id.Cluster, []id.Lease, error) {
+		p, err := q.LeaseParties(ctx, lease)
+		if db.NoRows(err) || err == nil && org != p.RenterOrgID && org != p.HostOrgID {
+			return id.Cluster{}, nil, fault.New(fault.NotFound, "there is no such lease")
+		}
+		return p.ClusterID, []id.Lease{lease}, err
+	})
+}
+
+func proof(ctx context.Context, d *db.DB, of func(context.Context, *dbq.Queries) (id.Cluster, []id.Lease, error)) (evidence.File, error) {
+	tx, err := d.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return evidence.File{}, fmt.Errorf("metering: proof: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only read
+	q := dbq.New(tx)
+	cluster, ids, err := of(ctx, q)
+	if err != nil {
+		return evidence.File{}, fmt.Errorf("metering: proof: %w", err)
+	}
+	if len(ids) == 0 {
+		return evidence.File{}, fault.New(fault.NotFound, "nothing was rented")
+	}
+	f, err := prove(ctx, q, cluster, ids)
+	if err != nil {
+		return evidence.File{}, fmt.Errorf("metering: proof of %s: %w", cluster, err)
+	}
+	return f, nil
+}
+
+func prove(ctx context.Context, q *dbq.Queries, cluster id.Cluster, ids []id.Lease) (evidence.File, error) {
+	now, err := q.DatabaseTime(ctx)
+	if err != nil {
+		return evidence.File{}, err
+	}
+	leases, err := readLeases(ctx, q, ids)
+	if err != nil {
+		return evidence.File{}, err
+	}
+	f := evidence.File{Version: evidence.Version, Cluster: cluster.String(), MadeAt: now.UTC().Truncate(time.Second), Currency: leases[0].Currency,
+		Windows: []evidence.Window{}, Anchors: []evidence.Anchor{}}
+	for _, w := range leases[0].windows {
+		f.Windows = append(f.Windows, evidence.Window{FromMS: w.OpenedMS, UntilMS: w.end()})
+	}
+	var hosts []pgtype.UUID
+	for _, l := range leases {
+		hosts = append(hosts, raw(l.HostID))
+	}
+	keys := map[id.Host][][]byte{}
+	rows, err := q.AllAttestKeys(ctx, hosts)
+	if err != nil {
+		return f, err
+	}
+	for _, r := range rows {
+		keys[r.HostID] = append(keys[r.HostID], r.AttestKey)
+	}
+	segments, err := signedSegments(ctx, q, ids)
+	if err != nil {
+		return f, err
+	}
+	anchors, err := q.AnchorsOfLeases(ctx, idList(ids...))
+	if err != nil {
+		return f, err
+	}
+	for _, a := range anchors {
+		f.Anchors = append(f.Anchors, evidence.Anchor{Host: a.HostID.String(),
+			Anchor: agentapi.Anchor{BootID: a.BootID, Number: a.Number, BootMS: a.BootMs, ServerMS: a.ServerMs}})
+	}
+	mine := map[string]bool{}
+	for _, l := range leases {
+		mine[l.ID.String()] = true
+		e := evidence.Lease{ID: l.ID.String(), Host: l.HostID.String(), HostKeys: keys[l.HostID], Rank: int(l.Rank), GPUs: int(l.GPUCount),
+			FromMS: l.terms.Life.Start, SharePPM: l.terms.SharePPM, Segments: segments[l.ID],
+			Billed: l.meter.Posted, HostPart: l.meter.HostPosted, BilledMS: l.meter.PostedBilledMS, Settled: l.settled()}
+		if l.ended() {
+			e.UntilMS = l.terms.Life.End
+		}
+		for _, p := range l.terms.Prices {
+			e.Prices = append(e.Prices, evidence.Price{FromMS: p.FromMS, Rate: p.Rate})
+		}
+		f.Leases = append(f.Leases, e)
+	}
+	taken := map[string]bool{}
+	f.Entries, f.Batches, err = ledger.Charges(ctx, q, cluster.String(), func(t evidence.Tx) bool {
+		lease, _, _ := strings.Cut(strings.TrimPrefix(t.Key, "usage:"), ":")
+		keep := mine[lease] || taken[t.Corrects]
+		taken[t.ID] = keep
+		return keep
+	})
+	return f, err
+}
+
+func signedSegments(ctx context.Context, q *dbq.Queries, ids []id.Lease) (map[id.Lease][]agentapi.Segment, error) {
+	rows, err := q.SignedSegments(ctx, idList(ids...))
+	if err != nil {
+		return nil, err
+	}
+	out := map[id.Lease][]agentapi.Segment{}
+	for _, r := range rows {
+		out[r.LeaseID] = append(out[r.LeaseID], agentapi.Segment{Lease: r.LeaseID.String(), Epoch: int(r.Epoch), BootID: r.BootID, Seq: r.Seq,
+			Anchor: r.Anchor, BootEndMS: r.BootEndMs, StartMS: r.StartMs, EndMS: r.EndMs, EnergyMJ: r.EnergyMj, Final: r.Final, Signature: r.Signature})
+	}
+	return out, nil
+}

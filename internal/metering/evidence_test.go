@@ -1,0 +1,176 @@
+package metering
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/internal/evidence"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// provenStory is a settled rental and its proof as a file.
+func provenStory(t *testing.T) (*world, []byte) {
+	t.Helper()
+	w := newWorld(t, newDB(t), 100*money.Unit, 25_920_000, 7_777_777)
+	batches, finish := story(w)
+	for _, b := range batches {
+		w.ingest(b...)
+	}
+	finish()
+	w.settle()
+	if _, err := ledger.LinkNow(t.Context(), w.d); err != nil {
+		t.Fatal(err)
+	}
+	f, err := ClusterProof(t.Context(), w.d, w.cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, b
+}
+
+func verdict(t *testing.T, b []byte) (evidence.Verdict, error) {
+	t.Helper()
+	var f evidence.File
+	if err := json.Unmarshal(b, &f); err != nil {
+		return evidence.Verdict{}, err
+	}
+	return evidence.Verify(f), nil
+}
+
+func TestAProofHolds(t *testing.T) {
+	t.Parallel()
+	w, b := provenStory(t)
+	v, err := verdict(t, b)
+	if err != nil || len(v.Problems) > 0 || len(v.Leases) != 2 || v.Segments == 0 || v.Waiting != 0 || v.Head == nil {
+		t.Fatalf("%v: %+v", err, v)
+	}
+	u := w.usage()
+	if v.Leases[0].Renter+v.Leases[1].Renter != u.Posted || v.Leases[0].NotBooked+v.Leases[1].NotBooked != 0 {
+		t.Fatalf("%+v, posted %s", v.Leases, u.Posted)
+	}
+	mustEqual(t, "host's part", v.Leases[0].Host+v.Leases[1].Host, w.money().Host)
+	// One lease, for its renter and the operator; nobody else.
+	for _, org := range []id.Org{w.renter, w.operator} {
+		f, err := LeaseProof(t.Context(), w.d, org, w.leases[1])
+		if err != nil || len(f.Leases) != 1 {
+			t.Fatal(err, len(f.Leases))
+		}
+		if v := evidence.Verify(f); len(v.Problems) > 0 {
+			t.Fatal(v.Problems)
+		}
+	}
+	if _, err := LeaseProof(t.Context(), w.d, id.New[id.Org](), w.leases[1]); !fault.Is(err, fault.NotFound) {
+		t.Fatal(err)
+	}
+}
+
+// What is proven while the cluster runs may be more than what is booked, never less.
+func TestAProofOfARunningCluster(t *testing.T) {
+	t.Parallel()
+	w, t0 := open(t, newDB(t), 3_600_000)
+	w.ingest(w.segments(w.leases[0], 1, t0, t0+700_000, false)...)
+	f, err := ClusterProof(t.Context(), w.d, w.cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := evidence.Verify(f)
+	if len(v.Problems) > 0 || v.Waiting == 0 || v.Leases[0].Renter != money.CostOf(3_600_000, 700_000) {
+		t.Fatalf("%+v", v)
+	}
+}
+
+// Every value in a proof is changed in turn: each change is noticed, but for labels and for limits that cut nothing off.
+func TestEveryForgeryIsNoticed(t *testing.T) {
+	t.Parallel()
+	_, b := provenStory(t)
+	var tree any
+	d := json.NewDecoder(strings.NewReader(string(b)))
+	d.UseNumber()
+	if err := d.Decode(&tree); err != nil {
+		t.Fatal(err)
+	}
+	noticed, tried := map[string]bool{}, map[string]int{}
+	walk(tree, "", nil, func(path string, forged any, set func(any), old any) {
+		set(forged)
+		defer set(old)
+		tried[path]++
+		raw, err := json.Marshal(tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := verdict(t, raw); err != nil || len(v.Problems) > 0 {
+			noticed[path] = true
+		}
+	})
+	var got []string
+	for p := range tried {
+		if !noticed[p] {
+			got = append(got, p)
+		}
+	}
+	sort.Strings(got)
+	// The lease lived longer than its windows, and has one price from the beginning.
+	want := []string{".cluster", ".leases.from_ms", ".leases.gpus", ".leases.prices.from_ms", ".leases.rank", ".leases.settled", ".leases.until_ms", ".made_at"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("changes that go unnoticed: %s", diff)
+	}
+	if len(tried) < 40 {
+		t.Errorf("only %d kinds of value were tried: %v", len(tried), tried)
+	}
+}
+
+// walk visits every value of a JSON tree with a forgery of it; of long lists the first, one in the middle and the last.
+func walk(v any, path string, set func(any), visit func(path string, forged any, set func(any), old any)) {
+	switch x := v.(type) {
+	case map[string]any:
+		for k, e := range x {
+			walk(e, path+"."+k, func(n any) { x[k] = n }, visit)
+		}
+	case []any:
+		for i, e := range x {
+			if slices.Contains([]int{0, len(x) / 2, len(x) - 1}, i) {
+				walk(e, path, func(n any) { x[i] = n }, visit)
+			}
+		}
+	case json.Number:
+		n, _ := x.Int64()
+		visit(path, json.Number(fmt.Sprint(n+1)), set, x)
+	case bool:
+		visit(path, !x, set, x)
+	case string:
+		visit(path, forge(x), set, x)
+	}
+}
+
+// forge changes a text so that it stays of its kind: a byte of a base64 text, a digit, a letter.
+func forge(s string) string {
+	if b, err := base64.StdEncoding.DecodeString(s); err == nil && len(b) >= 32 {
+		b[len(b)/2] ^= 1
+		return base64.StdEncoding.EncodeToString(b)
+	}
+	for i := len(s) - 1; i >= 0; i-- {
+		switch c := s[i]; {
+		case c >= '0' && c < '9':
+			return s[:i] + string(c+1) + s[i+1:]
+		case c == '9':
+			return s[:i] + "8" + s[i+1:]
+		case c == 'x':
+			return s[:i] + "y" + s[i+1:]
+		}
+	}
+	return s + "x"
+}
