@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -63,31 +65,35 @@ func (c *Clusters) alter(ctx context.Context, tx *db.Tx, cl id.Cluster, f func(c
 
 // lock reads a cluster whole under its lock.
 func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change, error) {
-	r, err := tx.Q.LockCluster(ctx, cl)
+	p := db.NewPipe(tx.Q) // each statement sees what is there once the first has the lock
+	one := []id.Cluster{cl}
+	locked, clock := p.Q.LockCluster(ctx, one), p.Now()
+	nodes, open := p.Q.ClusterNodes(ctx, [][]pgtype.UUID{uuids(cl)}), p.Q.HasOpenWindow(ctx, one)
+	p.Send(ctx)
+	x := &change{c: c, tx: tx, raise: map[id.Host]bool{}}
+	var r dbq.LockClusterRow
+	locked.QueryRow(db.Keep(p, &r))
+	x.now = clock()
+	var rows []dbq.ClusterNodesRow
+	nodes.Query(db.Keep(p, &rows))
+	open.QueryRow(db.Keep(p, &x.window))
+	err := p.Close()
 	if db.NoRows(err) {
 		return nil, errNotFound
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock cluster %s: %w", cl, err)
 	}
-	x := &change{c: c, tx: tx, row: r.Cluster, raise: map[id.Host]bool{}}
-	if x.now, err = tx.Now(ctx); err != nil {
-		return nil, err
-	}
+	x.row = r.Cluster
 	if err := json.Unmarshal(x.row.Spec, &x.spec); err != nil {
 		return nil, fmt.Errorf("read the spec of cluster %s: %w", cl, err)
-	}
-	rows, err := tx.Q.ClusterNodes(ctx, uuids(cl))
-	if err != nil {
-		return nil, fmt.Errorf("read the nodes of cluster %s: %w", cl, err)
 	}
 	for _, r := range rows {
 		x.nodes = append(x.nodes, &node{
 			Node: r.Node, status: r.NodeStatus, gpus: r.GPUIds, required: r.Required, ended: r.LeaseEndedAt, gone: r.LeaseGoneAt,
 		})
 	}
-	x.window, err = tx.Q.HasOpenWindow(ctx, cl)
-	return x, err
+	return x, nil
 }
 
 // maxSteps bounds how many transitions follow from one set of facts: at barrier, started, exited, gone.
@@ -169,12 +175,8 @@ func (x *change) commit(ctx context.Context) error {
 		hosts[n.HostID] = true
 	}
 	if len(hosts) > 0 {
-		if _, err := host.Lock(ctx, x.tx, slices.SortedFunc(maps.Keys(hosts), id.Host.Compare)); err != nil {
-			return fmt.Errorf("lock hosts of cluster %s: %w", x.row.ID, err)
-		}
-		raised := slices.SortedFunc(maps.Keys(x.raise), id.Host.Compare)
-		if err := host.RaiseRevision(ctx, x.tx, x.c.bus, raised...); err != nil {
-			return fmt.Errorf("raise revisions for cluster %s: %w", x.row.ID, err)
+		if err := x.raiseHosts(ctx, slices.SortedFunc(maps.Keys(hosts), id.Host.Compare)); err != nil {
+			return fmt.Errorf("lock hosts of cluster %s and raise their revisions: %w", x.row.ID, err)
 		}
 	}
 	for _, n := range x.freed {
@@ -190,38 +192,58 @@ func (x *change) commit(ctx context.Context) error {
 	return x.save(ctx)
 }
 
+// raiseHosts locks the hosts and raises the revisions of those whose desired state changes.
+func (x *change) raiseHosts(ctx context.Context, hosts []id.Host) error {
+	p, inner := x.tx.Pipe()
+	if err := host.LockOnly(ctx, inner, hosts); err != nil {
+		return err
+	}
+	raised := func() {}
+	if len(x.raise) > 0 {
+		raised = host.AskRevision(ctx, p, x.tx, x.c.bus, slices.SortedFunc(maps.Keys(x.raise), id.Host.Compare))
+	}
+	p.Send(ctx)
+	raised()
+	return p.Close()
+}
+
 func (x *change) allGone() bool {
 	return !slices.ContainsFunc(x.nodes, func(n *node) bool { return n.gone == nil })
 }
 
 func (x *change) save(ctx context.Context) error {
+	if err := x.tx.Together(ctx, x.write); err != nil {
+		return fmt.Errorf("save cluster %s: %w", x.row.ID, err)
+	}
+	if len(x.said) > 0 {
+		x.tx.AfterCommit(func() { x.c.bus.Changed(bus.TopicCluster(x.row.ID), bus.TopicOrg(x.row.OrgID)) })
+	}
+	return nil
+}
+
+// write writes the cluster's own rows.
+func (x *change) write(ctx context.Context, tx *db.Tx) error {
 	for _, n := range x.nodes {
 		if !n.dirty {
 			continue
 		}
-		if err := x.tx.Q.SaveNode(ctx, dbq.SaveNodeParams{
+		if err := tx.Q.SaveNode(ctx, dbq.SaveNodeParams{
 			ID: n.ID, Epoch: n.Epoch, State: n.State, Reason: n.Reason, Detail: n.Detail, WgKey: n.WgKey, Endpoints: n.Endpoints,
 			StartedAt: n.StartedAt, ExitCode: n.ExitCode, ExitAt: n.ExitAt, Preflight: n.Preflight, Since: n.Since,
 		}); err != nil {
-			return fmt.Errorf("save node %s: %w", n.ID, err)
+			return err
 		}
 	}
 	for _, e := range x.said {
-		if err := x.tx.Q.InsertClusterEvent(ctx, e); err != nil {
-			return fmt.Errorf("event of cluster %s: %w", x.row.ID, err)
+		if err := tx.Q.InsertClusterEvent(ctx, e); err != nil {
+			return err
 		}
 	}
 	x.row.DueAt = x.due()
 	r := x.row
-	if err := x.tx.Q.SaveCluster(ctx, dbq.SaveClusterParams{
+	return tx.Q.SaveCluster(ctx, dbq.SaveClusterParams{
 		ID: r.ID, State: r.State, Reason: r.Reason, Detail: r.Detail, ImageDigest: r.ImageDigest, Secrets: r.Secrets, Epoch: r.Epoch,
 		GoAt: r.GoAt, StartDeadline: r.StartDeadline, QuickFailures: r.QuickFailures, MoneyReason: r.MoneyReason, StopAt: r.StopAt,
 		Network: r.Network, RunningAt: r.RunningAt, EndedAt: r.EndedAt, RunUntil: r.RunUntil, DueAt: r.DueAt, SettledAt: r.SettledAt,
-	}); err != nil {
-		return fmt.Errorf("save cluster %s: %w", r.ID, err)
-	}
-	if len(x.said) > 0 {
-		x.tx.AfterCommit(func() { x.c.bus.Changed(bus.TopicCluster(r.ID), bus.TopicOrg(r.OrgID)) })
-	}
-	return nil
+	})
 }

@@ -20,30 +20,22 @@ const (
 // Desired is everything a host should run. The renters' secrets are opened here and nowhere else.
 func (c *Clusters) Desired(ctx context.Context, tx *db.Tx, hostID id.Host) (agentapi.Desired, error) {
 	d := agentapi.Desired{ControlEpoch: c.cfg.ControlEpoch, Leases: []agentapi.LeaseSpec{}}
-	q := tx.Q
+	p := db.NewPipe(tx.Q)
+	host := []id.Host{hostID}
 	// The revision is read first: should a change commit in between, the host gets newer leases under an older
 	// number, and the wake of that change brings the number after it.
-	var err error
-	if d.Revision, err = q.HostRevision(ctx, hostID); err != nil {
-		return d, fmt.Errorf("revision of %s: %w", hostID, err)
-	}
-	rows, err := q.LeaseFacts(ctx, hostID)
-	if err != nil {
-		return d, fmt.Errorf("leases of %s: %w", hostID, err)
-	}
-	var clusters []id.Cluster
-	var gpus []id.GPU
-	for _, r := range rows {
-		clusters = append(clusters, r.Cluster.ID)
-		gpus = append(gpus, r.GPUIds...)
-	}
-	peers, err := q.Peers(ctx, uuids(clusters...))
-	if err != nil {
-		return d, fmt.Errorf("peers of %s: %w", hostID, err)
-	}
-	names, err := q.GPUNames(ctx, uuids(gpus...))
-	if err != nil {
-		return d, fmt.Errorf("GPUs of %s: %w", hostID, err)
+	askRevision, askLeases := p.Q.HostRevision(ctx, host), p.Q.LeaseFacts(ctx, host)
+	askPeers, askGPUs := p.Q.PeersOfHost(ctx, host), p.Q.LeasedGPUs(ctx, host)
+	p.Send(ctx)
+	var rows []dbq.LeaseFactsRow
+	var peers []dbq.PeersOfHostRow
+	var names []dbq.LeasedGPUsRow
+	askRevision.QueryRow(db.Keep(p, &d.Revision))
+	askLeases.Query(db.Keep(p, &rows))
+	askPeers.Query(db.Keep(p, &peers))
+	askGPUs.Query(db.Keep(p, &names))
+	if err := p.Close(); err != nil {
+		return d, fmt.Errorf("what %s should run: %w", hostID, err)
 	}
 	device := map[id.GPU]string{}
 	for _, g := range names {
@@ -59,7 +51,7 @@ func (c *Clusters) Desired(ctx context.Context, tx *db.Tx, hostID id.Host) (agen
 	return d, nil
 }
 
-func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersRow, device map[id.GPU]string) (agentapi.LeaseSpec, error) {
+func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow, device map[id.GPU]string) (agentapi.LeaseSpec, error) {
 	cl := r.Cluster
 	var spec market.Spec
 	if err := json.Unmarshal(cl.Spec, &spec); err != nil {

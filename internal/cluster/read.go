@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -121,7 +123,12 @@ func views(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster) ([]Cluster, 
 	for i, r := range rows {
 		ids[i] = r.ID
 	}
-	nodes, err := q.ClusterNodes(ctx, uuids(ids...))
+	p := db.NewPipe(q)
+	ask := p.Q.ClusterNodes(ctx, [][]pgtype.UUID{uuids(ids...)})
+	p.Send(ctx)
+	var nodes []dbq.ClusterNodesRow
+	ask.Query(db.Keep(p, &nodes))
+	err := p.Close()
 	if err != nil {
 		return nil, fmt.Errorf("read nodes: %w", err)
 	}
@@ -158,7 +165,7 @@ func views(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster) ([]Cluster, 
 		if !usage.Settled {
 			out[i].CostSoFar, out[i].BillableSeconds = usage.Estimate, Seconds(time.Duration(usage.EstimateMS)*time.Millisecond)
 		}
-		if out[i].Billing, err = q.HasOpenWindow(ctx, r.ID); err != nil {
+		if out[i].Billing, err = hasOpenWindow(ctx, q, r.ID); err != nil {
 			return nil, err
 		}
 		out[i].Billing = out[i].Billing && !out[i].State.Ended()
@@ -211,4 +218,12 @@ func actions(r dbq.Cluster) []Action {
 		return []Action{ActionRelease}
 	}
 	return []Action{}
+}
+
+func hasOpenWindow(ctx context.Context, q *dbq.Queries, cl id.Cluster) (open bool, err error) {
+	p := db.NewPipe(q)
+	ask := p.Q.HasOpenWindow(ctx, []id.Cluster{cl})
+	p.Send(ctx)
+	ask.QueryRow(db.Keep(p, &open))
+	return open, p.Close()
 }

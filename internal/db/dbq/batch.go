@@ -329,6 +329,119 @@ func (b *ClaimIdempotencyKeyBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const clusterNodes = `-- name: ClusterNodes :batchmany
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+       h.name AS host_name
+FROM node n
+JOIN node_status s ON s.node_id = n.id
+JOIN lease l ON l.id = n.lease_id
+JOIN host h ON h.id = n.host_id
+WHERE n.cluster_id = ANY ($1::uuid[])
+ORDER BY n.cluster_id, n.rank
+`
+
+type ClusterNodesBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type ClusterNodesRow struct {
+	Node         Node
+	NodeStatus   NodeStatus
+	GPUIds       []id.GPU
+	GPUModel     string
+	Required     bool
+	RunUntil     *time.Time
+	LeaseEndedAt *time.Time
+	LeaseGoneAt  *time.Time
+	HostName     string
+}
+
+func (q *Queries) ClusterNodes(ctx context.Context, clusters [][]pgtype.UUID) *ClusterNodesBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range clusters {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(clusterNodes, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &ClusterNodesBatchResults{br, len(clusters), false}
+}
+
+func (b *ClusterNodesBatchResults) Query(f func(int, []ClusterNodesRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []ClusterNodesRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i ClusterNodesRow
+				if err := rows.Scan(
+					&i.Node.ID,
+					&i.Node.ClusterID,
+					&i.Node.Rank,
+					&i.Node.HostID,
+					&i.Node.LeaseID,
+					&i.Node.Epoch,
+					&i.Node.State,
+					&i.Node.Reason,
+					&i.Node.Detail,
+					&i.Node.Address,
+					&i.Node.WgKey,
+					&i.Node.Endpoints,
+					&i.Node.StartedAt,
+					&i.Node.ExitCode,
+					&i.Node.ExitAt,
+					&i.Node.Preflight,
+					&i.Node.Since,
+					&i.NodeStatus.NodeID,
+					&i.NodeStatus.Epoch,
+					&i.NodeStatus.LastGoodMs,
+					&i.NodeStatus.Good,
+					&i.NodeStatus.PeersDown,
+					&i.NodeStatus.Progress,
+					&i.NodeStatus.BootID,
+					&i.NodeStatus.BootMs,
+					&i.NodeStatus.LogsKept,
+					&i.NodeStatus.ReportedAt,
+					&i.NodeStatus.Paths,
+					&i.GPUIds,
+					&i.GPUModel,
+					&i.Required,
+					&i.RunUntil,
+					&i.LeaseEndedAt,
+					&i.LeaseGoneAt,
+					&i.HostName,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *ClusterNodesBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const findLedgerAccounts = `-- name: FindLedgerAccounts :batchmany
 SELECT a.id, a.kind, a.owner, a.currency
 FROM (SELECT unnest($1::text[]) AS kind, unnest($2::uuid[]) AS owner, unnest($3::text[]) AS currency) u
@@ -842,6 +955,96 @@ func (b *FleetQuotesBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const hasOpenWindow = `-- name: HasOpenWindow :batchone
+SELECT EXISTS (SELECT FROM cluster_window WHERE cluster_id = $1 AND closed_ms IS NULL)
+`
+
+type HasOpenWindowBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+func (q *Queries) HasOpenWindow(ctx context.Context, clusterID []id.Cluster) *HasOpenWindowBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range clusterID {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(hasOpenWindow, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &HasOpenWindowBatchResults{br, len(clusterID), false}
+}
+
+func (b *HasOpenWindowBatchResults) QueryRow(f func(int, bool, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		var exists bool
+		if b.closed {
+			if f != nil {
+				f(t, exists, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		row := b.br.QueryRow()
+		err := row.Scan(&exists)
+		if f != nil {
+			f(t, exists, err)
+		}
+	}
+}
+
+func (b *HasOpenWindowBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const hostRevision = `-- name: HostRevision :batchone
+SELECT revision FROM host WHERE id = $1
+`
+
+type HostRevisionBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+func (q *Queries) HostRevision(ctx context.Context, hostID []id.Host) *HostRevisionBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range hostID {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(hostRevision, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &HostRevisionBatchResults{br, len(hostID), false}
+}
+
+func (b *HostRevisionBatchResults) QueryRow(f func(int, int64, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		var revision int64
+		if b.closed {
+			if f != nil {
+				f(t, revision, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		row := b.br.QueryRow()
+		err := row.Scan(&revision)
+		if f != nil {
+			f(t, revision, err)
+		}
+	}
+}
+
+func (b *HostRevisionBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const insertClaims = `-- name: InsertClaims :batchone
 WITH inserted AS (
     INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref, expires_at)
@@ -1095,6 +1298,138 @@ func (b *KnownSegmentsBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const leaseFacts = `-- name: LeaseFacts :batchmany
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
+FROM lease l
+JOIN node n ON n.lease_id = l.id
+JOIN cluster c ON c.id = l.cluster_id
+WHERE l.host_id = $1 AND l.ended_at IS NULL
+ORDER BY l.id
+`
+
+type LeaseFactsBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type LeaseFactsRow struct {
+	Node          Node
+	Cluster       Cluster
+	LeaseEpoch    int32
+	GPUIds        []id.GPU
+	CPUCores      float64
+	RAMMb         int64
+	DiskGb        int64
+	LeaseRunUntil *time.Time
+}
+
+// Everything the desired state of one host is made of.
+func (q *Queries) LeaseFacts(ctx context.Context, hostID []id.Host) *LeaseFactsBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range hostID {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(leaseFacts, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &LeaseFactsBatchResults{br, len(hostID), false}
+}
+
+func (b *LeaseFactsBatchResults) Query(f func(int, []LeaseFactsRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []LeaseFactsRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i LeaseFactsRow
+				if err := rows.Scan(
+					&i.Node.ID,
+					&i.Node.ClusterID,
+					&i.Node.Rank,
+					&i.Node.HostID,
+					&i.Node.LeaseID,
+					&i.Node.Epoch,
+					&i.Node.State,
+					&i.Node.Reason,
+					&i.Node.Detail,
+					&i.Node.Address,
+					&i.Node.WgKey,
+					&i.Node.Endpoints,
+					&i.Node.StartedAt,
+					&i.Node.ExitCode,
+					&i.Node.ExitAt,
+					&i.Node.Preflight,
+					&i.Node.Since,
+					&i.Cluster.ID,
+					&i.Cluster.OrgID,
+					&i.Cluster.CreatedBy,
+					&i.Cluster.Name,
+					&i.Cluster.Project,
+					&i.Cluster.Labels,
+					&i.Cluster.Spec,
+					&i.Cluster.Secrets,
+					&i.Cluster.ImageRef,
+					&i.Cluster.ImageDigest,
+					&i.Cluster.State,
+					&i.Cluster.Reason,
+					&i.Cluster.Detail,
+					&i.Cluster.NodeCount,
+					&i.Cluster.GpusPerNode,
+					&i.Cluster.Rate,
+					&i.Cluster.Currency,
+					&i.Cluster.Budget,
+					&i.Cluster.MaxDurationS,
+					&i.Cluster.Epoch,
+					&i.Cluster.GoAt,
+					&i.Cluster.StartDeadline,
+					&i.Cluster.QuickFailures,
+					&i.Cluster.MoneyReason,
+					&i.Cluster.StopAt,
+					&i.Cluster.QuoteID,
+					&i.Cluster.Network,
+					&i.Cluster.CreatedAt,
+					&i.Cluster.RunningAt,
+					&i.Cluster.EndedAt,
+					&i.Cluster.RunUntil,
+					&i.Cluster.DueAt,
+					&i.Cluster.SettledAt,
+					&i.LeaseEpoch,
+					&i.GPUIds,
+					&i.CPUCores,
+					&i.RAMMb,
+					&i.DiskGb,
+					&i.LeaseRunUntil,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *LeaseFactsBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const leasePrices = `-- name: LeasePrices :batchmany
 SELECT lease_id, from_ms, rate FROM lease_price WHERE lease_id = ANY($1::uuid[]) ORDER BY lease_id, from_ms
 `
@@ -1155,6 +1490,69 @@ func (b *LeasePricesBatchResults) Query(f func(int, []LeasePricesRow, error)) {
 }
 
 func (b *LeasePricesBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const leasedGPUs = `-- name: LeasedGPUs :batchmany
+SELECT id, uuid FROM gpu WHERE id IN (SELECT unnest(o.gpu_ids) FROM lease o WHERE o.host_id = $1 AND o.gone_at IS NULL)
+`
+
+type LeasedGPUsBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type LeasedGPUsRow struct {
+	ID   id.GPU
+	UUID string
+}
+
+func (q *Queries) LeasedGPUs(ctx context.Context, hostID []id.Host) *LeasedGPUsBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range hostID {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(leasedGPUs, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &LeasedGPUsBatchResults{br, len(hostID), false}
+}
+
+func (b *LeasedGPUsBatchResults) Query(f func(int, []LeasedGPUsRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []LeasedGPUsRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i LeasedGPUsRow
+				if err := rows.Scan(&i.ID, &i.UUID); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *LeasedGPUsBatchResults) Close() error {
 	b.closed = true
 	return b.br.Close()
 }
@@ -1257,6 +1655,89 @@ func (b *LeasesByIDBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const lockCluster = `-- name: LockCluster :batchone
+SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at FROM cluster WHERE id = $1 FOR UPDATE
+`
+
+type LockClusterBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type LockClusterRow struct {
+	Cluster Cluster
+}
+
+func (q *Queries) LockCluster(ctx context.Context, argID []id.Cluster) *LockClusterBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range argID {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(lockCluster, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &LockClusterBatchResults{br, len(argID), false}
+}
+
+func (b *LockClusterBatchResults) QueryRow(f func(int, LockClusterRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		var i LockClusterRow
+		if b.closed {
+			if f != nil {
+				f(t, i, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		row := b.br.QueryRow()
+		err := row.Scan(
+			&i.Cluster.ID,
+			&i.Cluster.OrgID,
+			&i.Cluster.CreatedBy,
+			&i.Cluster.Name,
+			&i.Cluster.Project,
+			&i.Cluster.Labels,
+			&i.Cluster.Spec,
+			&i.Cluster.Secrets,
+			&i.Cluster.ImageRef,
+			&i.Cluster.ImageDigest,
+			&i.Cluster.State,
+			&i.Cluster.Reason,
+			&i.Cluster.Detail,
+			&i.Cluster.NodeCount,
+			&i.Cluster.GpusPerNode,
+			&i.Cluster.Rate,
+			&i.Cluster.Currency,
+			&i.Cluster.Budget,
+			&i.Cluster.MaxDurationS,
+			&i.Cluster.Epoch,
+			&i.Cluster.GoAt,
+			&i.Cluster.StartDeadline,
+			&i.Cluster.QuickFailures,
+			&i.Cluster.MoneyReason,
+			&i.Cluster.StopAt,
+			&i.Cluster.QuoteID,
+			&i.Cluster.Network,
+			&i.Cluster.CreatedAt,
+			&i.Cluster.RunningAt,
+			&i.Cluster.EndedAt,
+			&i.Cluster.RunUntil,
+			&i.Cluster.DueAt,
+			&i.Cluster.SettledAt,
+		)
+		if f != nil {
+			f(t, i, err)
+		}
+	}
+}
+
+func (b *LockClusterBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const lockLedgerBalances = `-- name: LockLedgerBalances :batchmany
 SELECT b.account_id, b.amount, b.floor, a.kind, a.owner, a.currency
 FROM (SELECT unnest($1::text[]) AS kind, unnest($2::uuid[]) AS owner, unnest($3::text[]) AS currency) u
@@ -1340,6 +1821,82 @@ func (b *LockLedgerBalancesBatchResults) Query(f func(int, []LockLedgerBalancesR
 }
 
 func (b *LockLedgerBalancesBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const peersOfHost = `-- name: PeersOfHost :batchmany
+SELECT n.cluster_id, n.rank, n.address, n.wg_key, n.endpoints
+FROM node n JOIN lease l ON l.id = n.lease_id
+WHERE n.cluster_id IN (SELECT o.cluster_id FROM lease o WHERE o.host_id = $1 AND o.gone_at IS NULL) AND l.ended_at IS NULL
+ORDER BY n.cluster_id, n.rank
+`
+
+type PeersOfHostBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type PeersOfHostRow struct {
+	ClusterID id.Cluster
+	Rank      int32
+	Address   string
+	WgKey     string
+	Endpoints []string
+}
+
+// The nodes of the clusters that this host has a part in.
+func (q *Queries) PeersOfHost(ctx context.Context, hostID []id.Host) *PeersOfHostBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range hostID {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(peersOfHost, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &PeersOfHostBatchResults{br, len(hostID), false}
+}
+
+func (b *PeersOfHostBatchResults) Query(f func(int, []PeersOfHostRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []PeersOfHostRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i PeersOfHostRow
+				if err := rows.Scan(
+					&i.ClusterID,
+					&i.Rank,
+					&i.Address,
+					&i.WgKey,
+					&i.Endpoints,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *PeersOfHostBatchResults) Close() error {
 	b.closed = true
 	return b.br.Close()
 }

@@ -38,85 +38,6 @@ func (q *Queries) ClaimedLeases(ctx context.Context, leases []pgtype.UUID) ([]pg
 	return items, nil
 }
 
-const clusterNodes = `-- name: ClusterNodes :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
-       h.name AS host_name
-FROM node n
-JOIN node_status s ON s.node_id = n.id
-JOIN lease l ON l.id = n.lease_id
-JOIN host h ON h.id = n.host_id
-WHERE n.cluster_id = ANY ($1::uuid[])
-ORDER BY n.cluster_id, n.rank
-`
-
-type ClusterNodesRow struct {
-	Node         Node
-	NodeStatus   NodeStatus
-	GPUIds       []id.GPU
-	GPUModel     string
-	Required     bool
-	RunUntil     *time.Time
-	LeaseEndedAt *time.Time
-	LeaseGoneAt  *time.Time
-	HostName     string
-}
-
-func (q *Queries) ClusterNodes(ctx context.Context, clusters []pgtype.UUID) ([]ClusterNodesRow, error) {
-	rows, err := q.db.Query(ctx, clusterNodes, clusters)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ClusterNodesRow{}
-	for rows.Next() {
-		var i ClusterNodesRow
-		if err := rows.Scan(
-			&i.Node.ID,
-			&i.Node.ClusterID,
-			&i.Node.Rank,
-			&i.Node.HostID,
-			&i.Node.LeaseID,
-			&i.Node.Epoch,
-			&i.Node.State,
-			&i.Node.Reason,
-			&i.Node.Detail,
-			&i.Node.Address,
-			&i.Node.WgKey,
-			&i.Node.Endpoints,
-			&i.Node.StartedAt,
-			&i.Node.ExitCode,
-			&i.Node.ExitAt,
-			&i.Node.Preflight,
-			&i.Node.Since,
-			&i.NodeStatus.NodeID,
-			&i.NodeStatus.Epoch,
-			&i.NodeStatus.LastGoodMs,
-			&i.NodeStatus.Good,
-			&i.NodeStatus.PeersDown,
-			&i.NodeStatus.Progress,
-			&i.NodeStatus.BootID,
-			&i.NodeStatus.BootMs,
-			&i.NodeStatus.LogsKept,
-			&i.NodeStatus.ReportedAt,
-			&i.NodeStatus.Paths,
-			&i.GPUIds,
-			&i.GPUModel,
-			&i.Required,
-			&i.RunUntil,
-			&i.LeaseEndedAt,
-			&i.LeaseGoneAt,
-			&i.HostName,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const forgetLogs = `-- name: ForgetLogs :exec
 UPDATE node_status s SET logs_kept = '{}'
 FROM node n
@@ -260,17 +181,6 @@ func (q *Queries) GetCluster(ctx context.Context, argID id.Cluster) (GetClusterR
 	return i, err
 }
 
-const hasOpenWindow = `-- name: HasOpenWindow :one
-SELECT EXISTS (SELECT FROM cluster_window WHERE cluster_id = $1 AND closed_ms IS NULL)
-`
-
-func (q *Queries) HasOpenWindow(ctx context.Context, clusterID id.Cluster) (bool, error) {
-	row := q.db.QueryRow(ctx, hasOpenWindow, clusterID)
-	var exists bool
-	err := row.Scan(&exists)
-	return exists, err
-}
-
 const hostLeases = `-- name: HostLeases :many
 SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision,
@@ -360,17 +270,6 @@ func (q *Queries) HostLeases(ctx context.Context, hostID id.Host, named []pgtype
 		return nil, err
 	}
 	return items, nil
-}
-
-const hostRevision = `-- name: HostRevision :one
-SELECT revision FROM host WHERE id = $1
-`
-
-func (q *Queries) HostRevision(ctx context.Context, hostID id.Host) (int64, error) {
-	row := q.db.QueryRow(ctx, hostRevision, hostID)
-	var revision int64
-	err := row.Scan(&revision)
-	return revision, err
 }
 
 const insertCluster = `-- name: InsertCluster :exec
@@ -539,104 +438,6 @@ func (q *Queries) KeptLogs(ctx context.Context, maxRows int32) ([]KeptLogsRow, e
 	return items, nil
 }
 
-const leaseFacts = `-- name: LeaseFacts :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
-FROM lease l
-JOIN node n ON n.lease_id = l.id
-JOIN cluster c ON c.id = l.cluster_id
-WHERE l.host_id = $1 AND l.ended_at IS NULL
-ORDER BY l.id
-`
-
-type LeaseFactsRow struct {
-	Node          Node
-	Cluster       Cluster
-	LeaseEpoch    int32
-	GPUIds        []id.GPU
-	CPUCores      float64
-	RAMMb         int64
-	DiskGb        int64
-	LeaseRunUntil *time.Time
-}
-
-// Everything the desired state of one host is made of.
-func (q *Queries) LeaseFacts(ctx context.Context, hostID id.Host) ([]LeaseFactsRow, error) {
-	rows, err := q.db.Query(ctx, leaseFacts, hostID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []LeaseFactsRow{}
-	for rows.Next() {
-		var i LeaseFactsRow
-		if err := rows.Scan(
-			&i.Node.ID,
-			&i.Node.ClusterID,
-			&i.Node.Rank,
-			&i.Node.HostID,
-			&i.Node.LeaseID,
-			&i.Node.Epoch,
-			&i.Node.State,
-			&i.Node.Reason,
-			&i.Node.Detail,
-			&i.Node.Address,
-			&i.Node.WgKey,
-			&i.Node.Endpoints,
-			&i.Node.StartedAt,
-			&i.Node.ExitCode,
-			&i.Node.ExitAt,
-			&i.Node.Preflight,
-			&i.Node.Since,
-			&i.Cluster.ID,
-			&i.Cluster.OrgID,
-			&i.Cluster.CreatedBy,
-			&i.Cluster.Name,
-			&i.Cluster.Project,
-			&i.Cluster.Labels,
-			&i.Cluster.Spec,
-			&i.Cluster.Secrets,
-			&i.Cluster.ImageRef,
-			&i.Cluster.ImageDigest,
-			&i.Cluster.State,
-			&i.Cluster.Reason,
-			&i.Cluster.Detail,
-			&i.Cluster.NodeCount,
-			&i.Cluster.GpusPerNode,
-			&i.Cluster.Rate,
-			&i.Cluster.Currency,
-			&i.Cluster.Budget,
-			&i.Cluster.MaxDurationS,
-			&i.Cluster.Epoch,
-			&i.Cluster.GoAt,
-			&i.Cluster.StartDeadline,
-			&i.Cluster.QuickFailures,
-			&i.Cluster.MoneyReason,
-			&i.Cluster.StopAt,
-			&i.Cluster.QuoteID,
-			&i.Cluster.Network,
-			&i.Cluster.CreatedAt,
-			&i.Cluster.RunningAt,
-			&i.Cluster.EndedAt,
-			&i.Cluster.RunUntil,
-			&i.Cluster.DueAt,
-			&i.Cluster.SettledAt,
-			&i.LeaseEpoch,
-			&i.GPUIds,
-			&i.CPUCores,
-			&i.RAMMb,
-			&i.DiskGb,
-			&i.LeaseRunUntil,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listClusterEvents = `-- name: ListClusterEvents :many
 SELECT n, at, kind, rank, title, detail, data FROM cluster_event
 WHERE cluster_id = $1 AND n > $2
@@ -791,55 +592,6 @@ func (q *Queries) LiveLease(ctx context.Context, clusterID id.Cluster, rank int3
 	return i, err
 }
 
-const lockCluster = `-- name: LockCluster :one
-SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at FROM cluster WHERE id = $1 FOR UPDATE
-`
-
-type LockClusterRow struct {
-	Cluster Cluster
-}
-
-func (q *Queries) LockCluster(ctx context.Context, argID id.Cluster) (LockClusterRow, error) {
-	row := q.db.QueryRow(ctx, lockCluster, argID)
-	var i LockClusterRow
-	err := row.Scan(
-		&i.Cluster.ID,
-		&i.Cluster.OrgID,
-		&i.Cluster.CreatedBy,
-		&i.Cluster.Name,
-		&i.Cluster.Project,
-		&i.Cluster.Labels,
-		&i.Cluster.Spec,
-		&i.Cluster.Secrets,
-		&i.Cluster.ImageRef,
-		&i.Cluster.ImageDigest,
-		&i.Cluster.State,
-		&i.Cluster.Reason,
-		&i.Cluster.Detail,
-		&i.Cluster.NodeCount,
-		&i.Cluster.GpusPerNode,
-		&i.Cluster.Rate,
-		&i.Cluster.Currency,
-		&i.Cluster.Budget,
-		&i.Cluster.MaxDurationS,
-		&i.Cluster.Epoch,
-		&i.Cluster.GoAt,
-		&i.Cluster.StartDeadline,
-		&i.Cluster.QuickFailures,
-		&i.Cluster.MoneyReason,
-		&i.Cluster.StopAt,
-		&i.Cluster.QuoteID,
-		&i.Cluster.Network,
-		&i.Cluster.CreatedAt,
-		&i.Cluster.RunningAt,
-		&i.Cluster.EndedAt,
-		&i.Cluster.RunUntil,
-		&i.Cluster.DueAt,
-		&i.Cluster.SettledAt,
-	)
-	return i, err
-}
-
 const lockDueCluster = `-- name: LockDueCluster :one
 SELECT id FROM cluster
 WHERE due_at <= clock_timestamp() AND NOT id = ANY ($1::uuid[])
@@ -904,47 +656,6 @@ func (q *Queries) OrgBurn(ctx context.Context, orgID id.Org) (int64, error) {
 	var column_1 int64
 	err := row.Scan(&column_1)
 	return column_1, err
-}
-
-const peers = `-- name: Peers :many
-SELECT n.cluster_id, n.rank, n.address, n.wg_key, n.endpoints
-FROM node n JOIN lease l ON l.id = n.lease_id
-WHERE n.cluster_id = ANY ($1::uuid[]) AND l.ended_at IS NULL
-ORDER BY n.cluster_id, n.rank
-`
-
-type PeersRow struct {
-	ClusterID id.Cluster
-	Rank      int32
-	Address   string
-	WgKey     string
-	Endpoints []string
-}
-
-func (q *Queries) Peers(ctx context.Context, clusters []pgtype.UUID) ([]PeersRow, error) {
-	rows, err := q.db.Query(ctx, peers, clusters)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []PeersRow{}
-	for rows.Next() {
-		var i PeersRow
-		if err := rows.Scan(
-			&i.ClusterID,
-			&i.Rank,
-			&i.Address,
-			&i.WgKey,
-			&i.Endpoints,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }
 
 const reportClock = `-- name: ReportClock :one

@@ -4,7 +4,7 @@ INSERT INTO cluster (id, org_id, created_by, name, project, labels, spec, secret
 VALUES (@id, @org_id, @created_by, @name, @project, @labels, @spec, @secrets, @image_ref, 'provisioning', @node_count,
         @gpus_per_node, @rate, @currency, @budget, @max_duration_s, @quote_id, @network, @created_at, @start_deadline, @due_at);
 
--- name: LockCluster :one
+-- name: LockCluster :batchone
 SELECT sqlc.embed(cluster) FROM cluster WHERE id = @id FOR UPDATE;
 
 -- name: LockDueCluster :one
@@ -48,7 +48,7 @@ SET epoch = @epoch, state = @state, reason = @reason, detail = @detail, wg_key =
     started_at = @started_at, exit_code = @exit_code, exit_at = @exit_at, preflight = @preflight, since = @since
 WHERE id = @id;
 
--- name: ClusterNodes :many
+-- name: ClusterNodes :batchmany
 SELECT sqlc.embed(n), sqlc.embed(s), l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        h.name AS host_name
 FROM node n
@@ -58,7 +58,7 @@ JOIN host h ON h.id = n.host_id
 WHERE n.cluster_id = ANY (@clusters::uuid[])
 ORDER BY n.cluster_id, n.rank;
 
--- name: HasOpenWindow :one
+-- name: HasOpenWindow :batchone
 SELECT EXISTS (SELECT FROM cluster_window WHERE cluster_id = @cluster_id AND closed_ms IS NULL);
 
 -- name: GPUNames :many
@@ -100,7 +100,7 @@ UPDATE node_status s SET logs_kept = '{}'
 FROM node n
 WHERE n.id = s.node_id AND n.host_id = @host_id AND s.logs_kept <> '{}' AND NOT n.lease_id = ANY (@named::uuid[]);
 
--- name: LeaseFacts :many
+-- name: LeaseFacts :batchmany
 -- Everything the desired state of one host is made of.
 SELECT sqlc.embed(n), sqlc.embed(c), l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
 FROM lease l
@@ -109,11 +109,15 @@ JOIN cluster c ON c.id = l.cluster_id
 WHERE l.host_id = @host_id AND l.ended_at IS NULL
 ORDER BY l.id;
 
--- name: Peers :many
+-- name: PeersOfHost :batchmany
+-- The nodes of the clusters that this host has a part in.
 SELECT n.cluster_id, n.rank, n.address, n.wg_key, n.endpoints
 FROM node n JOIN lease l ON l.id = n.lease_id
-WHERE n.cluster_id = ANY (@clusters::uuid[]) AND l.ended_at IS NULL
+WHERE n.cluster_id IN (SELECT o.cluster_id FROM lease o WHERE o.host_id = @host_id AND o.gone_at IS NULL) AND l.ended_at IS NULL
 ORDER BY n.cluster_id, n.rank;
+
+-- name: LeasedGPUs :batchmany
+SELECT id, uuid FROM gpu WHERE id IN (SELECT unnest(o.gpu_ids) FROM lease o WHERE o.host_id = @host_id AND o.gone_at IS NULL);
 
 -- name: InsertClusterEvent :exec
 INSERT INTO cluster_event (cluster_id, at, kind, rank, title, detail, data)
@@ -177,7 +181,7 @@ LEFT JOIN LATERAL (
     ORDER BY t.number DESC LIMIT 1
 ) a ON true;
 
--- name: HostRevision :one
+-- name: HostRevision :batchone
 SELECT revision FROM host WHERE id = @host_id;
 
 -- name: ClaimedLeases :many
