@@ -2,10 +2,8 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
-	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metering"
 )
@@ -246,28 +244,6 @@ func (x *change) lastExit() time.Time {
 		return x.now
 	}
 	return t
-}
-
-// network gathers what the ranks measured: the least bus bandwidth, and the matrices.
-func (x *change) network() {
-	var net Network
-	if json.Unmarshal(x.row.Network, &net) != nil {
-		return
-	}
-	net.BusbwGbps, net.RTTMicros, net.PairGbps = 0, nil, nil
-	for _, n := range x.nodes {
-		var p agentapi.Preflight
-		if json.Unmarshal(n.Preflight, &p) != nil || p.BusbwGbps <= 0 {
-			continue
-		}
-		if net.BusbwGbps == 0 || p.BusbwGbps < net.BusbwGbps {
-			net.BusbwGbps = p.BusbwGbps
-		}
-		net.RTTMicros, net.PairGbps = append(net.RTTMicros, p.RTTMicros), append(net.PairGbps, p.PairGbps)
-	}
-	if b, err := json.Marshal(net); err == nil {
-		x.row.Network = b
-	}
 }
 
 func (x *change) deadline(d time.Duration) {

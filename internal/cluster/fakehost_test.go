@@ -166,7 +166,7 @@ func (h *fakeHost) advance(r *run) {
 			}
 		}
 		r.State, r.AtBarrier = agentapi.NodeReady, true
-		r.Preflight = &agentapi.Preflight{OK: true, BusbwGbps: 10 + float64(r.spec.Rank)}
+		r.Preflight = &agentapi.Preflight{OK: true, BusbwGbps: 10 + float64(r.spec.Rank), PairGbps: pairs(r.spec)}
 	case agentapi.NodeReady:
 		if r.spec.Go && !r.Started {
 			r.Started, r.Good = true, true
@@ -234,4 +234,15 @@ func (h *fakeHost) reboot() {
 	for _, r := range h.runs {
 		r.State, r.Reason, r.Good, r.stopped = agentapi.NodeFailed, agentapi.ReasonHostInterrupted, false, true
 	}
+}
+
+// pairs are what a rank measured to each other one.
+func pairs(spec agentapi.LeaseSpec) []float64 {
+	out := make([]float64, spec.Nodes)
+	for i := range out {
+		if i != spec.Rank {
+			out[i] = 10
+		}
+	}
+	return out
 }

@@ -53,6 +53,10 @@ func TestARentalFromRentToTheLastSecond(t *testing.T) {
 	if !c.Billing || c.RunningAt == nil || c.Network.BusbwGbps != 10 || !slices.Contains(c.Actions, cluster.ActionRelease) {
 		t.Errorf("running, but %+v", c)
 	}
+	var up float64
+	if err := w.d.Pool.QueryRow(t.Context(), "SELECT net_up_mbps FROM host_status WHERE host_id = $1", c.Nodes[0].HostID).Scan(&up); err != nil || up != 10_000 {
+		t.Errorf("the preflight's figure is not the host's: %v, %v", up, err)
+	}
 	h := w.hostOf(c, 0)
 	d := h.desired.Leases[0]
 	if d.Env["TOKEN"] != "secret-of-the-renter" || !d.Go || d.RunUntilMS == 0 || len(d.Network.Peers) != 1 || d.Network.Peers[0].Key == "" {

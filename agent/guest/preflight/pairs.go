@@ -1,8 +1,10 @@
 package preflight
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"time"
@@ -88,6 +90,39 @@ func (m *mesh) pairs() ([]float64, error) {
 		}
 	}
 	return out, nil
+}
+
+// pair is what one rank sent to another.
+type pair struct {
+	gbps     float64
+	from, to int
+}
+
+// slowestPair is the slowest of all that any rank has measured: it goes round the ring.
+func (m *mesh) slowestPair(own []float64) (pair, error) {
+	var p pair
+	for rank, speed := range own {
+		if rank != m.q.Rank && (p.gbps == 0 || speed < p.gbps) {
+			p = pair{speed, m.q.Rank, rank}
+		}
+	}
+	for range len(own) - 1 {
+		var b [16]byte
+		binary.LittleEndian.PutUint64(b[:], math.Float64bits(p.gbps))
+		binary.LittleEndian.PutUint32(b[8:], uint32(p.from))
+		binary.LittleEndian.PutUint32(b[12:], uint32(p.to))
+		if _, err := m.ring.next.Write(b[:]); err != nil {
+			return p, fmt.Errorf("rank %d takes no more data: %w", (m.q.Rank+1)%len(own), err)
+		}
+		if _, err := io.ReadFull(m.ring.prev, b[:]); err != nil {
+			return p, fmt.Errorf("rank %d sends no more data: %w", (m.q.Rank+len(own)-1)%len(own), err)
+		}
+		other := pair{math.Float64frombits(binary.LittleEndian.Uint64(b[:])), int(binary.LittleEndian.Uint32(b[8:])), int(binary.LittleEndian.Uint32(b[12:]))}
+		if other.gbps > 0 && other.gbps < p.gbps {
+			p = other
+		}
+	}
+	return p, nil
 }
 
 // turns and opponent are the circle method; an odd number of ranks plays with one that is not there.

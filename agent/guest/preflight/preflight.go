@@ -25,7 +25,7 @@ const (
 	defaultJoin  = 60 * time.Second
 	defaultTotal = 120 * time.Second
 	maxBytes     = 16 << 20 // a guest has 64 MB for everything
-	pairsUpTo    = 8        // nodes
+	pairsUpTo    = 32       // nodes
 	maxBroken    = 4        // measurements in a row
 )
 
@@ -70,9 +70,9 @@ func Keep(ctx context.Context, q guest.PreflightRequest, measured bool, tell fun
 func once(ctx context.Context, q guest.PreflightRequest) (p agentapi.Preflight, again bool) {
 	limited, cancel := context.WithTimeoutCause(ctx, time.Duration(q.TotalMS)*time.Millisecond, errTooLong)
 	defer cancel()
-	p, joined, err := measure(limited, q)
+	m, joined, err := measure(limited, q)
 	again = err != nil && joined && limited.Err() == nil && !errors.Is(err, errWrong)
-	return judge(limited, q, p, err), again
+	return judge(limited, q, m, err), again
 }
 
 var (
@@ -81,18 +81,38 @@ var (
 )
 
 // judge says in p whether a measurement counts.
-func judge(ctx context.Context, q guest.PreflightRequest, p agentapi.Preflight, err error) agentapi.Preflight {
+func judge(ctx context.Context, q guest.PreflightRequest, m measured, err error) agentapi.Preflight {
+	p := m.Preflight
 	switch {
 	case err != nil && ctx.Err() != nil && context.Cause(ctx) != ctx.Err():
 		p.Detail = fmt.Sprintf("%v: %v", context.Cause(ctx), err)
 	case err != nil:
 		p.Detail = err.Error()
-	case q.MinGbps > 0 && len(q.Addresses) > 1 && p.BusbwGbps < q.MinGbps:
-		p.Detail = fmt.Sprintf("the ring reached %.2f Gbit/s, %.2f were asked for", p.BusbwGbps, q.MinGbps)
+	case q.MinGbps > 0 && len(q.Addresses) > 1:
+		p.Detail = verdict(p.BusbwGbps, m.slow, q.MinGbps)
+		p.OK = p.Detail == ""
 	default:
 		p.OK = true
 	}
 	return p
+}
+
+// measured is what one rank has measured, and the slowest pair of all.
+type measured struct {
+	agentapi.Preflight
+	slow pair
+}
+
+// verdict says why the network is not what was asked for; "" when it is. Every rank comes to the same.
+func verdict(busbw float64, slow pair, min float64) string {
+	switch {
+	case slow.gbps > 0 && (slow.gbps < min || busbw < min):
+		return fmt.Sprintf("the slowest pair is from rank %d to rank %d with %.2f Gbit/s, the ring of all reached %.2f; %.2f were asked for",
+			slow.from, slow.to, slow.gbps, busbw, min)
+	case busbw < min:
+		return fmt.Sprintf("the ring reached %.2f Gbit/s, %.2f were asked for", busbw, min)
+	}
+	return ""
 }
 
 // check fills in the defaults.
@@ -121,10 +141,11 @@ func check(q *guest.PreflightRequest) error {
 }
 
 // measure is the order of things; each step needs the one before. joined reports whether all ranks had met.
-func measure(ctx context.Context, q guest.PreflightRequest) (p agentapi.Preflight, joined bool, err error) {
+func measure(ctx context.Context, q guest.PreflightRequest) (p measured, joined bool, err error) {
 	n := len(q.Addresses)
 	if n == 1 {
-		return agentapi.Preflight{RTTMicros: []float64{0}}, true, nil
+		p.RTTMicros = []float64{0}
+		return p, true, nil
 	}
 	m, err := join(ctx, q)
 	if err != nil {
@@ -141,6 +162,9 @@ func measure(ctx context.Context, q guest.PreflightRequest) (p agentapi.Prefligh
 	p.Bytes, p.Seconds, p.BusbwGbps = r.bytes, r.seconds, r.busbw(n)
 	if n <= pairsUpTo {
 		if p.PairGbps, err = m.pairs(); err != nil {
+			return p, true, err
+		}
+		if p.slow, err = m.slowestPair(p.PairGbps); err != nil {
 			return p, true, err
 		}
 	}

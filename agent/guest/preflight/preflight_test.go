@@ -64,7 +64,7 @@ func TestMeasures(t *testing.T) {
 			if want := float64(p.Bytes) * 8 / p.Seconds / 1e9 * 2 * float64(n-1) / float64(n); p.Bytes != 1<<18 || math.Abs(p.BusbwGbps-want) > want/1e9 {
 				t.Errorf("%d nodes: %d bytes in %v s is %v Gbit/s, not %v", n, p.Bytes, p.Seconds, want, p.BusbwGbps)
 			}
-			if pairs := len(p.PairGbps) > 0; pairs != (n <= 8) {
+			if pairs := len(p.PairGbps) > 0; !pairs {
 				t.Errorf("%d nodes: pairs measured: %v", n, pairs)
 			}
 			for other := range n {
@@ -102,7 +102,7 @@ func TestSaysWhy(t *testing.T) {
 			r := requests(2)
 			r[0].MinGbps, r[1].MinGbps = 1e6, 1e6
 			return r
-		}, []string{"1000000.00 were asked for", "1000000.00 were asked for"}},
+		}, []string{"the slowest pair is from rank", "1000000.00 were asked for"}},
 		"no such rank": {func() []guest.PreflightRequest {
 			r := requests(1)
 			r[0].Rank = 1
@@ -286,6 +286,38 @@ func TestTournament(t *testing.T) {
 		}
 		if len(met) != n*(n-1)/2 {
 			t.Errorf("%d ranks: %d pairs met", n, len(met))
+		}
+	}
+}
+
+// Every rank names the same slowest pair, and a network is judged by it as by the ring.
+func TestNamesTheSlowPair(t *testing.T) {
+	t.Parallel()
+	details := map[string]bool{}
+	reqs := requests(4)
+	for i := range reqs {
+		reqs[i].MinGbps = 1e6
+	}
+	for _, p := range runAll(t, reqs) {
+		details[p.Detail] = true
+	}
+	if len(details) != 1 {
+		t.Errorf("the ranks say different things: %v", details)
+	}
+	slow := pair{0.2, 1, 3}
+	for _, tc := range []struct {
+		busbw, min float64
+		slow       pair
+		want       string
+	}{
+		{1, 0.1, slow, ""},
+		{1, 0.5, slow, "from rank 1 to rank 3 with 0.20"},
+		{0.3, 0.5, pair{0.6, 0, 1}, "from rank 0 to rank 1 with 0.60"},
+		{0.3, 0.5, pair{}, "the ring reached 0.30"},
+		{0.6, 0.5, pair{}, ""},
+	} {
+		if got := verdict(tc.busbw, tc.slow, tc.min); got != tc.want && (tc.want == "" || !strings.Contains(got, tc.want)) {
+			t.Errorf("%+v: %q", tc, got)
 		}
 	}
 }

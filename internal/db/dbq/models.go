@@ -156,6 +156,7 @@ type Fabric struct {
 	Name      string
 	BusbwGbps *float64
 	CreatedAt time.Time
+	BusbwAt   *time.Time
 }
 
 type FleetChange struct {
@@ -261,6 +262,8 @@ type HostStatus struct {
 	Address        string
 	NetUpMbps      *float64
 	NetDownMbps    *float64
+	NetUpAt        *time.Time
+	NetDownAt      *time.Time
 }
 
 type IdempotencyKey struct {
