@@ -62,3 +62,12 @@ func handshake(ctx context.Context, conn net.Conn) (*ssh.Client, error) {
 	}
 	return ssh.NewClient(sc, channels, requests), nil
 }
+
+// PortLink is an address, good for a few minutes, that shows an HTTP port of a running rank in a browser. Whoever has it
+// gets in: do not pass it on.
+func (c *Client) PortLink(ctx context.Context, cl id.Cluster, rank, port int) (string, error) {
+	out, err := get[struct {
+		URL string `json:"url"`
+	}](ctx, c, "/clusters/"+cl.String()+"/ports/"+strconv.Itoa(port), url.Values{"node": {strconv.Itoa(rank)}})
+	return out.URL, err
+}

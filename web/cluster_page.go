@@ -80,6 +80,7 @@ func (s *Web) viewCluster(ctx context.Context, who account.Principal, cl id.Clus
 		}
 	}
 	out.NodesNote = fmt.Sprintf("%d of %d ready; on failure: %s", ready, len(c.Nodes), c.Spec.OnNodeFailure)
+	out.Connect = s.connect(c)
 	if c.RunningAt != nil {
 		out.PhaseNote = view.Dur(c.RunningAt.Sub(c.CreatedAt)) + " from create to running"
 	}

@@ -43,6 +43,7 @@ func (s *Web) Routes(r chi.Router) {
 		get("/clusters/{id}/live", signedIn, s.clusterLive)
 		get("/clusters/{id}/logs", signedIn, s.followLogs)
 		get("/clusters/{id}/logs.txt", signedIn, s.downloadLogs)
+		get("/clusters/{id}/ports/{rank}/{port}", signedIn, s.openPort)
 		post("/clusters/{id}/actions", signedIn, s.actOnCluster)
 
 		get("/billing", signedIn, s.billing)

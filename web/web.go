@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/dialback"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/static"
@@ -32,6 +33,11 @@ type Config struct {
 
 	// EnrollCommand is what an operator runs on a new host, with a token that works once.
 	EnrollCommand func(token string) string
+
+	// SSHAddr is host:port of the SSH gateway, "" without one. AppLink makes a link that shows an HTTP port of a rank to
+	// whoever opens it; nil: ports are not shown.
+	SSHAddr string
+	AppLink func(p account.Principal, cl id.Cluster, rank, port int) (string, error)
 
 	Currency  string
 	Sandbox   bool   // no real money: said on every page

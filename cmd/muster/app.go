@@ -11,6 +11,7 @@ import (
 	"net/http/pprof"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -61,6 +62,7 @@ type app struct {
 	people, agents, private *listener
 	ssh                     net.Listener // nil: none here
 	gateway                 *gateway.Gateway
+	apps                    *gateway.Apps
 	closers                 []func(context.Context) error // in order of starting
 }
 
@@ -131,6 +133,13 @@ func (a *app) openListeners(context.Context) (err error) {
 			a.cfg.GatewayAddr = a.ssh.Addr().String()
 		}
 	}
+	if a.cfg.AppsDomain == localApps {
+		_, port, err := net.SplitHostPort(a.people.addr())
+		if err != nil {
+			return err
+		}
+		a.cfg.AppsDomain = net.JoinHostPort("localhost", port)
+	}
 	if a.cfg.PublicURL == "" {
 		a.cfg.PublicURL = "http://" + a.people.addr()
 	}
@@ -175,7 +184,16 @@ func (a *app) openNouns(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	a.onClose(func(ctx context.Context) error {
+		if a.apps == nil {
+			return nil
+		}
+		return a.apps.Close(ctx)
+	})
 	a.gateway = gateway.New(gateway.Config{DB: a.db, Accounts: a.accounts, Clusters: a.clusters, Dialer: a.dialer, HostKeys: keys, Log: a.log})
+	a.apps = gateway.NewApps(a.gateway, gateway.AppsConfig{
+		Domain: a.cfg.AppsDomain, Secure: strings.HasPrefix(a.cfg.PublicURL, "https://"), Box: box, Now: time.Now, Log: a.log,
+	})
 	a.handlers(box, gateway.PublicKeys(keys))
 	return nil
 }
@@ -269,11 +287,12 @@ func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 		Ready: map[string]func(context.Context) error{"hosts": a.hostsReady}, GatewayAddr: a.cfg.GatewayAddr, SSHHostKeys: sshHostKeys,
 	}, api.Deps{
 		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer,
-		Bus: a.link.Bus(), Shell: a.shell, Box: box, Assets: assets, Log: a.log,
+		Bus: a.link.Bus(), Shell: a.shell, AppLink: a.appLink, Box: box, Assets: assets, Log: a.log,
 	})
 	pages := chi.NewRouter()
 	web.New(web.Config{
 		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer, Bus: a.link.Bus(),
+		SSHAddr: a.cfg.GatewayAddr, AppLink: a.appLink,
 		EnrollCommand: rest.EnrollCommand, Currency: a.cfg.Currency, Sandbox: a.cfg.sandbox(), PublicURL: a.cfg.PublicURL, Log: a.log, Now: time.Now,
 	}).Routes(pages)
 
@@ -285,7 +304,13 @@ func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 	if a.sandbox != nil { // where payers pay without Stripe: among our own pages, so that any browser reaches them
 		people.Handle("/sandbox/", a.sandbox)
 	}
-	a.people.handler = api.ClientAddress(a.cfg.TrustedProxies, people)
+	a.people.handler = api.ClientAddress(a.cfg.TrustedProxies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.apps.Serves(r) {
+			a.apps.ServeHTTP(w, r)
+			return
+		}
+		people.ServeHTTP(w, r)
+	}))
 
 	agents := http.NewServeMux()
 	agents.Handle(agentapi.EnrollPath, a.link.EnrollHandler())
@@ -326,6 +351,11 @@ func (a *app) shell(ctx context.Context, conn net.Conn, p account.Principal, cl 
 	return a.gateway.ServeVisitor(ctx, conn, gateway.Visitor{
 		Org: p.Org, User: p.User, Token: p.Token, Address: p.Address, Cluster: cl, Rank: rank, WorkDir: true,
 	})
+}
+
+// appLink makes a link to an HTTP port for somebody of the cluster's org.
+func (a *app) appLink(p account.Principal, cl id.Cluster, rank, port int) (string, error) {
+	return a.apps.Link(gateway.Visitor{Org: p.Org, User: p.User, Token: p.Token, Address: p.Address, Cluster: cl, Rank: rank}, port)
 }
 
 // serveShells takes SSH connections. They are cut at the end: what a shell runs must not outlive who watches it.

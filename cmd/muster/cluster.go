@@ -14,7 +14,7 @@ import (
 
 func clusterCommand(s *shell) *cobra.Command {
 	return noun("cluster", "Rent, watch and release clusters",
-		clusterCreate(s), clusterList(s), clusterShow(s), clusterWait(s), clusterLogs(s), clusterSSH(s), clusterExec(s), clusterCopy(s), clusterForward(s), clusterEvents(s), clusterUsage(s),
+		clusterCreate(s), clusterList(s), clusterShow(s), clusterWait(s), clusterLogs(s), clusterSSH(s), clusterExec(s), clusterCopy(s), clusterForward(s), clusterOpen(s), clusterEvents(s), clusterUsage(s),
 		clusterRestart(s), clusterRelease(s))
 }
 

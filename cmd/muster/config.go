@@ -40,6 +40,7 @@ type serverConfig struct {
 	TLSKey          string `env:"MUSTER_TLS_KEY" envDefault:""`
 	TLSCA           string `env:"MUSTER_TLS_CA" envDefault:""`                       // CA that hosts are told to trust; "" = the system's
 	GatewayListen   string `env:"MUSTER_GATEWAY_LISTEN" envDefault:""`               // SSH into clusters, host:port; "" = this replica serves none
+	AppsDomain      string `env:"MUSTER_APPS_DOMAIN" envDefault:""`                  // below which clusters' HTTP ports have names: apps.muster.example; every name below it leads to LISTEN
 	GatewayAddr     string `env:"MUSTER_GATEWAY_ADDR" envDefault:""`                 // host:port as people reach it, also where other replicas serve it; default GATEWAY_LISTEN
 	MetricsListen   string `env:"MUSTER_METRICS_LISTEN" envDefault:"127.0.0.1:9464"` // private: /metrics and /debug/pprof
 
@@ -66,6 +67,10 @@ type serverConfig struct {
 	LogLevel  slog.Level    `env:"MUSTER_LOG_LEVEL" envDefault:"INFO"`
 	LogFormat string        `env:"MUSTER_LOG_FORMAT" envDefault:"text"`
 }
+
+// localApps as MUSTER_APPS_DOMAIN stands for localhost and the port of the pages: browsers lead every name below
+// localhost to this machine.
+const localApps = "localhost"
 
 // secretText is a setting that must not be printed.
 type secretText string

@@ -135,7 +135,7 @@ func startDevServer(ctx context.Context, p devstack.ServerParams, log *slog.Logg
 	}
 	cfg.DatabaseURL, cfg.Secret = secretText(p.DatabaseURL), secretText(p.Secret)
 	cfg.Listen, cfg.AgentListen, cfg.NATSListen, cfg.MetricsListen = p.Listen, p.AgentListen, p.NATSListen, p.Metrics
-	cfg.GatewayListen = p.GatewayListen
+	cfg.GatewayListen, cfg.AppsDomain = p.GatewayListen, localApps
 	cfg.TLSCert, cfg.TLSKey, cfg.TLSCA = p.TLSCert, p.TLSKey, p.TLSCA
 	cfg.SandboxFile = p.SandboxFile
 	cfg.RelayListen = "127.0.0.1:0" // hosts learn where at every start

@@ -68,6 +68,7 @@ type Deps struct {
 	Dialer   *dialback.Dialer // reads logs from hosts; nil: only kept logs are shown
 	Bus      *bus.Bus         // may be nil: waits then look every second
 	Shell    Shell            // nil: this server opens no shells
+	AppLink  AppLink          // nil: ports are not shown to browsers
 	Box      *seal.Box
 	Assets   *static.Assets
 	Log      *slog.Logger
@@ -75,6 +76,9 @@ type Deps struct {
 
 // Shell speaks SSH with the principal, for a rank of a cluster of its org, until the connection ends.
 type Shell func(ctx context.Context, conn net.Conn, p account.Principal, cl id.Cluster, rank int) error
+
+// AppLink makes a link that shows an HTTP port of a rank to whoever opens it.
+type AppLink func(p account.Principal, cl id.Cluster, rank, port int) (string, error)
 
 // API serves the REST interface. Make one with New.
 type API struct {
@@ -87,6 +91,7 @@ type API struct {
 	open     opener
 	bus      *bus.Bus
 	shell    Shell
+	appLink  AppLink
 	box      *seal.Box
 	assets   *static.Assets
 	log      *slog.Logger
@@ -110,7 +115,7 @@ func New(cfg Config, d Deps) *API {
 		d.Assets = static.New()
 	}
 	a := &API{
-		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, payments: d.Payments, open: dialled(d.Dialer), bus: d.Bus, shell: d.Shell,
+		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, payments: d.Payments, open: dialled(d.Dialer), bus: d.Bus, shell: d.Shell, appLink: d.AppLink,
 		box: d.Box, assets: d.Assets, log: d.Log, router: chi.NewRouter(),
 	}
 	a.build()

@@ -52,7 +52,9 @@ func (a *API) inside(t *table) {
 	get(t, "/clusters/{id}/events", readClusters, "listClusterEvents: What happened, when, why", a.clusterEvents)
 	t.stream("GET", "/clusters/{id}/logs", readClusters, "streamClusterLogs: What the ranks print, as text", a.clusterLogs, logParams()...)
 	t.stream("GET", "/clusters/{id}/ssh", writeClusters, "sshToCluster: SSH to a rank inside a WebSocket, with the token in place of a key", a.clusterSSH, sshParams()...)
+	get(t, "/clusters/{id}/ports/{port}", writeClusters, "getPortLink: A link, good for a few minutes, that shows an HTTP port of a rank in a browser", a.portLink)
 	get(t, "/clusters/{id}/metrics", readClusters, "getClusterMetrics: Utilisation, memory, power and temperature of each GPU", a.clusterMetrics)
+	t.stream("GET", "/clusters/{id}/metrics/prometheus", readClusters, "scrapeCluster: The same and its cost, for your own Prometheus", a.clusterPrometheus, prometheusParams()...)
 	get(t, "/clusters/{id}/usage", readClusters, "getClusterUsage: What it used and costs, segment by segment", a.clusterUsage)
 
 	get(t, "/clusters/{id}/proof", readClusters, "getClusterProof: All that its bill depends on, to be checked without us", a.clusterProof)

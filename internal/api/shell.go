@@ -63,3 +63,28 @@ func (a *API) clusterSSH(w http.ResponseWriter, r *http.Request, p account.Princ
 	}
 	return nil
 }
+
+type portLinkInput struct {
+	ID   string `path:"id"`
+	Port int    `path:"port" minimum:"1" maximum:"65535"`
+	Node int    `query:"node" minimum:"0" doc:"the rank; left out: 0"`
+}
+
+type portLinkView struct {
+	URL string `json:"url" doc:"opens the port in a browser; whoever has it gets in, so do not pass it on"`
+}
+
+func (a *API) portLink(ctx context.Context, p account.Principal, in *portLinkInput) (portLinkView, error) {
+	cl, err := pathID[id.Cluster](in.ID, "cluster")
+	if err != nil {
+		return portLinkView{}, err
+	}
+	if _, err := a.clusters.Shell(ctx, p.Org, cl, in.Node); err != nil {
+		return portLinkView{}, err
+	}
+	if a.appLink == nil {
+		return portLinkView{}, fault.New(fault.NotFound, "this platform shows no ports to browsers")
+	}
+	link, err := a.appLink(p, cl, in.Node, in.Port)
+	return portLinkView{URL: link}, err
+}

@@ -1,0 +1,173 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"html/template"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/seal"
+)
+
+// AppsConfig of Apps.
+type AppsConfig struct {
+	// Domain is below which each HTTP port has a name of its own, with the port where it is not the scheme's:
+	// "apps.muster.example", "localhost:8080". Every name below it has to lead here. "": there are no apps.
+	Domain string
+	Secure bool // https
+	Box    *seal.Box
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+// Apps shows HTTP ports of running ranks to browsers, WebSockets included.
+//
+// What always holds: an app is shown to whoever opened a link that one of the cluster's org had made, and to nobody
+// else; the app never sees our cookie; each app has an origin of its own, so that it reaches neither another one nor
+// the platform's pages.
+type Apps struct {
+	cfg     AppsConfig
+	gateway *Gateway
+	proxy   *httputil.ReverseProxy
+	nodes   nodes
+}
+
+// NewApps makes Apps of a gateway.
+func NewApps(g *Gateway, cfg AppsConfig) *Apps {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	p := &Apps{cfg: cfg, gateway: g}
+	p.nodes = nodes{open: p.openNode, held: map[nodeKey]*held{}}
+	p.proxy = &httputil.ReverseProxy{
+		Rewrite: p.rewrite,
+		Transport: &http.Transport{
+			DialContext: p.dial, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second, DisableCompression: true,
+		},
+		FlushInterval: -1, // events of a kernel are shown as they come
+		ErrorHandler:  p.failed,
+		ErrorLog:      slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+	}
+	return p
+}
+
+// Serves reports whether the request is for an app.
+func (p *Apps) Serves(r *http.Request) bool {
+	_, ok := p.label(r)
+	return ok
+}
+
+func (p *Apps) label(r *http.Request) (string, bool) {
+	if p.cfg.Domain == "" {
+		return "", false
+	}
+	label, ok := strings.CutSuffix(strings.ToLower(r.Host), "."+strings.ToLower(p.cfg.Domain))
+	return label, ok && label != "" && !strings.Contains(label, ".")
+}
+
+type visitorCtx struct{}
+
+// ServeHTTP serves requests that Serves takes.
+func (p *Apps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	label, _ := p.label(r)
+	app, err := parseLabel(label)
+	if err != nil {
+		p.tell(w, http.StatusNotFound, "There is no such app.")
+		return
+	}
+	label = app.label()
+	if r.URL.Path == openPath {
+		p.let(w, r, app)
+		return
+	}
+	who, ok := p.known(r, label)
+	if !ok {
+		p.tell(w, http.StatusForbidden, "Open this app from its cluster's page, or with the link that muster cluster open prints.")
+		return
+	}
+	v := Visitor{Org: who.Org, User: who.User, Token: who.Token, Address: r.RemoteAddr, Cluster: app.Cluster, Rank: app.Rank}
+	p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorCtx{}, v)))
+}
+
+// let turns a link into a cookie. The address without the pass takes its place in the browser's history.
+func (p *Apps) let(w http.ResponseWriter, r *http.Request, app App) {
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	w.Header().Set("Cache-Control", "no-store")
+	who, ok := p.verify(r.FormValue("pass"), passLink, app.label())
+	if !ok {
+		p.tell(w, http.StatusForbidden, "This link has expired. Make a new one on the cluster's page.")
+		return
+	}
+	v := Visitor{Org: who.Org, User: who.User, Token: who.Token, Address: r.RemoteAddr, Cluster: app.Cluster, Rank: app.Rank}
+	if err := p.gateway.record(r.Context(), v, "cluster.app", app.Rank, map[string]any{"port": app.Port}); err != nil {
+		p.cfg.Log.Error("an app cannot be opened", "err", err)
+		p.tell(w, http.StatusInternalServerError, "Something went wrong on our side.")
+		return
+	}
+	http.SetCookie(w, p.cookie(who))
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// rewrite sends the request on as it came: the name stays, which apps compare with the origin of a WebSocket.
+func (p *Apps) rewrite(r *httputil.ProxyRequest) {
+	label, _ := p.label(r.In)
+	r.Out.URL.Scheme, r.Out.URL.Host = "http", label+":80"
+	r.Out.Host = r.In.Host
+	r.SetXForwarded()
+	r.Out.Header.Set("X-Forwarded-Proto", p.scheme())
+	cookies := r.In.Cookies()
+	r.Out.Header.Del("Cookie")
+	for _, c := range cookies {
+		if c.Name != p.cookieName() {
+			r.Out.AddCookie(c)
+		}
+	}
+}
+
+// dial connects to the app a request is for. A connection is used again for the same app only, whoever asks: all who
+// ask were let in to it.
+func (p *Apps) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	label, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	app, err := parseLabel(label)
+	if err != nil {
+		return nil, err
+	}
+	v, ok := ctx.Value(visitorCtx{}).(Visitor)
+	if !ok {
+		return nil, errors.New("nobody asked for the app")
+	}
+	return p.nodes.port(ctx, nodeKey{v.Org, app.Cluster, app.Rank}, app.Port)
+}
+
+func (p *Apps) failed(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // the browser has left
+	}
+	if f := fault.From(err); f != nil {
+		p.tell(w, http.StatusBadGateway, f.Message)
+		return
+	}
+	p.cfg.Log.Info("an app broke off", "app", r.Host, "err", err)
+	p.tell(w, http.StatusBadGateway, "The app does not answer as a web server does.")
+}
+
+var page = template.Must(template.New("").Parse(`<!doctype html><meta charset="utf-8"><title>Muster</title>
+<p style="font:16px/1.5 system-ui;max-width:36em;margin:4em auto;padding:0 1em">{{.}}</p>
+`))
+
+func (p *Apps) tell(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_ = page.Execute(w, text)
+}

@@ -1,0 +1,59 @@
+package web
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/web/view"
+)
+
+// connect is how to get to a cluster that runs.
+func (s *Web) connect(c cluster.Cluster) *view.Connect {
+	if c.State != cluster.Running && c.State != cluster.Degraded {
+		return nil
+	}
+	out := &view.Connect{}
+	if host, port, err := net.SplitHostPort(s.SSHAddr); err == nil {
+		out.SSH = fmt.Sprintf("ssh -p %s %s@%s", port, c.ID, host)
+	}
+	if s.AppLink != nil {
+		for _, n := range c.Nodes {
+			for _, p := range c.Spec.Ports {
+				if p.Protocol == "http" {
+					out.Ports = append(out.Ports, view.PortLink{Rank: n.Rank, Port: p.Port, Href: fmt.Sprintf("/clusters/%s/ports/%d/%d", c.ID, n.Rank, p.Port)})
+				}
+			}
+		}
+	}
+	if out.SSH == "" && len(out.Ports) == 0 {
+		return nil
+	}
+	return out
+}
+
+// openPort sends the browser to a port, with a link that lets it in.
+func (s *Web) openPort(v *visit) error {
+	cl, err := id.Parse[id.Cluster](chi.URLParam(v.r, "id"))
+	rank, err2 := strconv.Atoi(chi.URLParam(v.r, "rank"))
+	port, err3 := strconv.Atoi(chi.URLParam(v.r, "port"))
+	if err != nil || err2 != nil || err3 != nil || s.AppLink == nil {
+		return fault.New(fault.NotFound, "no such port")
+	}
+	if _, err := s.Clusters.Shell(v.r.Context(), v.who.Org, cl, rank); err != nil {
+		return err
+	}
+	link, err := s.AppLink(v.who, cl, rank, port)
+	if err != nil {
+		return err
+	}
+	v.w.Header().Set("Referrer-Policy", "no-referrer")
+	http.Redirect(v.w, v.r, link, http.StatusSeeOther)
+	return nil
+}
