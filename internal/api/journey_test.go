@@ -259,6 +259,29 @@ func TestTopUpsAndWebhook(t *testing.T) {
 	w.want(w.call("", "POST", "/stripe/webhook", strings.Repeat("x", 600_000), "Stripe-Signature", "t=1,v1=00"), 413, "too_large")
 }
 
+func TestRefundsAndCodes(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	payer := w.user("ada")
+	w.fund(payer, "30.00")
+	for _, body := range []string{`{"amount":"0"}`, `{"amount":"-5"}`, `{"amount":"1.001"}`, `{"amount":"99999999999"}`, `{"amount":"5","currency":"EUR"}`} {
+		w.want(w.call(payer, "POST", "/api/v1/billing/refunds", body), 422, "validation_failed")
+	}
+	w.want(w.call(payer, "POST", "/api/v1/billing/refunds", `{"amount":"30.01"}`), 402, "insufficient_funds")
+	w.want(w.call(w.token(payer, "read"), "POST", "/api/v1/billing/refunds", `{"amount":"5"}`), 403, "forbidden")
+	for range 2 {
+		w.want(w.call(payer, "POST", "/api/v1/billing/refunds", `{"amount":"12.50"}`, "Idempotency-Key", "r1"), 201, "")
+	}
+	if r := w.want(w.call(payer, "GET", "/api/v1/billing/refunds", nil), 200, ""); len(r.list("items")) != 1 || r.text("refundable") != "17.500000000" {
+		t.Fatal(r.raw)
+	}
+	w.want(w.call(payer, "POST", "/api/v1/billing/promo", `{"code":"no-such-code"}`), 404, "not_found")
+	for _, path := range []string{"promo-codes", "reconciliation"} {
+		w.want(w.call(payer, "GET", "/api/v1/admin/"+path, nil), 403, "forbidden")
+	}
+	w.want(w.call(payer, "POST", "/api/v1/admin/promo-codes", `{"code":"for-myself","amount":"100","max_uses":1}`), 403, "forbidden")
+}
+
 func TestCards(t *testing.T) {
 	t.Parallel()
 	w := open(t)

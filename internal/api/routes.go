@@ -12,6 +12,7 @@ var (
 	readLeases    = scoped(account.ScopeRead, account.ScopeClusters, account.ScopeHosts)
 	readBilling   = scoped(account.ScopeRead, account.ScopeBilling)
 	writeBilling  = scoped(account.ScopeBilling)
+	platformAdmin = scoped(account.ScopeAdmin)
 )
 
 // outside are the routes that are not the API's own: no token, no limits.
@@ -84,6 +85,14 @@ func (a *API) inside(t *table) {
 	get(t, "/billing/card-setups/{id}", readBilling, "getCardSetup: Whether the card was saved", a.getCardSetup)
 	patch(t, "/billing/cards/{id}", writeBilling, "changeCard: Make a card the default one", a.changeCard)
 	remove(t, "/billing/cards/{id}", writeBilling, "removeCard: Forget a card", a.removeCard)
+	get(t, "/billing/refunds", readBilling, "listRefunds: What can be given back, and what was", a.listRefunds)
+	postBy(t, "/billing/refunds", writeBilling, 201, "createRefund: Give unused balance back to the cards that paid it", a.giveBack)
+	postBy(t, "/billing/promo", writeBilling, 201, "redeemCode: Add a code's credit", a.redeem)
 	get(t, "/billing/auto-topup", readBilling, "getAutoTopUp: Whether credit is added by itself", a.getAutoTopUp)
 	patch(t, "/billing/auto-topup", writeBilling, "setAutoTopUp: Add credit by itself when little is available, or no longer", a.setAutoTopUp)
+
+	// The platform's operators.
+	get(t, "/admin/promo-codes", platformAdmin, "listPromoCodes: Codes that give credit away", a.listPromos)
+	post(t, "/admin/promo-codes", platformAdmin, 201, "createPromoCode: Give credit away by code", a.createPromo)
+	get(t, "/admin/reconciliation", platformAdmin, "getReconciliation: Stripe's balance beside the books", a.reconciliation)
 }

@@ -25,6 +25,7 @@ type (
 	Card      = ID[cardKind]
 	CardSetup = ID[cardSetupKind]
 	Budget    = ID[budgetKind]
+	Refund    = ID[refundKind]
 
 	Offer = ID[offerKind]
 	Quote = ID[quoteKind]
@@ -56,6 +57,7 @@ type (
 	cardKind           struct{}
 	cardSetupKind      struct{}
 	budgetKind         struct{}
+	refundKind         struct{}
 	offerKind          struct{}
 	quoteKind          struct{}
 	leaseKind          struct{}
@@ -84,6 +86,7 @@ func (outboxKind) Prefix() string         { return "sto" }
 func (cardKind) Prefix() string           { return "card" }
 func (cardSetupKind) Prefix() string      { return "cset" }
 func (budgetKind) Prefix() string         { return "bud" }
+func (refundKind) Prefix() string         { return "ref" }
 func (offerKind) Prefix() string          { return "off" }
 func (quoteKind) Prefix() string          { return "q" }
 func (leaseKind) Prefix() string          { return "ls" }

@@ -10,13 +10,19 @@ import (
 type Kind string
 
 const (
-	KindStripeClearing Kind = "stripe_clearing" // asset: paid to Stripe, for us
-	KindRenterWallet   Kind = "renter_wallet"   // liability: prepaid and free to spend
-	KindRenterHold     Kind = "renter_hold"     // liability: prepaid, set aside for one cluster
-	KindHostPending    Kind = "host_pending"    // liability: earned by a host operator, not yet payable
-	KindPlatformFee    Kind = "platform_fee"    // income
-	KindGoodwill       Kind = "goodwill_credit" // expense
-	KindSuspense       Kind = "suspense"        // what could not be matched yet
+	KindStripeClearing Kind = "stripe_clearing"   // asset: paid to Stripe, for us
+	KindRenterWallet   Kind = "renter_wallet"     // liability: prepaid and free to spend
+	KindRenterHold     Kind = "renter_hold"       // liability: prepaid, set aside for one cluster
+	KindHostPending    Kind = "host_pending"      // liability: earned by a host operator, not yet payable
+	KindPlatformFee    Kind = "platform_fee"      // income
+	KindGoodwill       Kind = "goodwill_credit"   // expense
+	KindSuspense       Kind = "suspense"          // what could not be matched yet
+	KindRefunds        Kind = "refunds_in_flight" // liability: left a wallet, and not yet Stripe
+	KindDisputeHold    Kind = "dispute_hold"      // liability: set aside while a payment is disputed, less what Stripe has withdrawn
+	KindBadDebt        Kind = "bad_debt"          // expense: lost disputes that no wallet covered
+	KindStripeFees     Kind = "stripe_fees"       // expense: what Stripe keeps of payments and disputes
+	KindBank           Kind = "bank"              // asset: what Stripe has paid out to the platform's own account
+	KindPromo          Kind = "promo"             // expense: credit given away by code
 )
 
 // books says how an account of a kind is kept. Hot accounts (the fee) have no balance row: it would make every posting
@@ -29,6 +35,12 @@ var books = map[Kind]struct{ cached, floored bool }{
 	KindPlatformFee:    {},
 	KindGoodwill:       {},
 	KindSuspense:       {},
+	KindRefunds:        {},
+	KindDisputeHold:    {cached: true},
+	KindBadDebt:        {},
+	KindPromo:          {},
+	KindStripeFees:     {},
+	KindBank:           {},
 }
 
 func kindsWhere(keep func(cached, floored bool) bool) []string {
@@ -79,3 +91,23 @@ func Goodwill(currency string) Account { return Account{Kind: KindGoodwill, Curr
 
 // Suspense holds what came in and could not be matched yet.
 func Suspense(currency string) Account { return Account{Kind: KindSuspense, Currency: currency} }
+
+// Refunds is what has left wallets and not yet Stripe.
+func Refunds(currency string) Account { return Account{Kind: KindRefunds, Currency: currency} }
+
+// DisputeHold is an org's money set aside while one of its payments is disputed, less what Stripe has withdrawn for it.
+func DisputeHold(org id.Org, currency string) Account {
+	return Account{KindDisputeHold, org.UUID(), org, currency}
+}
+
+// BadDebt is what lost disputes have cost the platform.
+func BadDebt(currency string) Account { return Account{Kind: KindBadDebt, Currency: currency} }
+
+// Promo is credit given away by code.
+func Promo(currency string) Account { return Account{Kind: KindPromo, Currency: currency} }
+
+// StripeFees is what Stripe keeps.
+func StripeFees(currency string) Account { return Account{Kind: KindStripeFees, Currency: currency} }
+
+// Bank is what Stripe has paid out to the platform's own bank account.
+func Bank(currency string) Account { return Account{Kind: KindBank, Currency: currency} }

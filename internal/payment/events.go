@@ -187,6 +187,10 @@ func (p *Payments) refresh(ctx context.Context, object string) (note string, err
 		return p.refreshCheckout(ctx, object)
 	case strings.HasPrefix(object, "seti_"):
 		return p.refreshSetup(ctx, object, false)
+	case strings.HasPrefix(object, "re_"):
+		return p.refreshRefund(ctx, object)
+	case strings.HasPrefix(object, "dp_"), strings.HasPrefix(object, "du_"):
+		return p.refreshDispute(ctx, object)
 	}
 	return "of no concern", nil
 }

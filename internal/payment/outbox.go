@@ -21,6 +21,7 @@ const (
 	kindCancel   = "payment.cancel"
 	kindSetup    = "setup.create"
 	kindDetach   = "card.detach"
+	kindRefund   = "refund.create"
 )
 
 // States of an outbox row:
@@ -126,6 +127,8 @@ func (p *Payments) attempt(ctx context.Context, row id.Outbox) error {
 		fail, err = p.sendSetup(ctx, o)
 	case kindDetach:
 		fail, err = p.sendDetach(ctx, o)
+	case kindRefund:
+		fail, err = p.sendRefund(ctx, o, old)
 	default:
 		return fmt.Errorf("no such kind %q", o.Kind)
 	}
@@ -270,6 +273,15 @@ func (p *Payments) bookFailure(ctx context.Context, o dbq.ClaimOutboxRow, fail e
 	return p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if t, err := id.Parse[id.TopUp](o.Ref); err == nil && o.Kind != kindCancel {
 			if err := p.fail(ctx, tx, t, Failed, message, e.Payment); err != nil {
+				return err
+			}
+		}
+		if ours, err := id.Parse[id.Refund](o.Ref); err == nil {
+			r, err := tx.Q.RefundForUpdate(ctx, ours)
+			if err != nil {
+				return err
+			}
+			if err := p.failRefund(ctx, tx, r, "", "Stripe refuses it."); err != nil {
 				return err
 			}
 		}

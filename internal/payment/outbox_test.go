@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/id"
@@ -22,7 +23,11 @@ func TestEveryFaultEndsInOneCharge(t *testing.T) {
 	for _, f := range all {
 		t.Run(string(f), func(t *testing.T) {
 			t.Parallel()
-			s := newShopOn(t, d, "pm_card_visa")
+			patience := 30 * time.Second
+			if f == stripetest.Timeout {
+				patience = time.Second
+			}
+			s := newShopWith(t, d, "pm_card_visa", patience)
 			s.stripe.Fail(f, stripetest.None, f, f) // the customer once, then the payment twice
 			first := s.topUp(7 * money.Unit)
 			s.sendMine()

@@ -39,13 +39,19 @@ func newShop(t testing.TB, method string) *shop {
 
 func newShopOn(t testing.TB, d *db.DB, method string) *shop {
 	t.Helper()
+	return newShopWith(t, d, method, 30*time.Second) // a busy machine is not a Stripe that is away
+}
+
+// newShopWith is newShopOn with a client that waits so long for an answer.
+func newShopWith(t testing.TB, d *db.DB, method string, patience time.Duration) *shop {
+	t.Helper()
 	fake, err := stripetest.New(stripetest.Config{WebhookSecret: secret, PublicURL: "http://pay.test"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv := httptest.NewServer(fake)
 	t.Cleanup(srv.Close)
-	c, err := stripepay.New(stripepay.Config{Key: "sk_test_x", WebhookSecret: secret, URL: srv.URL, Timeout: 500 * time.Millisecond})
+	c, err := stripepay.New(stripepay.Config{Key: "sk_test_x", WebhookSecret: secret, URL: srv.URL, Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stripe/stripe-mock/embedded"
 	"github.com/stripe/stripe-mock/server"
@@ -61,8 +62,18 @@ func TestEveryCallIsAsPublished(t *testing.T) {
 		},
 		"card page read": func() error { _, err := c.Setup(t.Context(), "seti_1"); return err },
 		"card forgotten": func() error { return c.DetachCard(t.Context(), "k7", "pm_1") },
-		"payment read":   func() error { _, err := c.Payment(t.Context(), "pi_1"); return err },
-		"payment found":  func() error { _, err := c.FindPayment(t.Context(), "cus_1", "top_1"); return err },
+		"refund": func() error {
+			_, err := c.CreateRefund(t.Context(), "k8", stripepay.NewRefund{Refund: "ref_1", Payment: "pi_1", Cents: 100})
+			return err
+		},
+		"refund read":  func() error { _, err := c.Refund(t.Context(), "re_1"); return err },
+		"refund found": func() error { _, err := c.FindRefund(t.Context(), "pi_1", "ref_1"); return err },
+		"dispute read": func() error { _, err := c.Dispute(t.Context(), "dp_1"); return err },
+		"balance": func() error {
+			return c.BalanceTxs(t.Context(), time.Unix(1_700_000_000, 0), func(stripepay.BalanceTx) error { return nil })
+		},
+		"payment read":  func() error { _, err := c.Payment(t.Context(), "pi_1"); return err },
+		"payment found": func() error { _, err := c.FindPayment(t.Context(), "cus_1", "top_1"); return err },
 		"checkout": func() error {
 			_, err := c.CreateCheckout(t.Context(), "k3", stripepay.NewCheckout{TopUp: "top_1", Customer: "cus_1", Cents: 100, Currency: "EUR", Description: "d",
 				SuccessURL: "http://m.test/ok", CancelURL: "http://m.test/no"})

@@ -24,16 +24,18 @@ import (
 
 // Config says how to reach Stripe.
 type Config struct {
-	Key           string        // sk_… or rk_…; secret
-	WebhookSecret string        // whsec_…; secret
+	Key string // sk_… or rk_…; secret
+	// WebhookSecret is whsec_…; secret. Several, separated by commas, while one takes the place of another: an event
+	// signed with any of them is believed.
+	WebhookSecret string
 	URL           string        // of the API; empty: Stripe's own
 	Timeout       time.Duration // of one call; 0 = 30 s
 }
 
 // Client speaks to Stripe. Safe for concurrent use.
 type Client struct {
-	api    *client.API
-	secret string
+	api     *client.API
+	secrets []string
 }
 
 // New checks the configuration; it connects to nothing.
@@ -41,8 +43,10 @@ func New(cfg Config) (*Client, error) {
 	switch {
 	case !strings.HasPrefix(cfg.Key, "sk_") && !strings.HasPrefix(cfg.Key, "rk_"):
 		return nil, errors.New("the Stripe key must begin with sk_ or rk_")
-	case cfg.WebhookSecret == "":
-		return nil, errors.New("the Stripe webhook secret is missing")
+	}
+	secrets, err := webhookSecrets(cfg.WebhookSecret)
+	if err != nil {
+		return nil, err
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 30 * time.Second
@@ -61,5 +65,15 @@ func New(cfg Config) (*Client, error) {
 		backend.URL = stripe.String(cfg.URL)
 	}
 	api := stripe.GetBackendWithConfig(stripe.APIBackend, backend)
-	return &Client{client.New(cfg.Key, &stripe.Backends{API: api, Connect: api, Uploads: api}), cfg.WebhookSecret}, nil
+	return &Client{client.New(cfg.Key, &stripe.Backends{API: api, Connect: api, Uploads: api}), secrets}, nil
+}
+
+func webhookSecrets(s string) (out []string, err error) {
+	for _, one := range strings.Split(s, ",") {
+		if one = strings.TrimSpace(one); one == "" {
+			return nil, errors.New("the Stripe webhook secret is missing")
+		}
+		out = append(out, one)
+	}
+	return out, nil
 }

@@ -159,9 +159,25 @@ func TestCheckout(t *testing.T) {
 	}
 }
 
+// While one secret takes the place of another, both are believed, and no third.
+func TestSecretsAreRotated(t *testing.T) {
+	t.Parallel()
+	c, err := stripepay.New(stripepay.Config{Key: "sk_x", WebhookSecret: "whsec_old, whsec_new"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(1_700_000_000, 0)
+	body := []byte(`{"id":"evt_1","type":"x","data":{"object":{"id":"pi_1"}}}`)
+	for secret, good := range map[string]bool{"whsec_old": true, "whsec_new": true, "whsec_other": false, "": false, "whsec_old, whsec_new": false} {
+		if _, err := c.Event(body, stripetest.Sign(body, secret, now), now); (err == nil) != good {
+			t.Errorf("%q: %v", secret, err)
+		}
+	}
+}
+
 func TestBadConfig(t *testing.T) {
 	t.Parallel()
-	for _, cfg := range []stripepay.Config{{}, {Key: "pk_x", WebhookSecret: "w"}, {Key: "sk_x"}, {Key: "sk_x", WebhookSecret: "w", URL: "::"}} {
+	for _, cfg := range []stripepay.Config{{}, {Key: "pk_x", WebhookSecret: "w"}, {Key: "sk_x"}, {Key: "sk_x", WebhookSecret: "a,,b"}, {Key: "sk_x", WebhookSecret: "w", URL: "::"}} {
 		if _, err := stripepay.New(cfg); err == nil {
 			t.Errorf("%+v was accepted", cfg)
 		}

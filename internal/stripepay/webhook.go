@@ -35,9 +35,14 @@ func (c *Client) Event(payload []byte, signature string, now time.Time) (Event, 
 	if age := now.Sub(signed); age > EventAge || age < -EventAge {
 		return Event{}, fmt.Errorf("the signature is %s old", age.Round(time.Second))
 	}
-	e, err := webhook.ConstructEventWithOptions(payload, signature, c.secret, webhook.ConstructEventOptions{
-		IgnoreTolerance: true, IgnoreAPIVersionMismatch: true,
-	})
+	var e stripe.Event
+	for _, secret := range c.secrets {
+		if e, err = webhook.ConstructEventWithOptions(payload, signature, secret, webhook.ConstructEventOptions{
+			IgnoreTolerance: true, IgnoreAPIVersionMismatch: true,
+		}); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		return Event{}, fmt.Errorf("the event cannot be verified: %w", err)
 	}

@@ -17,7 +17,7 @@ type balanceTx struct {
 	Currency    string      `json:"currency"`
 	Type        string      `json:"type"`
 	Reporting   string      `json:"reporting_category"`
-	Source      *string     `json:"source"`
+	Source      any         `json:"source"` // an id, null, or the object where it is expanded
 	Status      string      `json:"status"`
 	AvailableOn int64       `json:"available_on"`
 	Created     int64       `json:"created"`
@@ -34,10 +34,20 @@ type feeDetail struct {
 
 func (s *Server) balanceRoutes() {
 	s.onGet("/v1/balance_transactions", func(r *http.Request) answer {
-		return pageOf(&s.s.Balance, r, func(q url.Values, b *balanceTx) bool {
+		keep := func(q url.Values, b *balanceTx) bool {
 			since, err := strconv.ParseInt(q.Get("created[gte]"), 10, 64)
-			return (err != nil || b.Created >= since) && (q.Get("source") == "" || b.Source != nil && *b.Source == q.Get("source"))
-		})
+			return (err != nil || b.Created >= since) && (q.Get("source") == "" || b.Source == q.Get("source"))
+		}
+		if !expands(r.URL.Query(), "data.source") {
+			return pageOf(&s.s.Balance, r, keep)
+		}
+		whole := shelf[balanceTx]{Objects: map[string]*balanceTx{}, Order: s.s.Balance.Order}
+		for id, b := range s.s.Balance.Objects {
+			shown := *b
+			shown.Source = s.source(b.Source)
+			whole.Objects[id] = &shown
+		}
+		return pageOf(&whole, r, func(q url.Values, b *balanceTx) bool { return keep(q, s.s.Balance.Objects[b.ID]) })
 	})
 	s.onGet("/v1/balance_transactions/{id}", func(r *http.Request) answer {
 		if b := s.s.Balance.get(r.PathValue("id")); b != nil {
@@ -53,12 +63,27 @@ var reporting = map[string]string{
 	"transfer": "transfer", "transfer_refund": "transfer_reversal", "stripe_fee": "fee", "payout": "payout",
 }
 
+// source is the object that an id of a change's source names, whole; the id when we do not keep such objects.
+func (s *Server) source(id any) any {
+	name, _ := id.(string)
+	if c := s.s.Charges.get(name); c != nil {
+		return c
+	}
+	if r := s.s.Refunds.get(name); r != nil {
+		return r
+	}
+	if d := s.s.Disputes.get(name); d != nil {
+		return d
+	}
+	return id
+}
+
 // book changes the balance by cents (negative: out of it) less a fee. kind is Stripe's type: charge, refund,
 // refund_failure, adjustment, transfer, transfer_refund, stripe_fee, payout.
 func (s *Server) book(kind, source, currency string, cents, fee int64) *balanceTx {
 	b := &balanceTx{
 		ID: newID("txn"), Object: "balance_transaction", Amount: cents, Fee: fee, FeeDetails: []feeDetail{}, Net: cents - fee, Currency: currency,
-		Type: kind, Reporting: reporting[kind], Source: orNull(source), Status: "available", AvailableOn: s.now(), Created: s.now(),
+		Type: kind, Reporting: reporting[kind], Source: source, Status: "available", AvailableOn: s.now(), Created: s.now(),
 	}
 	if fee != 0 {
 		b.FeeDetails = []feeDetail{{Amount: fee, Currency: currency, Description: orNull("Stripe processing fees"), Type: "stripe_fee"}}

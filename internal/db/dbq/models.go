@@ -136,6 +136,20 @@ type ClusterWindow struct {
 	ClosedMs         *int64
 }
 
+type Dispute struct {
+	ID        string
+	OrgID     id.Org
+	TopupID   id.TopUp
+	Amount    money.Nano
+	Held      money.Nano
+	Currency  string
+	Reason    string
+	State     string
+	PaidAt    time.Time
+	CreatedAt time.Time
+	ClosedAt  *time.Time
+}
+
 type EnrollmentToken struct {
 	ID        id.Enrollment
 	OrgID     id.Org
@@ -503,6 +517,30 @@ type PaymentCard struct {
 	RemovedAt *time.Time
 }
 
+type PromoAttempt struct {
+	OrgID       id.Org
+	Attempts    int32
+	WindowStart time.Time
+}
+
+type PromoCode struct {
+	Code      string
+	Amount    money.Nano
+	Currency  string
+	MaxUses   int32
+	Uses      int32
+	ExpiresAt *time.Time
+	UserID    id.User
+	CreatedAt time.Time
+}
+
+type PromoRedemption struct {
+	Code      string
+	OrgID     id.Org
+	UserID    id.User
+	CreatedAt time.Time
+}
+
 type Quote struct {
 	ID        id.Quote
 	OrgID     id.Org
@@ -517,6 +555,20 @@ type Quote struct {
 	CreatedAt time.Time
 	ExpiresAt time.Time
 	EndedAt   *time.Time
+}
+
+type Refund struct {
+	ID        id.Refund
+	OrgID     id.Org
+	TopupID   id.TopUp
+	UserID    id.User
+	Amount    money.Nano
+	Currency  string
+	State     string
+	RefundID  *string
+	Failure   string
+	CreatedAt time.Time
+	SettledAt *time.Time
 }
 
 type Replica struct {
@@ -577,6 +629,20 @@ type Session struct {
 	RotatedAt    time.Time
 	LastSeenAt   time.Time
 	ExpiresAt    time.Time
+}
+
+type StripeBalance struct {
+	ID       string
+	Type     string
+	Source   string
+	Amount   money.Nano
+	Fee      money.Nano
+	Currency string
+	Keys     []string
+	State    string
+	Matched  string
+	At       time.Time
+	SeenAt   time.Time
 }
 
 type StripeCustomer struct {

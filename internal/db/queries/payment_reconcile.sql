@@ -1,0 +1,52 @@
+-- name: InsertBalanceTx :execrows
+INSERT INTO stripe_balance (id, type, source, amount, fee, currency, keys, state, at) VALUES ($1, $2, $3, $4, $5, $6, $7, 'waiting', $8)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: NewestBalanceTx :one
+SELECT coalesce(max(at), to_timestamp(0))::timestamptz AS at, count(*) AS n FROM stripe_balance;
+
+-- name: OpenBalanceTxs :many
+SELECT id, source, keys FROM stripe_balance WHERE state IN ('waiting', 'suspense') ORDER BY seen_at, id LIMIT $1;
+
+-- name: BalanceTxForUpdate :one
+SELECT id, type, source, amount, fee, currency, keys, state, matched, at, seen_at,
+       clock_timestamp() - seen_at > make_interval(secs => @wait_s::float8) AS late
+FROM stripe_balance WHERE id = @id FOR UPDATE;
+
+-- name: ClearingByKey :many
+-- What the entries with these keys have moved of the platform's money at Stripe, credit minus debit, in the order of keys.
+SELECT x.key, sum(e.amount)::bigint AS amount
+FROM ledger_tx x
+JOIN ledger_entry e ON e.tx_id = x.id
+JOIN ledger_account a ON a.id = e.account_id
+WHERE x.key = ANY(@keys::text[]) AND a.kind = 'stripe_clearing' AND a.currency = @currency
+  AND NOT EXISTS (SELECT FROM stripe_balance b WHERE b.matched = x.key)
+GROUP BY x.key
+ORDER BY array_position(@keys::text[], x.key);
+
+-- name: SetBalanceTx :exec
+UPDATE stripe_balance SET state = @state, matched = @matched WHERE id = @id;
+
+-- name: ReconcileTotals :one
+SELECT coalesce(sum(amount - fee), 0)::bigint AS stripe,
+       count(*) FILTER (WHERE state = 'waiting') AS waiting, count(*) FILTER (WHERE state = 'suspense') AS suspense,
+       count(*) FILTER (WHERE state IN ('matched', 'resolved')) AS matched
+FROM stripe_balance WHERE currency = $1;
+
+-- name: ListOpenBalanceTxs :many
+SELECT id, type, source, amount, fee, currency, state, at, seen_at FROM stripe_balance
+WHERE state IN ('waiting', 'suspense') ORDER BY at DESC LIMIT $1;
+
+-- name: UnmatchedClearing :many
+-- Entries that moved money at Stripe, says our side, and that no change of Stripe's balance has matched in time.
+SELECT x.key, x.kind, x.ref, x.created_at, sum(e.amount)::bigint AS amount
+FROM ledger_entry e
+JOIN ledger_account a ON a.id = e.account_id AND a.kind = 'stripe_clearing'
+JOIN ledger_tx x ON x.id = e.tx_id
+WHERE x.created_at < clock_timestamp() - make_interval(secs => @wait_s::float8)
+  AND x.created_at > clock_timestamp() - interval '90 days'
+  AND x.kind NOT IN ('stripe_fee', 'stripe_suspense')
+  AND NOT EXISTS (SELECT FROM stripe_balance b WHERE b.matched = x.key)
+GROUP BY x.key, x.kind, x.ref, x.created_at
+ORDER BY x.created_at DESC
+LIMIT @max_rows;

@@ -1,0 +1,75 @@
+-- name: RefundableTopups :many
+-- Paid top-ups of an org with what is left of each, newest first. Locked, so that two requests do not give back the same.
+SELECT t.id, t.amount, t.payment_intent_id,
+       (SELECT coalesce(sum(r.amount), 0) FROM refund r WHERE r.topup_id = t.id AND r.state <> 'failed')::bigint AS refunded,
+       EXISTS (SELECT FROM dispute d WHERE d.topup_id = t.id) AS disputed
+FROM topup t
+WHERE t.org_id = @org_id AND t.state = 'succeeded' AND t.currency = @currency AND t.payment_intent_id IS NOT NULL
+ORDER BY t.id DESC;
+
+-- name: LockTopupsOfOrg :many
+SELECT id FROM topup WHERE org_id = $1 AND state = 'succeeded' ORDER BY id FOR UPDATE;
+
+-- name: InsertRefund :exec
+INSERT INTO refund (id, org_id, topup_id, user_id, amount, currency, state) VALUES ($1, $2, $3, $4, $5, $6, 'pending');
+
+-- name: RefundForUpdate :one
+SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at
+FROM refund WHERE id = $1 FOR UPDATE;
+
+-- name: ListRefunds :many
+SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at
+FROM refund WHERE org_id = $1 ORDER BY id DESC LIMIT $2;
+
+-- name: SettleRefund :exec
+UPDATE refund SET state = @state, refund_id = coalesce(sqlc.narg(refund_id), refund_id), failure = @failure, settled_at = clock_timestamp()
+WHERE id = @id;
+
+-- name: TopupOfPayment :one
+SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
+       receipt_url, automatic
+FROM topup WHERE payment_intent_id = $1;
+
+-- name: InsertDispute :execrows
+INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: DisputeForUpdate :one
+SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at FROM dispute WHERE id = $1 FOR UPDATE;
+
+-- name: CloseDispute :exec
+UPDATE dispute SET state = @state, closed_at = clock_timestamp() WHERE id = @id;
+
+-- name: FrozenEarnings :one
+-- What a host operator earned from orgs whose payment is disputed, since that payment, at most the disputed amount each.
+SELECT coalesce(sum(f.amount), 0)::bigint AS amount
+FROM (SELECT least(d.amount, sum(t.amount)) AS amount
+      FROM dispute d
+      JOIN ledger_account h ON h.org_id = d.org_id AND h.kind = 'renter_hold' AND h.currency = d.currency
+      JOIN ledger_transfer t ON t.debit_account_id = h.id AND t.created_at >= d.paid_at
+      JOIN ledger_account p ON p.id = t.credit_account_id AND p.kind = 'host_pending'
+      WHERE d.state = 'open' AND p.owner = @host_org::uuid AND d.currency = @currency
+      GROUP BY d.id, d.amount) f;
+
+-- name: InsertPromoCode :execrows
+INSERT INTO promo_code (code, amount, currency, max_uses, expires_at, user_id) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (code) DO NOTHING;
+
+-- name: UsePromoCode :one
+UPDATE promo_code SET uses = uses + 1
+WHERE code = $1 AND uses < max_uses AND (expires_at IS NULL OR expires_at > clock_timestamp())
+RETURNING amount, currency;
+
+-- name: InsertPromoRedemption :execrows
+INSERT INTO promo_redemption (code, org_id, user_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
+
+-- name: ListPromoCodes :many
+SELECT code, amount, currency, max_uses, uses, expires_at, user_id, created_at FROM promo_code ORDER BY created_at DESC LIMIT $1;
+
+-- name: CountPromoAttempt :one
+INSERT INTO promo_attempt (org_id, attempts, window_start) VALUES ($1, 1, clock_timestamp())
+ON CONFLICT (org_id) DO UPDATE SET
+    attempts = CASE WHEN promo_attempt.window_start < clock_timestamp() - interval '1 hour' THEN 1 ELSE promo_attempt.attempts + 1 END,
+    window_start = CASE WHEN promo_attempt.window_start < clock_timestamp() - interval '1 hour' THEN clock_timestamp() ELSE promo_attempt.window_start END
+RETURNING attempts;

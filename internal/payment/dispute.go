@@ -1,0 +1,146 @@
+package payment
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/stripepay"
+)
+
+// refreshDispute books what Stripe says of a dispute, any number of times and in any order: while it is open the org's
+// money is set aside as far as there is some; what Stripe withdraws and gives back goes through the same account; won,
+// what was set aside returns; lost, the part that no wallet covered is bad debt.
+func (p *Payments) refreshDispute(ctx context.Context, object string) (note string, err error) {
+	d, err := p.stripe.Dispute(ctx, object)
+	if err != nil {
+		return ifMissing(err)
+	}
+	if d.Payment == "" {
+		return notOurs, nil
+	}
+	t, err := p.d.Q.TopupOfPayment(ctx, &d.Payment)
+	if db.NoRows(err) {
+		return notOurs, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("top-up of %s: %w", d.Payment, err)
+	}
+	if d.Currency != t.Currency {
+		return "", fmt.Errorf("dispute %s is in %s, its payment in %s", d.ID, d.Currency, t.Currency)
+	}
+	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.settleDispute(ctx, tx, t, d) })
+}
+
+func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d stripepay.Dispute) error {
+	wallet, aside := ledger.Wallet(t.OrgID, t.Currency), ledger.DisputeHold(t.OrgID, t.Currency)
+	// The top-up is locked first, as a refund does: what is disputed is not refunded, and the other way round.
+	if _, err := tx.Q.TopupForUpdate(ctx, t.ID); err != nil {
+		return fmt.Errorf("top-up %s: %w", t.ID, err)
+	}
+	row, err := tx.Q.DisputeForUpdate(ctx, d.ID)
+	fresh := db.NoRows(err)
+	if err != nil && !fresh {
+		return fmt.Errorf("dispute %s: %w", d.ID, err)
+	}
+	books, err := ledger.Lock(ctx, tx, wallet, aside, ledger.StripeClearing(t.Currency), ledger.BadDebt(t.Currency), ledger.StripeFees(t.Currency))
+	if err != nil {
+		return err
+	}
+	post := func(kind, key, memo string, debit, credit ledger.Account, amount money.Nano) error {
+		if amount == 0 {
+			return nil
+		}
+		_, err := books.Post(ctx, ledger.Entry{Kind: kind, Key: key, Ref: t.ID.String(), Memo: memo,
+			Transfers: []ledger.Transfer{{Debit: debit, Credit: credit, Amount: amount}}})
+		return err
+	}
+	amount := money.Nano(d.Cents) * money.Cent
+	if fresh {
+		row = dbq.Dispute{ID: d.ID, OrgID: t.OrgID, Amount: amount, Held: min(amount, books.Balance(wallet)), Currency: t.Currency, State: disputeOpen}
+		paid := t.CreatedAt
+		if t.SettledAt != nil {
+			paid = *t.SettledAt
+		}
+		if _, err := tx.Q.InsertDispute(ctx, dbq.InsertDisputeParams{ID: d.ID, OrgID: t.OrgID, TopupID: t.ID, Amount: amount, Held: row.Held,
+			Currency: t.Currency, Reason: d.Reason, PaidAt: paid}); err != nil {
+			return fmt.Errorf("insert dispute: %w", err)
+		}
+		if err := post("dispute", "dispute:"+d.ID+":opened", "a payment is disputed", wallet, aside, row.Held); err != nil {
+			return err
+		}
+		if err := p.tellDispute(ctx, tx, t, d); err != nil {
+			return err
+		}
+	}
+	if err := p.bookDisputeMoves(ctx, books, t, d, aside); err != nil {
+		return err
+	}
+	if d.Open || row.State != disputeOpen {
+		return nil
+	}
+	if d.Won {
+		if err := post("dispute_won", "dispute:"+d.ID+":won", "the dispute was decided for you", aside, wallet, row.Held); err != nil {
+			return err
+		}
+		return tx.Q.CloseDispute(ctx, "won", d.ID)
+	}
+	if err := post("dispute_lost", "dispute:"+d.ID+":lost", "what no wallet covered", ledger.BadDebt(t.Currency), aside, row.Amount-row.Held); err != nil {
+		return err
+	}
+	return tx.Q.CloseDispute(ctx, "lost", d.ID)
+}
+
+const disputeOpen = "open"
+
+// bookDisputeMoves books each change of Stripe's balance for a dispute once, under the change's own id, and its fee.
+func (p *Payments) bookDisputeMoves(ctx context.Context, books *ledger.Locked, t dbq.Topup, d stripepay.Dispute, aside ledger.Account) error {
+	clearing := ledger.StripeClearing(t.Currency)
+	for _, m := range d.Moves {
+		n := money.Nano(m.Cents) * money.Cent
+		x := ledger.Transfer{Debit: clearing, Credit: aside, Amount: n}
+		if n < 0 {
+			x = ledger.Transfer{Debit: aside, Credit: clearing, Amount: -n}
+		}
+		if n != 0 {
+			if _, err := books.Post(ctx, ledger.Entry{Kind: "dispute_funds", Key: balanceKey(m.ID), Ref: t.ID.String(), Memo: d.ID, Transfers: []ledger.Transfer{x}}); err != nil {
+				return err
+			}
+		}
+		if e, any := feeEntry(m, t.ID.String()); any {
+			if _, err := books.Post(ctx, e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tellDispute tells the org, and stops charging a card whose owner takes payments back.
+func (p *Payments) tellDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d stripepay.Dispute) error {
+	if err := p.stopAuto(ctx, tx, t.OrgID, "A payment is disputed."); err != nil {
+		return err
+	}
+	_, err := notify.Add(ctx, tx, notify.Notice{Org: t.OrgID, Key: "dispute:" + d.ID, Severity: notify.Bad, Object: t.OrgID.String(),
+		Title: fmt.Sprintf("A payment of %s %s is disputed", t.Amount, t.Currency),
+		Body:  fmt.Sprintf("The card's bank says: %s. Until it is decided, that much of your balance is set aside.", strings.ReplaceAll(d.Reason, "_", " "))})
+	return err
+}
+
+// FrozenEarnings is how much of what a host operator has earned must not be paid out now: it was paid from payments that
+// are disputed.
+func FrozenEarnings(ctx context.Context, q *dbq.Queries, hostOrg id.Org, currency string) (money.Nano, error) {
+	n, err := q.FrozenEarnings(ctx, pgtype.UUID{Bytes: hostOrg.UUID(), Valid: true}, currency)
+	if err != nil {
+		return 0, fmt.Errorf("payment: frozen earnings of %s: %w", hostOrg, err)
+	}
+	return money.Nano(n), nil
+}

@@ -1,0 +1,23 @@
+package payment
+
+import (
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripepay"
+)
+
+// balanceKey is the ledger key of an entry that books a change of Stripe's balance by its own id.
+func balanceKey(txn string) string { return "txn:" + txn }
+
+// feeEntry is what Stripe kept of a change of its balance; any is false when it kept nothing.
+func feeEntry(b stripepay.BalanceTx, ref string) (e ledger.Entry, any bool) {
+	fee := money.Nano(b.FeeCents) * money.Cent
+	if fee == 0 {
+		return e, false
+	}
+	x := ledger.Transfer{Debit: ledger.StripeFees(b.Currency), Credit: ledger.StripeClearing(b.Currency), Amount: fee}
+	if fee < 0 { // given back
+		x = ledger.Transfer{Debit: x.Credit, Credit: x.Debit, Amount: -fee}
+	}
+	return ledger.Entry{Kind: "stripe_fee", Key: "fee:" + b.ID, Ref: ref, Memo: b.Type, Transfers: []ledger.Transfer{x}}, true
+}

@@ -1,0 +1,123 @@
+package payment
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// PromoCode gives credit away: to each org once, so many times. It can be spent and not given back.
+type PromoCode struct {
+	Code      string     `json:"code"`
+	Amount    money.Nano `json:"amount"`
+	Currency  string     `json:"currency"`
+	MaxUses   int        `json:"max_uses"`
+	Uses      int        `json:"uses"`
+	ExpiresAt *time.Time `json:"expires_at"`
+	CreatedAt time.Time  `json:"created_at"`
+}
+
+const (
+	maxPromo        = 1000 * money.Unit
+	promoTries      = 10 // per org and hour
+	minPromoLetters = 8  // fewer could be guessed
+)
+
+// CreatePromoCode makes a code; only a platform operator may. The code is letters, digits and dashes, at least eight.
+// Faults: Forbidden, Invalid, Conflict.
+func (p *Payments) CreatePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, c PromoCode) (PromoCode, error) {
+	if !who.Admin {
+		return c, fault.New(fault.Forbidden, "only a platform operator can give credit away")
+	}
+	c.Code, c.Currency, c.Uses = promoName(c.Code), p.cfg.Currency, 0
+	var bad fault.Fields
+	if len(c.Code) < minPromoLetters || len(c.Code) > 40 || strings.Trim(c.Code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != "" {
+		bad.Add("code", "has to be %d to 40 letters, digits and dashes", minPromoLetters)
+	}
+	if c.Amount < money.Cent || c.Amount > maxPromo || c.Amount%money.Cent != 0 {
+		bad.Add("amount", "must be whole cents between %s and %s", money.Cent, maxPromo)
+	}
+	if c.MaxUses < 1 || c.MaxUses > 100_000 {
+		bad.Add("max_uses", "must be between 1 and 100000")
+	}
+	if err := bad.Err(); err != nil {
+		return c, err
+	}
+	n, err := tx.Q.InsertPromoCode(ctx, dbq.InsertPromoCodeParams{Code: c.Code, Amount: c.Amount, Currency: c.Currency, MaxUses: int32(c.MaxUses), ExpiresAt: c.ExpiresAt, UserID: who.User})
+	if err != nil {
+		return c, fmt.Errorf("insert promo code: %w", err)
+	}
+	if n == 0 {
+		return c, fault.New(fault.Conflict, "there is such a code already")
+	}
+	if c.CreatedAt, err = tx.Now(ctx); err != nil {
+		return c, err
+	}
+	return c, audit.Record(ctx, tx, who.Event("promo.create", "", map[string]any{"amount": c.Amount.String(), "max_uses": c.MaxUses}))
+}
+
+func promoName(s string) string { return strings.ToUpper(strings.TrimSpace(s)) }
+
+// CountPromoTry counts a try before it is looked at, in a statement of its own: a failed one counts too. Fault: RateLimited.
+func (p *Payments) CountPromoTry(ctx context.Context, payer account.Principal) error {
+	n, err := p.d.Q.CountPromoAttempt(ctx, payer.Org)
+	if err != nil {
+		return fmt.Errorf("count promo attempt: %w", err)
+	}
+	if n > promoTries {
+		f := fault.New(fault.RateLimited, "too many codes were tried: wait an hour")
+		f.RetryAfter = time.Hour
+		return f
+	}
+	return nil
+}
+
+// Redeem adds a code's credit to the org's wallet; call CountPromoTry first. Faults: NotFound (no such code, or it is
+// used up or over: which of them is not said), Conflict (the org had it before).
+func (p *Payments) Redeem(ctx context.Context, tx *db.Tx, payer account.Principal, code string) (money.Nano, error) {
+	code = promoName(code)
+	c, err := tx.Q.UsePromoCode(ctx, code)
+	if db.NoRows(err) {
+		return 0, fault.New(fault.NotFound, "this code cannot be used: there is no such code, or it is used up or over")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("use promo code: %w", err)
+	}
+	n, err := tx.Q.InsertPromoRedemption(ctx, code, payer.Org, payer.User)
+	if err != nil {
+		return 0, fmt.Errorf("redeem: %w", err)
+	}
+	if n == 0 {
+		return 0, fault.New(fault.Conflict, "your organisation has used this code already")
+	}
+	if _, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "promo", Key: "promo:" + code + ":" + payer.Org.String(), Ref: payer.Org.String(), Memo: "promotional credit",
+		Transfers: []ledger.Transfer{{Debit: ledger.Promo(c.Currency), Credit: ledger.Wallet(payer.Org, c.Currency), Amount: c.Amount}}}); err != nil {
+		return 0, err
+	}
+	return c.Amount, audit.Record(ctx, tx, payer.Event("promo.redeem", payer.Org.String(), map[string]any{"amount": c.Amount.String()}))
+}
+
+// PromoCodes are the last codes made; only a platform operator sees them. Fault: Forbidden.
+func (p *Payments) PromoCodes(ctx context.Context, who account.Principal) ([]PromoCode, error) {
+	if !who.Admin {
+		return nil, fault.New(fault.Forbidden, "only a platform operator sees the codes")
+	}
+	rows, err := p.d.Q.ListPromoCodes(ctx, 200)
+	if err != nil {
+		return nil, fmt.Errorf("promo codes: %w", err)
+	}
+	out := make([]PromoCode, len(rows))
+	for i, r := range rows {
+		out[i] = PromoCode{r.Code, r.Amount, r.Currency, int(r.MaxUses), int(r.Uses), r.ExpiresAt, r.CreatedAt}
+	}
+	return out, nil
+}

@@ -1,0 +1,47 @@
+package stripepay
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/stripe/stripe-go/v76"
+)
+
+// BalanceTx is one change of what Stripe holds for the platform.
+type BalanceTx struct {
+	ID        string // txn_…
+	Type      string // charge, refund, refund_failure, adjustment, transfer, payout, stripe_fee, …
+	Source    string // ch_…, re_…, dp_…, tr_…, po_…; empty for some
+	Payment   string // pi_… of a charge
+	Cents     int64  // before the fee; negative: out of it
+	FeeCents  int64
+	Currency  string
+	CreatedAt time.Time
+}
+
+// BalanceTxs calls each with the changes since a moment, newest first, page by page, until it returns an error.
+func (c *Client) BalanceTxs(ctx context.Context, since time.Time, each func(BalanceTx) error) error {
+	params := &stripe.BalanceTransactionListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: since.Unix()}}
+	params.Context = ctx
+	params.Limit = stripe.Int64(100)
+	params.AddExpand("data.source")
+	it := c.api.BalanceTransactions.List(params)
+	for it.Next() {
+		if err := each(balanceTx(it.BalanceTransaction())); err != nil {
+			return err
+		}
+	}
+	return failure(it.Err())
+}
+
+func balanceTx(b *stripe.BalanceTransaction) BalanceTx {
+	out := BalanceTx{ID: b.ID, Type: string(b.Type), Cents: b.Amount, FeeCents: b.Fee, Currency: strings.ToUpper(string(b.Currency)), CreatedAt: time.Unix(b.Created, 0).UTC()}
+	if s := b.Source; s != nil {
+		out.Source = s.ID
+		if s.Charge != nil && s.Charge.PaymentIntent != nil {
+			out.Payment = s.Charge.PaymentIntent.ID
+		}
+	}
+	return out
+}
