@@ -3,6 +3,7 @@ package metering
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
@@ -26,11 +27,7 @@ func IssueAnchor(ctx context.Context, tx *db.Tx, host id.Host, bootID string, bo
 	if bootID == "" || len(bootID) > maxBootID || bootMS < 0 {
 		return nil, nil
 	}
-	last, err := newestAnchor(ctx, tx.Q, host, bootID)
-	if err != nil {
-		return nil, err
-	}
-	at, err := tx.Now(ctx)
+	last, at, err := newestAnchor(ctx, tx.Q, host, bootID)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +39,8 @@ func IssueAnchor(ctx context.Context, tx *db.Tx, host id.Host, bootID string, bo
 	if err != nil {
 		return nil, fmt.Errorf("metering: insert anchor: %w", err)
 	}
-	return newestAnchor(ctx, tx.Q, host, bootID) // a concurrent report may have been first
+	last, _, err = newestAnchor(ctx, tx.Q, host, bootID) // a concurrent report may have been first
+	return last, err
 }
 
 // nextAnchor is the anchor to tie now, or last itself when none is due.
@@ -58,13 +56,20 @@ func nextAnchor(last *agentapi.Anchor, bootID string, bootMS, now int64) *agenta
 	return &agentapi.Anchor{BootID: bootID, Number: last.Number + 1, BootMS: bootMS, ServerMS: now}
 }
 
-func newestAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string) (*agentapi.Anchor, error) {
-	r, err := q.NewestAnchor(ctx, host, bootID)
-	if db.NoRows(err) {
-		return nil, nil
+// newestAnchor is the last anchor of a boot, nil when it has none, and PostgreSQL's clock.
+func newestAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string) (*agentapi.Anchor, time.Time, error) {
+	p := db.NewPipe(q)
+	ask, clock := p.Q.NewestAnchor(ctx, []dbq.NewestAnchorParams{{HostID: host, BootID: bootID}}), p.Now()
+	p.Send(ctx)
+	var rows []dbq.TimeAnchor
+	ask.Query(db.Keep(p, &rows))
+	at := clock()
+	if err := p.Close(); err != nil {
+		return nil, at, fmt.Errorf("metering: newest anchor: %w", err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("metering: newest anchor: %w", err)
+	if len(rows) == 0 {
+		return nil, at, nil
 	}
-	return &agentapi.Anchor{BootID: r.BootID, Number: r.Number, BootMS: r.BootMs, ServerMS: r.ServerMs}, nil
+	r := rows[0]
+	return &agentapi.Anchor{BootID: r.BootID, Number: r.Number, BootMS: r.BootMs, ServerMS: r.ServerMs}, at, nil
 }

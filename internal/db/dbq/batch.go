@@ -1825,6 +1825,81 @@ func (b *LockLedgerBalancesBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const newestAnchor = `-- name: NewestAnchor :batchmany
+SELECT host_id, boot_id, number, boot_ms, server_ms, created_at
+FROM time_anchor
+WHERE host_id = $1 AND boot_id = $2
+ORDER BY number DESC
+LIMIT 1
+`
+
+type NewestAnchorBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type NewestAnchorParams struct {
+	HostID id.Host
+	BootID string
+}
+
+func (q *Queries) NewestAnchor(ctx context.Context, arg []NewestAnchorParams) *NewestAnchorBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.HostID,
+			a.BootID,
+		}
+		batch.Queue(newestAnchor, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &NewestAnchorBatchResults{br, len(arg), false}
+}
+
+func (b *NewestAnchorBatchResults) Query(f func(int, []TimeAnchor, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []TimeAnchor{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i TimeAnchor
+				if err := rows.Scan(
+					&i.HostID,
+					&i.BootID,
+					&i.Number,
+					&i.BootMs,
+					&i.ServerMs,
+					&i.CreatedAt,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *NewestAnchorBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const peersOfHost = `-- name: PeersOfHost :batchmany
 SELECT n.cluster_id, n.rank, n.address, n.wg_key, n.endpoints
 FROM node n JOIN lease l ON l.id = n.lease_id

@@ -688,28 +688,6 @@ func (q *Queries) MetersByID(ctx context.Context, ids []pgtype.UUID) ([]LeaseMet
 	return items, nil
 }
 
-const newestAnchor = `-- name: NewestAnchor :one
-SELECT host_id, boot_id, number, boot_ms, server_ms, created_at
-FROM time_anchor
-WHERE host_id = $1 AND boot_id = $2
-ORDER BY number DESC
-LIMIT 1
-`
-
-func (q *Queries) NewestAnchor(ctx context.Context, hostID id.Host, bootID string) (TimeAnchor, error) {
-	row := q.db.QueryRow(ctx, newestAnchor, hostID, bootID)
-	var i TimeAnchor
-	err := row.Scan(
-		&i.HostID,
-		&i.BootID,
-		&i.Number,
-		&i.BootMs,
-		&i.ServerMs,
-		&i.CreatedAt,
-	)
-	return i, err
-}
-
 const segmentRuns = `-- name: SegmentRuns :many
 SELECT lease_id, epoch, boot_id, (count(*) = max(seq))::boolean AS whole, bool_or(final)::boolean AS final
 FROM usage_segment

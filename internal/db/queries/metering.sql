@@ -162,7 +162,7 @@ LIMIT @max_rows;
 -- name: AttestKeys :many
 SELECT host_id, attest_key FROM host_key WHERE host_id = ANY(@hosts::uuid[]) AND revoked_at IS NULL;
 
--- name: NewestAnchor :one
+-- name: NewestAnchor :batchmany
 SELECT host_id, boot_id, number, boot_ms, server_ms, created_at
 FROM time_anchor
 WHERE host_id = $1 AND boot_id = $2
