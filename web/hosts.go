@@ -122,6 +122,7 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 	if len(earned.Days) > 0 && earned.Days[0].Day == now.UTC().Format(time.DateOnly) {
 		out.EarnedToday = earned.Days[0].Earned
 	}
+	out.ByDay = view.NewColumns("Earned by day", s.Currency, now.UTC(), dayAmounts(earned.Days))
 	for _, l := range earned.Leases {
 		row := view.LeaseRow{ID: l.Lease.String(), GPUs: l.GPUs, Window: view.Clock(l.StartedAt, now), End: "running", Billed: time.Duration(l.Seconds) * time.Millisecond, Earned: l.Earned}
 		if l.EndedAt != nil {
@@ -263,4 +264,15 @@ func termsOf(v *visit) (t market.Terms, err error) {
 		t.MaxDuration = &n
 	}
 	return t, bad.Err()
+}
+
+// dayAmounts are the days as the chart wants them; a day that is none is left out.
+func dayAmounts(days []report.DayEarning) []view.DayAmount {
+	var out []view.DayAmount
+	for _, d := range days {
+		if day, err := time.Parse(time.DateOnly, d.Day); err == nil {
+			out = append(out, view.DayAmount{Day: day, Amount: d.Earned})
+		}
+	}
+	return out
 }

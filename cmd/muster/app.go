@@ -67,18 +67,13 @@ type app struct {
 }
 
 // startApp wires a replica and starts it. On failure it takes down what it had started. cfg is complete.
-func startApp(ctx context.Context, cfg serverConfig, log *slog.Logger) (a *app, err error) {
-	a = &app{cfg: cfg, log: log, started: time.Now()}
-	defer func() {
-		if err != nil {
-			down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-			defer cancel()
-			err = errors.Join(err, a.Close(down))
-		}
-	}()
+func startApp(ctx context.Context, cfg serverConfig, log *slog.Logger) (*app, error) {
+	a := &app{cfg: cfg, log: log, started: time.Now()}
 	for _, step := range []func(context.Context) error{a.openDatabase, a.openListeners, a.openRelay, a.openNouns, a.openLink, a.serve, a.serveShells, a.startWorker} {
 		if err := step(ctx); err != nil {
-			return nil, err
+			down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			return nil, errors.Join(err, a.Close(down))
 		}
 	}
 	return a, nil

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp"
 	"github.com/google/uuid"
 )
 
@@ -45,7 +46,7 @@ func TestAnOperatorsJourneyInABrowser(t *testing.T) {
 	b.submit("form[action$='/terms'] button[type=submit]", "#price_per_gpu_hour", "12 pounds")
 	b.see("#price_per_gpu_hour-e")
 	b.submit("form[action$='/terms'] button[type=submit]", "#price_per_gpu_hour", "7.77", "#min_gpus", "1")
-	b.reads(".idline", "Online")
+	b.do("the price is taken", chromedp.WaitNotPresent(chromedp.CSS("#price_per_gpu_hour-e")))
 
 	eventually(t, "the host is on the market", func() bool {
 		b.open("/offers?q=host_name%3Dattic")

@@ -20,7 +20,8 @@ func (s *Server) load() error {
 		return err
 	}
 	if err := json.Unmarshal(b, &s.s); err != nil {
-		return fmt.Errorf("state of the sandbox's Stripe, %s: %w", s.cfg.File, err)
+		return fmt.Errorf("the sandbox's Stripe cannot read its state, %s, which another version may have written: start anew "+
+			"in another folder, or remove this one with muster dev --down; no real money is in it: %w", s.cfg.File, err)
 	}
 	if s.s.Keys == nil {
 		s.s.Keys = map[string]answer{}

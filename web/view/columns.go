@@ -1,0 +1,104 @@
+package view
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/musterhq/muster/internal/money"
+)
+
+// DayAmount is one day's money.
+type DayAmount struct {
+	Day    time.Time // its midnight
+	Amount money.Nano
+}
+
+// Columns is a chart of money by day: one column a day, without gaps, and lines at round amounts.
+type Columns struct {
+	Title, Label string
+	Columns      []Column
+	Lines        []GridLine
+	Total        money.Nano
+}
+
+// Column is one day, in the chart's units.
+type Column struct {
+	X, Y, Width, Height string
+	Day                 string // "1 Nov" below the column; "" = not written
+	DayX                string
+	Tip                 string // for a pointer at rest, and for readers
+}
+
+// GridLine is a round amount across the chart.
+type GridLine struct{ Y, TextY, Label string }
+
+// The chart's drawing, in its own units; it scales to its place.
+const (
+	columnsWidth, columnsHeight = 940, 184
+	columnsLeft, columnsBase    = 34.0, 160.0
+	columnsTop                  = 15.0
+	lastDays                    = 30
+)
+
+// NewColumns draws the thirty days that end with today. Days that are not given earned nothing; amounts are not negative.
+func NewColumns(title, currency string, today time.Time, days []DayAmount) Columns {
+	byDay := map[string]money.Nano{}
+	for _, d := range days {
+		byDay[d.Day.Format(time.DateOnly)] += d.Amount
+	}
+	first := today.AddDate(0, 0, 1-lastDays)
+	var most money.Nano
+	for i := range lastDays {
+		most = max(most, byDay[first.AddDate(0, 0, i).Format(time.DateOnly)])
+	}
+	step := roundStep(float64(most) / float64(money.Unit) / 3)
+	top := step * 3
+	y := func(units float64) float64 { return columnsBase - (columnsBase-columnsTop)*units/top }
+	c := Columns{Title: title}
+	for i := range 4 {
+		at := y(step * float64(i))
+		c.Lines = append(c.Lines, GridLine{coord(at), coord(at + 4), amountLabel(step * float64(i))})
+	}
+	pitch := (columnsWidth - columnsLeft - 3) / lastDays
+	for i := range lastDays {
+		day := first.AddDate(0, 0, i)
+		amount := byDay[day.Format(time.DateOnly)]
+		c.Total += amount
+		x, height := columnsLeft+3+pitch*float64(i), columnsBase-y(float64(amount)/float64(money.Unit))
+		col := Column{
+			X: coord(x), Y: coord(columnsBase - height), Width: coord(pitch - 4), Height: coord(height), DayX: coord(x + (pitch-4)/2),
+			Tip: fmt.Sprintf("%s: %s %s", day.Format("2 Jan"), Cents(amount), currency),
+		}
+		if (lastDays-1-i)%7 == 3 {
+			col.Day = day.Format("2 Jan")
+		}
+		c.Columns = append(c.Columns, col)
+	}
+	c.Label = fmt.Sprintf("%s, %s to %s, %s", title, first.Format("2 Jan"), today.Format("2 Jan"), currency)
+	return c
+}
+
+// roundStep is the least of 1, 2, 5 times a power of ten that is at least f, and at least a cent.
+func roundStep(f float64) float64 {
+	f = max(f, 0.01)
+	power := math.Pow(10, math.Floor(math.Log10(f)))
+	for _, m := range []float64{1, 2, 5} {
+		if m*power >= f*(1-1e-9) {
+			return m * power
+		}
+	}
+	return 10 * power
+}
+
+func amountLabel(units float64) string {
+	switch {
+	case units == 0:
+		return "0"
+	case units < 1:
+		return fmt.Sprintf("%.2f", units)
+	case units < 10 && units != math.Trunc(units):
+		return fmt.Sprintf("%.1f", units)
+	}
+	return fmt.Sprintf("%.0f", units)
+}
