@@ -47,6 +47,8 @@ func (s *Web) Routes(r chi.Router) {
 		post("/clusters/{id}/actions", signedIn, s.actOnCluster)
 
 		get("/billing", signedIn, s.billing)
+		get("/billing/statement", signedIn, s.statementPage)
+		get("/billing/statement.csv", signedIn, s.statementCSV)
 		post("/billing/topups", signedIn, s.topUp)
 		post("/billing/auto-topup", signedIn, s.setAutoTopUp)
 		post("/billing/cards", signedIn, s.addCard)

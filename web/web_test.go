@@ -224,7 +224,7 @@ func TestEmptyPagesSayWhatToDo(t *testing.T) {
 	b := open(t)
 	b.signUp()
 	for path, want := range map[string]string{
-		"/clusters": "No clusters yet", "/hosts": "No hosts yet", "/billing": "Nothing billed", "/account": "API tokens",
+		"/clusters": "No clusters yet", "/hosts": "No hosts yet", "/billing": "Nothing billed", "/billing/statement": "Nothing billed in this time", "/account": "API tokens",
 	} {
 		res, doc := b.get(path)
 		if text := doc.Find("main").Text(); res.StatusCode != http.StatusOK || !strings.Contains(text, want) {

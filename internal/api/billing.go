@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -86,6 +88,34 @@ func (a *API) clusterUsage(ctx context.Context, p account.Principal, in *idInput
 		return report.Usage{}, err
 	}
 	return report.ClusterUsage(ctx, a.db.Q, cl)
+}
+
+type statementInput struct {
+	From string `query:"from" doc:"first day, YYYY-MM-DD in your organisation's zone; left out: the first of this month"`
+	To   string `query:"to" doc:"last day; left out: today"`
+	By   string `query:"by" maxLength:"100" doc:"cluster, day, project, lease or label:KEY; left out: cluster"`
+}
+
+func (a *API) statement(ctx context.Context, p account.Principal, in *statementInput) (report.Period, error) {
+	return report.Statement(ctx, a.db.Q, p.Org, a.cfg.Currency, in.From, in.To, in.By)
+}
+
+func statementParams() []*huma.Param {
+	text := &huma.Schema{Type: huma.TypeString}
+	return []*huma.Param{
+		{Name: "from", In: "query", Description: "first day, YYYY-MM-DD; left out: the first of this month", Schema: text},
+		{Name: "to", In: "query", Description: "last day; left out: today", Schema: text},
+	}
+}
+
+func (a *API) statementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+	s, err := report.Statement(r.Context(), a.db.Q, p.Org, a.cfg.Currency, r.FormValue("from"), r.FormValue("to"), "")
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="statement-`+s.From+"-"+s.To+`.csv"`)
+	return s.CSV(w)
 }
 
 // Proofs are passed on as they are: what they hold is the business of package evidence and of whoever verifies it.

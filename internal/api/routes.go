@@ -76,6 +76,8 @@ func (a *API) inside(t *table) {
 	remove(t, "/budgets/{id}", writeBilling, "removeBudget: Lift a budget; set again, it counts anew", a.removeBudget)
 	get(t, "/ledger/head", public, "getLedgerHead: The newest batch of the chained books, to be noted and compared later", a.ledgerHead)
 	get(t, "/billing/balance", readBilling, "getBalance: What there is, what is held, and how long it lasts", a.balance)
+	get(t, "/billing/statement", readBilling, "getStatement: What was billed between two days, by cluster, day, project, lease or label", a.statement)
+	t.stream("GET", "/billing/statement.csv", readBilling, "getStatementCSV: Its lines as a table", a.statementCSV, statementParams()...)
 	get(t, "/billing/transactions", readBilling, "listTransactions: Your organisation's books, newest first", a.transactions)
 	postBy(t, "/billing/topups", writeBilling, 201, "createTopUp: Add credit", a.topUp)
 	get(t, "/billing/topups", readBilling, "listTopUps: Payments into the wallet, newest first", a.listTopUps)

@@ -3,6 +3,7 @@ package report_test
 import (
 	"context"
 	"crypto/ed25519"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -191,6 +192,7 @@ func TestTheWorkedExample(t *testing.T) {
 	if days != e.Total || b.Available != 100*money.Unit-u.Cost || b.Held != 0 || b.Accrued != 0 || b.BurnPerHour != 0 || b.RunwaySeconds != nil {
 		t.Fatalf("days %s, %+v", days, b)
 	}
+	statementAddsUp(t, r, u.Cost)
 	doc := document(t, "docs/money.md")
 	for _, n := range []string{
 		r.held.String(), perRank[0].String(), perRank[1].String(), u.Cost.String(), e.Leases[1].Earned.String(), e.Leases[0].Earned.String(),
@@ -199,6 +201,51 @@ func TestTheWorkedExample(t *testing.T) {
 	} {
 		if !strings.Contains(doc, n) {
 			t.Errorf("docs/money.md does not say %s", n)
+		}
+	}
+}
+
+// statementAddsUp checks that the statement says the same money by whatever it is summed.
+func statementAddsUp(t *testing.T, r *rental, cost money.Nano) {
+	t.Helper()
+	for _, by := range []string{"", "cluster", "day", "project", "lease", "label:team"} {
+		p, err := report.Statement(t.Context(), r.d.Q, r.renter, "EUR", time.Now().AddDate(0, 0, -3).Format(time.DateOnly), "", by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var groups, lines money.Nano
+		for _, g := range p.Groups {
+			groups += g.Cost
+		}
+		for _, l := range p.Lines {
+			lines += l.Cost
+		}
+		if p.Total != cost || groups != cost || lines != cost || p.EnergyWh == "0.000" || len(p.Leases) != 2 {
+			t.Fatalf("by %q: %+v", by, p)
+		}
+		if p.Leases[0].UnprovenSeconds != 0 || p.Leases[1].UnprovenSeconds != 4_200 || p.Leases[0].OutsideSeconds <= 0 {
+			t.Fatalf("not billed: %+v", p.Leases)
+		}
+		var b strings.Builder
+		if err := p.CSV(&b); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := csv.NewReader(strings.NewReader(b.String())).ReadAll()
+		if err != nil || len(rows) != 1+len(p.Lines) || rows[1][11] != p.Lines[0].Cost.String() {
+			t.Fatal(rows, err)
+		}
+	}
+	none, err := report.Statement(t.Context(), r.d.Q, r.operator, "EUR", "", "", "")
+	if err != nil || none.Total != 0 || len(none.Lines) != 0 {
+		t.Fatal(none, err)
+	}
+	long, err := report.Statement(t.Context(), r.d.Q, r.renter, "EUR", "2020-01-01", "2020-02-01", "")
+	if err != nil || long.Total != 0 || len(long.Leases) != 0 {
+		t.Fatal(long, err)
+	}
+	for _, bad := range [][3]string{{"yesterday", "", ""}, {"2026-02-30", "", ""}, {"2026-02-02", "2026-02-01", ""}, {"2020-01-01", "2026-01-01", ""}, {"", "", "moon"}} {
+		if _, err := report.Statement(t.Context(), r.d.Q, r.renter, "EUR", bad[0], bad[1], bad[2]); !fault.Is(err, fault.Invalid) {
+			t.Errorf("%v: %v", bad, err)
 		}
 	}
 }

@@ -250,6 +250,35 @@ func (q *Queries) FrozenLeases(ctx context.Context, hostOrgID id.Org) ([]id.Leas
 	return items, nil
 }
 
+const frozenPrices = `-- name: FrozenPrices :many
+SELECT lease_id, from_ms, rate, items FROM lease_price WHERE lease_id = ANY($1::uuid[]) ORDER BY lease_id, from_ms
+`
+
+func (q *Queries) FrozenPrices(ctx context.Context, ids []pgtype.UUID) ([]LeasePrice, error) {
+	rows, err := q.db.Query(ctx, frozenPrices, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LeasePrice{}
+	for rows.Next() {
+		var i LeasePrice
+		if err := rows.Scan(
+			&i.LeaseID,
+			&i.FromMs,
+			&i.Rate,
+			&i.Items,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const hostExtensions = `-- name: HostExtensions :many
 SELECT id, epoch, run_until FROM lease WHERE host_id = $1 AND ended_at IS NULL ORDER BY id
 `
@@ -478,6 +507,47 @@ SELECT id FROM lease WHERE host_id = $1 ORDER BY id
 
 func (q *Queries) LeaseIDsOfHost(ctx context.Context, hostID id.Host) ([]id.Lease, error) {
 	rows, err := q.db.Query(ctx, leaseIDsOfHost, hostID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Lease{}
+	for rows.Next() {
+		var id id.Lease
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const leaseIDsOfRenter = `-- name: LeaseIDsOfRenter :many
+SELECT id FROM lease
+WHERE renter_org_id = $1 AND created_at < $2::timestamptz
+  AND (settled_at IS NULL OR ended_at IS NULL OR ended_at >= $3::timestamptz)
+ORDER BY id
+LIMIT $4
+`
+
+type LeaseIDsOfRenterParams struct {
+	RenterOrgID id.Org
+	ToTime      time.Time
+	FromTime    time.Time
+	MaxRows     int32
+}
+
+// Those that lived between two moments. (Ids are in order of creation, and so are leases.)
+func (q *Queries) LeaseIDsOfRenter(ctx context.Context, arg LeaseIDsOfRenterParams) ([]id.Lease, error) {
+	rows, err := q.db.Query(ctx, leaseIDsOfRenter,
+		arg.RenterOrgID,
+		arg.ToTime,
+		arg.FromTime,
+		arg.MaxRows,
+	)
 	if err != nil {
 		return nil, err
 	}

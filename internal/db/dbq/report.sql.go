@@ -12,6 +12,42 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+const clusterNames = `-- name: ClusterNames :many
+SELECT id, name, project, labels FROM cluster WHERE id = ANY ($1::uuid[])
+`
+
+type ClusterNamesRow struct {
+	ID      id.Cluster
+	Name    string
+	Project string
+	Labels  []byte
+}
+
+func (q *Queries) ClusterNames(ctx context.Context, ids []pgtype.UUID) ([]ClusterNamesRow, error) {
+	rows, err := q.db.Query(ctx, clusterNames, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ClusterNamesRow{}
+	for rows.Next() {
+		var i ClusterNamesRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Name,
+			&i.Project,
+			&i.Labels,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const hostNames = `-- name: HostNames :many
 SELECT id, name FROM host WHERE id = ANY ($1::uuid[])
 `

@@ -255,3 +255,14 @@ ORDER BY a.host_id, a.boot_id, a.number;
 
 -- name: LeaseParties :one
 SELECT cluster_id, renter_org_id, host_org_id FROM lease WHERE id = $1;
+
+-- name: LeaseIDsOfRenter :many
+-- Those that lived between two moments. (Ids are in order of creation, and so are leases.)
+SELECT id FROM lease
+WHERE renter_org_id = @renter_org_id AND created_at < @to_time::timestamptz
+  AND (settled_at IS NULL OR ended_at IS NULL OR ended_at >= @from_time::timestamptz)
+ORDER BY id
+LIMIT @max_rows;
+
+-- name: FrozenPrices :many
+SELECT lease_id, from_ms, rate, items FROM lease_price WHERE lease_id = ANY(@ids::uuid[]) ORDER BY lease_id, from_ms;

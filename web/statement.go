@@ -1,0 +1,39 @@
+package web
+
+import (
+	"net/url"
+
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/report"
+	"github.com/musterhq/muster/web/view"
+)
+
+// statementPage is what was billed between two days.
+func (s *Web) statementPage(v *visit) error {
+	trouble := ""
+	p, err := s.period(v)
+	if fault.Is(err, fault.Invalid) || fault.Is(err, fault.TooLarge) {
+		trouble = "Choose two days, the first before the last, at most a year apart."
+		v.status = fault.KindOf(err).HTTPStatus()
+		p, err = report.Statement(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, "", "", "")
+	}
+	if err != nil {
+		return err
+	}
+	csv := "/billing/statement.csv?" + url.Values{"from": {p.From}, "to": {p.To}}.Encode()
+	return s.render(v, view.PeriodPage(v.page("Statement", "billing"), v.who.OrgName, p, csv, trouble))
+}
+
+func (s *Web) statementCSV(v *visit) error {
+	p, err := s.period(v)
+	if err != nil {
+		return err
+	}
+	v.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	v.w.Header().Set("Content-Disposition", `attachment; filename="statement-`+p.From+"-"+p.To+`.csv"`)
+	return p.CSV(v.w)
+}
+
+func (s *Web) period(v *visit) (report.Period, error) {
+	return report.Statement(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, v.r.FormValue("from"), v.r.FormValue("to"), v.r.FormValue("by"))
+}
