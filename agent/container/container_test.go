@@ -85,7 +85,7 @@ func TestGuestAndWorkloadAsAgreed(t *testing.T) {
 	want := map[string]any{
 		"caps": capSet(workCaps), "drop": []string{"ALL"},
 		"net": "container:" + g.ID, "ipc": "private", "restart": "no", "privileged": false, "memory=swap": true, "cpus": int64(1e9),
-		"pids": int64(maxPids), "log": "json-file", "shm": int64(minShm), "no new privileges": "no-new-privileges",
+		"pids": int64(basePids + pidsPerCPU), "log": "json-file", "shm": int64(minShm), "no new privileges": "no-new-privileges",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

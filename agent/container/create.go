@@ -36,7 +36,9 @@ const (
 	guestMemory = 64 * mb
 	minShm      = 64 * mb
 	minShmMulti = 1 << 30 // NCCL between GPUs of one node breaks with Docker's 64 MB
-	maxPids     = 65536
+	// A node's processes and threads: enough for data loaders with a thread for every core, and few enough that a fork
+	// bomb leaves the host its own (a machine without systemd has 32,768 in all).
+	basePids, pidsPerCPU, maxPids = 2048, 1024, 16384
 )
 
 // EnsureGuest makes and starts the container that holds a node's network namespace. A container of the name is
@@ -120,7 +122,7 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 }
 
 func (e *Engine) workHostConfig(w WorkloadSpec) *container.HostConfig {
-	pids, memory := int64(maxPids), w.Lease.RAMMB*mb
+	pids, memory := min(basePids+int64(w.Lease.CPUs*pidsPerCPU), maxPids), w.Lease.RAMMB*mb
 	shm := max(memory/2, minShm)
 	if len(w.Lease.GPUs) > 1 {
 		shm = max(shm, minShmMulti)
