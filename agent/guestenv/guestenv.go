@@ -79,5 +79,8 @@ func defaults(spec agentapi.LeaseSpec) map[string]string {
 
 		"OMPI_MCA_btl_tcp_if_include": "ovl0",
 		"OMPI_MCA_oob_tcp_if_include": "ovl0",
+		// How mpirun reaches the other ranks: images have no sshd. Open MPI 4 and 5 have different names for it.
+		"OMPI_MCA_plm_rsh_agent": "/run/muster/guest rsh",
+		"PRTE_MCA_plm_ssh_agent": "/run/muster/guest rsh",
 	}
 }

@@ -4,6 +4,8 @@
 //	muster-guest init LEASE EPOCH -- COMMAND…               the workload's PID 1
 //	muster-guest exec home|workdir COLS ROWS [-- COMMAND]   a shell, or a command by the shell
 //	muster-guest sftp                                       an sftp server on standard input and output
+//	muster-guest rshd                                       runs commands for the cluster's other ranks
+//	muster-guest rsh HOST COMMAND…                          runs one on another rank, with ssh's arguments
 //
 // It takes no flags and reads no configuration: what it works on is mounted at fixed places (agent/guest).
 package main
@@ -23,6 +25,10 @@ func run(args []string) int {
 	switch {
 	case len(args) == 1 && args[0] == "sftp":
 		return serveFiles()
+	case len(args) == 1 && args[0] == "rshd":
+		return serveRanks()
+	case len(args) > 1 && args[0] == "rsh":
+		return runOnRank(args[1:])
 	case len(args) > 1 && args[0] == "exec":
 		return become(args[1:])
 	case len(args) < 3:
@@ -43,6 +49,6 @@ func run(args []string) int {
 }
 
 func usage() int {
-	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH -- COMMAND… | exec home|workdir COLS ROWS [-- COMMAND] | sftp")
+	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH -- COMMAND… | exec home|workdir COLS ROWS [-- COMMAND] | sftp | rshd | rsh HOST COMMAND…")
 	return guest.ExitBroken
 }

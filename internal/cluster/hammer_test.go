@@ -175,6 +175,16 @@ func TestKeptLogsAreStoredOnce(t *testing.T) {
 	if refs, err = w.clusters[0].StoredLogs(w.ctx, w.d.Q, h.id); err != nil || len(refs) != 0 {
 		t.Errorf("acked for ever: %v, %v", refs, err)
 	}
+	for want, days := range []int{cluster.LogDays - 1, cluster.LogDays + 1} {
+		_, err := w.d.Pool.Exec(w.ctx, "UPDATE node_log SET created_at = clock_timestamp() - make_interval(days => $1)", days)
+		w.must(err)
+		if n, err := w.clusters[0].DropOldLogs(w.ctx); err != nil || n != want {
+			t.Errorf("after %d days %d logs were dropped, %v", days, n, err)
+		}
+	}
+	if log, err = w.clusters[0].Log(w.ctx, w.renter.Org, c.ID, 0); err != nil || len(log.Runs) != 0 || log.Live != nil {
+		t.Errorf("a dropped log: %+v %v", log, err)
+	}
 	if _, err := w.clusters[0].Log(w.ctx, w.renter.Org, c.ID, 5); !fault.Is(err, fault.Invalid) {
 		t.Errorf("rank 5 of 1: %v", err)
 	}

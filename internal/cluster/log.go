@@ -50,6 +50,18 @@ func (c *Clusters) StoreLog(ctx context.Context, node id.Node, epoch int, conten
 	return nil
 }
 
+// LogDays is for how many days a kept log can be read.
+const LogDays = 90
+
+// DropOldLogs deletes kept logs that are older than LogDays, some at a time; it returns how many.
+func (c *Clusters) DropOldLogs(ctx context.Context) (int, error) {
+	n, err := c.db.Q.DropOldLogs(ctx, LogDays, 200)
+	if err != nil {
+		return 0, fmt.Errorf("drop old logs: %w", err)
+	}
+	return int(n), nil
+}
+
 // StoredLogs names kept logs that the host still reports and may delete.
 func (c *Clusters) StoredLogs(ctx context.Context, q *dbq.Queries, hostID id.Host) ([]agentapi.LeaseRef, error) {
 	rows, err := q.StoredLogs(ctx, hostID)

@@ -156,6 +156,8 @@ func TestShell(t *testing.T) {
 		if out, errs, code := g.run(t, "", "ssh", at(1), "echo out; echo err >&2; exit 41"); out != "out\n" || errs != "err\n" || code != 41 {
 			t.Errorf("%q %q %d", out, errs, code)
 		}
+		// From rank to rank, as mpirun does it.
+		g.wants(t, "1 node-1 in 0\n", "in\n", at(0), `$OMPI_MCA_plm_rsh_agent -x node-1 'read x; echo $RANK $(cat /etc/hostname) $x' | while read l; do echo $l $RANK; done`)
 		// More than any buffer on the way, both ways.
 		big := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
 		g.wants(t, big, big, at(0), "cat")

@@ -49,6 +49,7 @@ func Jobs(p Platform) []Job {
 				return p.Dialer.Open(ctx, h, d)
 			})
 		}},
+		{Name: "old logs", Every: 10 * time.Minute, Run: p.Clusters.DropOldLogs},
 		{Name: "abandoned hosts", Every: 30 * time.Second, Run: func(ctx context.Context) (int, error) {
 			return host.AbandonClaims(ctx, p.DB)
 		}},

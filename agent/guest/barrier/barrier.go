@@ -21,6 +21,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -62,6 +64,7 @@ func (i Init) Run() int {
 		return i.broken(err)
 	}
 	signal.Reset()
+	i.serveRanks()
 	if program.init {
 		err = program.replace(i.Env)
 		return i.refuse(line, err)
@@ -81,6 +84,27 @@ func stopOnSignal() {
 		s := (<-c).(syscall.Signal)
 		os.Exit(128 + int(s))
 	}()
+}
+
+// serveRanks starts the injected binary beside the command, for launchers on other ranks. A cluster of one node has
+// none, and a node without it is still a node.
+func (i Init) serveRanks() {
+	nodes := ""
+	for _, kv := range i.Env {
+		if v, ok := strings.CutPrefix(kv, "NNODES="); ok {
+			nodes = v
+		}
+	}
+	if n, err := strconv.Atoi(nodes); err != nil || n < 2 {
+		return
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return
+	}
+	defer null.Close()
+	files := []uintptr{null.Fd(), null.Fd(), null.Fd()}
+	_, _ = syscall.ForkExec("/proc/self/exe", []string{guest.Binary, "rshd"}, &syscall.ProcAttr{Env: i.Env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
 }
 
 func (i Init) broken(err error) int {

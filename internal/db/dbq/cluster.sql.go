@@ -38,6 +38,21 @@ func (q *Queries) ClaimedLeases(ctx context.Context, leases []pgtype.UUID) ([]pg
 	return items, nil
 }
 
+const dropOldLogs = `-- name: DropOldLogs :execrows
+DELETE FROM node_log
+WHERE (node_id, epoch) IN (
+    SELECT node_id, epoch FROM node_log WHERE created_at < clock_timestamp() - make_interval(days => $1::integer)
+    ORDER BY created_at LIMIT $2)
+`
+
+func (q *Queries) DropOldLogs(ctx context.Context, days int32, maxRows int32) (int64, error) {
+	result, err := q.db.Exec(ctx, dropOldLogs, days, maxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const forgetLogs = `-- name: ForgetLogs :exec
 UPDATE node_status s SET logs_kept = '{}'
 FROM node n

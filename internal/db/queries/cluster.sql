@@ -133,6 +133,12 @@ LIMIT @max_rows;
 INSERT INTO node_log (node_id, epoch, content, truncated) VALUES (@node_id, @epoch, @content, @truncated)
 ON CONFLICT (node_id, epoch) DO NOTHING;
 
+-- name: DropOldLogs :execrows
+DELETE FROM node_log
+WHERE (node_id, epoch) IN (
+    SELECT node_id, epoch FROM node_log WHERE created_at < clock_timestamp() - make_interval(days => @days::integer)
+    ORDER BY created_at LIMIT @max_rows);
+
 -- name: NodeLogs :many
 SELECT l.epoch, l.content, l.truncated, l.created_at
 FROM node_log l JOIN node n ON n.id = l.node_id

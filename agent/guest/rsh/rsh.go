@@ -1,0 +1,269 @@
+// Package rsh runs commands on other ranks of a cluster, for launchers that want rsh or ssh between nodes (mpirun). The
+// injected binary is both sides: a server beside each rank's command, and a client that takes ssh's arguments.
+//
+// What always holds: the server listens on the cluster's own network only and answers its ranks only, which are one
+// renter's; it runs commands as the user of the container it is in, who could do the same from inside; a command ends
+// when its client is gone.
+package rsh
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Port is where servers listen: above what outgoing connections take.
+const Port = 61022
+
+// Request is the first line a client sends.
+type Request struct {
+	Command string `json:"command"` // by the user's shell; "" = the shell itself, without a terminal
+}
+
+// Server answers the ranks that Peer knows.
+type Server struct {
+	Program string                 // the injected binary
+	Peer    func(net.IP) bool      // whether an address is a rank's
+	Args    func(Request) []string // of Program, for a request
+	Env     []string
+}
+
+// Serve takes connections until the listener is closed.
+func (s Server) Serve(l net.Listener) error {
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			time.Sleep(50 * time.Millisecond) // out of descriptors: do not spin
+			continue
+		}
+		go func() {
+			defer c.Close()
+			if a, ok := c.RemoteAddr().(*net.TCPAddr); ok && s.Peer(a.IP) {
+				s.handle(c)
+			}
+		}()
+	}
+}
+
+func (s Server) handle(c net.Conn) {
+	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	line, err := agentapi.ReadShellLine(c)
+	var r Request
+	if err != nil || json.Unmarshal(line, &r) != nil {
+		return
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	out := &frames{w: c}
+	code, err := s.run(r, c, out)
+	if err != nil {
+		out.write(agentapi.FrameError, []byte(err.Error()))
+		return
+	}
+	out.write(agentapi.FrameExit, binary.BigEndian.AppendUint32(nil, uint32(code)))
+}
+
+func (s Server) run(r Request, in io.Reader, out *frames) (code int, err error) {
+	cmd := exec.Command(s.Program, s.Args(r)...)
+	cmd.Env = s.Env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Stdout, cmd.Stderr = out.stream(agentapi.FrameStdout), out.stream(agentapi.FrameStderr)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		if !feed(in, stdin) {
+			select {
+			case <-ended:
+			default: // the client is gone: so is what it ran
+				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGHUP)
+				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			}
+		}
+	}()
+	err = cmd.Wait()
+	close(ended)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0, nil
+	case errors.As(err, &exit) && exit.Exited():
+		return exit.ExitCode(), nil
+	case errors.As(err, &exit):
+		return 128 + int(exit.Sys().(syscall.WaitStatus).Signal()), nil
+	}
+	return 0, err
+}
+
+// feed gives input to the command until the client's input ends (true), or the client is gone (false).
+func feed(in io.Reader, stdin io.WriteCloser) bool {
+	defer stdin.Close()
+	var buf []byte
+	for open := true; ; {
+		kind, payload, err := agentapi.ReadFrame(in, buf)
+		if err != nil {
+			return false
+		}
+		buf = payload
+		switch {
+		case kind == agentapi.FrameEOF:
+			open = false
+			stdin.Close() // and on, to notice when the client leaves
+		case kind == agentapi.FrameStdin && open:
+			if _, err := stdin.Write(payload); err != nil {
+				open = false // the command does not want it
+			}
+		}
+	}
+}
+
+// frames writes whole frames, whoever writes.
+type frames struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (f *frames) write(kind agentapi.FrameKind, b []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return agentapi.WriteFrame(f.w, kind, b)
+}
+
+func (f *frames) stream(kind agentapi.FrameKind) io.Writer {
+	return writer(func(b []byte) (int, error) {
+		for n := 0; n < len(b); n += agentapi.MaxFrame {
+			if err := f.write(kind, b[n:min(n+agentapi.MaxFrame, len(b))]); err != nil {
+				return n, err
+			}
+		}
+		return len(b), nil
+	})
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(b []byte) (int, error) { return w(b) }
+
+// ExitLost is ssh's code for trouble that is not the command's.
+const ExitLost = 255
+
+// Run is the client: it runs the command on the rank at address and returns its exit code.
+func Run(address string, r Request, in io.Reader, stdout, stderr io.Writer) int {
+	lost := func(err error) int {
+		fmt.Fprintf(stderr, "muster: %s: %v\n", address, err)
+		return ExitLost
+	}
+	c, err := net.DialTimeout("tcp", address, 30*time.Second)
+	if err != nil {
+		return lost(err)
+	}
+	defer c.Close()
+	line, err := json.Marshal(r)
+	if err != nil {
+		return lost(err)
+	}
+	if _, err := c.Write(append(line, '\n')); err != nil {
+		return lost(err)
+	}
+	go send(c, in)
+	var buf []byte
+	for {
+		kind, payload, err := agentapi.ReadFrame(c, buf)
+		if err != nil {
+			return lost(errors.New("the connection was lost"))
+		}
+		buf = payload
+		switch kind {
+		case agentapi.FrameStdout:
+			_, err = stdout.Write(payload)
+		case agentapi.FrameStderr:
+			_, err = stderr.Write(payload)
+		case agentapi.FrameExit:
+			if len(payload) == 4 {
+				return int(binary.BigEndian.Uint32(payload))
+			}
+		case agentapi.FrameError:
+			return lost(errors.New(string(payload)))
+		}
+		if err != nil {
+			return lost(err)
+		}
+	}
+}
+
+// send passes input on; none (nil) ends at once.
+func send(c io.Writer, in io.Reader) {
+	buf := make([]byte, agentapi.MaxFrame)
+	for in != nil {
+		n, err := in.Read(buf)
+		if n > 0 && agentapi.WriteFrame(c, agentapi.FrameStdin, buf[:n]) != nil {
+			return
+		}
+		if err != nil {
+			break
+		}
+	}
+	_ = agentapi.WriteFrame(c, agentapi.FrameEOF, nil)
+}
+
+// Args reads what a launcher gives ssh: options, a host, a command. noInput is ssh's -n.
+func Args(args []string) (host string, r Request, noInput bool, err error) {
+	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
+		option := args[0]
+		args = args[1:]
+		if option == "--" {
+			break
+		}
+		if option == "-n" {
+			noInput = true
+		}
+		if len(option) == 2 && strings.Contains("bcDEeFIiJLlmOoPpQRSWw", option[1:]) && len(args) > 0 {
+			args = args[1:] // its value; there is nothing to set
+		}
+	}
+	if len(args) == 0 {
+		return "", r, noInput, errors.New("usage: rsh [ssh's options] HOST [COMMAND…]")
+	}
+	host = args[0]
+	if _, after, named := strings.Cut(host, "@"); named {
+		host = after
+	}
+	return net.JoinHostPort(host, strconv.Itoa(Port)), Request{Command: strings.Join(args[1:], " ")}, noInput, nil
+}
+
+// Ranks are the addresses of the cluster's nodes by an /etc/hosts: lines that end in a node's name.
+func Ranks(hosts string) map[string]net.IP {
+	out := map[string]net.IP{}
+	b, err := os.ReadFile(hosts)
+	if err != nil {
+		return out
+	}
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) == 2 && strings.HasPrefix(f[1], "node-") {
+			if ip := net.ParseIP(f[0]); ip != nil {
+				out[f[1]] = ip
+			}
+		}
+	}
+	return out
+}
