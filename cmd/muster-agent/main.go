@@ -31,6 +31,6 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(enrollCommand(), inventoryCommand(), runCommand(), overlayCommand(), probeCommand(), purgeCommand(), versionCommand())
+	cmd.AddCommand(enrollCommand(), inventoryCommand(), doctorCommand(), runCommand(), overlayCommand(), probeCommand(), purgeCommand(), versionCommand())
 	return cmd
 }

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+func healthy() (agentapi.Inventory, machine) {
+	return agentapi.Inventory{Kernel: "6.1", DockerVersion: "27.0", ToolkitVersion: "1.17.8", AttachMode: "cdi", StorageDriver: "btrfs", DiskGB: 900,
+		Driver: "570", GPUs: []agentapi.GPU{{Model: "NVIDIA H100"}}}, machine{Root: true, Reachable: true}
+}
+
+// A good host has nothing but good findings, one for each check.
+func TestDoctorOfAGoodHost(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, f := range diagnose(healthy()) {
+		if f.State != "ok" || f.Cause == "" {
+			t.Errorf("%+v", f)
+		}
+		seen[f.Check] = true
+	}
+	for _, c := range []string{"rights", "kernel", "firewall", "docker", "toolkit", "disk", "gpus", "network"} {
+		if !seen[c] {
+			t.Errorf("nothing is said of %s", c)
+		}
+	}
+}
+
+// Each thing that is wrong is said once, with what to do, and not said to be well beside that.
+func TestDoctorFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	problem := func(code, severity string) func(*agentapi.Inventory, *machine) {
+		return func(i *agentapi.Inventory, _ *machine) {
+			i.Problems = append(i.Problems, agentapi.Problem{Code: code, Severity: severity, Cause: "cause of " + code, Evidence: "evidence", Fix: "mend it"})
+		}
+	}
+	for _, tc := range []struct {
+		name, check, state string
+		spoil              func(*agentapi.Inventory, *machine)
+	}{
+		{"not root", "rights", "bad", func(_ *agentapi.Inventory, m *machine) { m.Root = false }},
+		{"no TUN", "kernel", "bad", func(_ *agentapi.Inventory, m *machine) { m.TUN = errors.New("no such device") }},
+		{"no nft", "firewall", "bad", func(_ *agentapi.Inventory, m *machine) { m.NFT = errors.New("not found") }},
+		{"old toolkit", "toolkit", "bad", problem("toolkit_too_old", "bad")},
+		{"no live-restore", "docker", "warn", problem("no_live_restore", "warn")},
+		{"disk not limited", "disk", "warn", problem("disk_not_limited", "warn")},
+		{"little disk", "disk", "warn", func(i *agentapi.Inventory, _ *machine) { i.DiskGB = 10 }},
+		{"a GPU's trouble", "gpus", "warn", problem("ecc_off", "warn")},
+		{"no GPU", "gpus", "bad", func(i *agentapi.Inventory, _ *machine) { i.GPUs = nil }},
+		{"behind a router", "network", "warn", func(_ *agentapi.Inventory, m *machine) { m.Reachable = false }},
+	} {
+		inv, m := healthy()
+		tc.spoil(&inv, &m)
+		all := diagnose(inv, m)
+		if count(all, "bad")+count(all, "warn") != 1 {
+			t.Errorf("%s: %+v", tc.name, all)
+		}
+		for _, f := range all {
+			if f.State != "ok" && (f.Check != tc.check || f.State != tc.state || f.Remedy == "") {
+				t.Errorf("%s: %+v", tc.name, f)
+			}
+		}
+	}
+	inv, m := healthy()
+	m.Root = false
+	var b strings.Builder
+	if err := printFindings(&b, diagnose(inv, m)); err != nil || !strings.Contains(b.String(), "bad   rights") || !strings.Contains(b.String(), "do:    Run it as root") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
