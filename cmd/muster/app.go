@@ -31,6 +31,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/metering"
+	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/relay"
 	"github.com/musterhq/muster/internal/seal"
@@ -377,7 +378,14 @@ func closed(err error) error {
 }
 
 func (a *app) startWorker(ctx context.Context) error {
-	jobs := worker.Jobs(worker.Platform{DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer})
+	mailer, err := a.cfg.mailer(a.log)
+	if err != nil {
+		return err
+	}
+	jobs := worker.Jobs(worker.Platform{
+		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer,
+		Post: &notify.Post{DB: a.db, Mailer: mailer, PublicURL: a.cfg.PublicURL, Log: a.log},
+	})
 	a.worker = worker.New(a.log, jobs...)
 	if err := a.worker.Start(context.WithoutCancel(ctx)); err != nil {
 		return err

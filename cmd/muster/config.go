@@ -13,6 +13,7 @@ import (
 	"github.com/caarlos0/env/v11"
 
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/notify"
 )
 
 // serverConfig is everything `muster server` can be told, from the environment; flags set the same fields. Secrets come
@@ -59,6 +60,9 @@ type serverConfig struct {
 
 	StripeKey           secretText `env:"MUSTER_STRIPE_KEY"` // "" = sandbox: our own fake Stripe
 	StripeWebhookSecret secretText `env:"MUSTER_STRIPE_WEBHOOK_SECRET"`
+
+	SMTPURL  secretText `env:"MUSTER_SMTP_URL"`  // smtp://user:password@host:587 or smtps://…; "" = mail is only noted in the log
+	MailFrom string     `env:"MUSTER_MAIL_FROM"` // "Muster <no-reply@muster.example>"; required with MUSTER_SMTP_URL
 
 	SandboxFile string `env:"MUSTER_SANDBOX_FILE"` // where the fake Stripe keeps its state; "" = in memory
 
@@ -134,6 +138,9 @@ func (c *serverConfig) complete() error {
 	if c.StripeKey != "" && c.AllowSimulated {
 		bad.Add("MUSTER_ALLOW_SIMULATED", "real money cannot rent simulated GPUs")
 	}
+	if _, err := c.mailer(nil); err != nil {
+		bad.Add("MUSTER_SMTP_URL", "%s (MUSTER_SMTP_URL, MUSTER_MAIL_FROM)", err)
+	}
 	if c.HostSharePPM < 0 || c.HostSharePPM > 1_000_000 {
 		bad.Add("MUSTER_HOST_SHARE_PPM", "is a share in parts per million, 0 to 1000000")
 	}
@@ -141,6 +148,14 @@ func (c *serverConfig) complete() error {
 		bad.Add("MUSTER_LOG_FORMAT", "is text or json")
 	}
 	return bad.Err()
+}
+
+// mailer is how mail goes out.
+func (c *serverConfig) mailer(log *slog.Logger) (notify.Mailer, error) {
+	if c.SMTPURL == "" {
+		return notify.LogMailer{Log: log}, nil
+	}
+	return notify.NewSMTP(string(c.SMTPURL), c.MailFrom)
 }
 
 // sandbox says that no real money moves.

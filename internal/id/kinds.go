@@ -8,6 +8,7 @@ type (
 	Session = ID[sessionKind]
 	SSHKey  = ID[sshKeyKind]
 	Notice  = ID[noticeKind]
+	Mail    = ID[mailKind]
 	Audit   = ID[auditKind]
 
 	LedgerAccount  = ID[ledgerAccountKind]
@@ -43,6 +44,7 @@ type (
 	sessionKind        struct{}
 	sshKeyKind         struct{}
 	noticeKind         struct{}
+	mailKind           struct{}
 	auditKind          struct{}
 	ledgerAccountKind  struct{}
 	ledgerTxKind       struct{}
@@ -72,6 +74,7 @@ func (tokenKind) Prefix() string          { return "tok" }
 func (sessionKind) Prefix() string        { return "ses" }
 func (sshKeyKind) Prefix() string         { return "key" }
 func (noticeKind) Prefix() string         { return "ntc" }
+func (mailKind) Prefix() string           { return "mail" }
 func (auditKind) Prefix() string          { return "aud" }
 func (ledgerAccountKind) Prefix() string  { return "acct" }
 func (ledgerTxKind) Prefix() string       { return "ltx" }

@@ -1,7 +1,9 @@
-// Package notify tells people what they should know: notices in the dashboard, one per cause.
+// Package notify tells people what they should know: notices in the dashboard, one per cause, and mail.
 //
 // A notice is written in the transaction of the fact it tells of. Its key names the cause ("runway:1h:cl_…"); a second
 // notice with the same key in the same org is dropped, so that whoever notices a fact may say so every time it looks.
+// What warns, went wrong or runs out is also mailed to the org's owners: a mail is a row, written once with the note that
+// its notice was mailed, and goes out at least once, whatever dies in between. Mail holds no secrets.
 package notify
 
 import (

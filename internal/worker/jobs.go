@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/payment"
 )
 
@@ -29,6 +30,7 @@ type Platform struct {
 	Market   *market.Market
 	Clusters *cluster.Clusters
 	Payments *payment.Payments // nil: none are taken here
+	Post     *notify.Post      // nil: no mail goes out from here
 	Dialer   *dialback.Dialer
 }
 
@@ -68,6 +70,14 @@ func Jobs(p Platform) []Job {
 		{Name: "telemetry partitions", Every: time.Hour, Run: func(ctx context.Context) (int, error) {
 			return 0, host.TelemetryPartitions(ctx, p.DB, KeepTelemetry)
 		}},
+	}
+	if p.Post != nil {
+		jobs = append(jobs,
+			Job{Name: "mail", Every: 5 * time.Second, Limit: 10 * time.Minute, Run: p.Post.Run},
+			Job{Name: "old mail", Every: time.Hour, Run: func(ctx context.Context) (int, error) {
+				n, err := p.Post.Sweep(ctx)
+				return int(n), err
+			}})
 	}
 	if p.Payments != nil {
 		jobs = append(jobs,

@@ -417,6 +417,20 @@ type LoginThrottle struct {
 	WindowStart time.Time
 }
 
+type Mail struct {
+	ID        id.Mail
+	UserID    id.User
+	Address   string
+	Subject   string
+	Body      string
+	Attempts  int32
+	NextAt    time.Time
+	SentAt    *time.Time
+	FailedAt  *time.Time
+	Error     string
+	CreatedAt time.Time
+}
+
 type Membership struct {
 	OrgID     id.Org
 	UserID    id.User
