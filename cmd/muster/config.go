@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -120,6 +121,11 @@ func (c *serverConfig) complete() error {
 	}
 	if err := checkRelays(c.Relays); err != nil {
 		bad.Add("MUSTER_RELAYS", "%v", err)
+	}
+	if host, _, err := net.SplitHostPort(c.RelayListen); c.RelayListen != "" && len(c.Relays) == 0 {
+		if ip, perr := netip.ParseAddr(host); err != nil || perr != nil || ip.IsUnspecified() {
+			bad.Add("MUSTER_RELAYS", "is not set: name this relay as hosts reach it, for MUSTER_RELAY_LISTEN does not tell")
+		}
 	}
 	if c.RelaySecret != "" {
 		if _, err := c.relaySecret(); err != nil {

@@ -3,7 +3,10 @@ package main
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/musterhq/muster/internal/fault"
 )
 
 func TestTrustedProxiesAreRead(t *testing.T) {
@@ -15,5 +18,31 @@ func TestTrustedProxiesAreRead(t *testing.T) {
 	}
 	if _, err := loadServerConfig(map[string]string{"MUSTER_TRUSTED_PROXIES": "everybody"}); err == nil {
 		t.Error("took nonsense")
+	}
+}
+
+// A relay that listens everywhere does not tell hosts where it is: it has to be named.
+func TestRelaysAreNamed(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		env  map[string]string
+		good bool
+	}{
+		{map[string]string{"MUSTER_RELAY_LISTEN": ":3478"}, false},
+		{map[string]string{"MUSTER_RELAY_LISTEN": "0.0.0.0:3478"}, false},
+		{map[string]string{"MUSTER_RELAY_LISTEN": "127.0.0.1:0"}, true},
+		{map[string]string{"MUSTER_RELAY_LISTEN": "0.0.0.0:3478", "MUSTER_RELAYS": "relay.example:3478"}, true},
+		{map[string]string{"MUSTER_RELAYS": "relay.example"}, false},
+		{map[string]string{"MUSTER_RELAYS": "relay.example:3478", "MUSTER_RELAY_SECRET": "short"}, false},
+	} {
+		c, err := loadServerConfig(tc.env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.complete() // other settings are missing here: only what is said of relays counts
+		refused := slices.ContainsFunc(fault.From(err).Fields, func(f fault.Field) bool { return strings.HasPrefix(f.Location, "MUSTER_RELAY") })
+		if refused == tc.good {
+			t.Errorf("%v: %+v", tc.env, fault.From(err).Fields)
+		}
 	}
 }

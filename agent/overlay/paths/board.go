@@ -80,7 +80,9 @@ func (b *Board) SetPeer(key wgtypes.Key, rank int, addresses []netip.AddrPort) e
 		}
 		b.peers[key] = p
 	}
-	p.rank = uint16(rank)
+	if p.rank != uint16(rank) { // sending reads it without the lock: a key has one rank for life
+		return errors.New("a peer's key has another rank")
+	}
 	p.told = addresses
 	now := time.Now()
 	for _, a := range addresses {
