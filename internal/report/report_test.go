@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -193,19 +194,22 @@ func TestTheWorkedExample(t *testing.T) {
 		t.Fatalf("days %s, %+v", days, b)
 	}
 	statementAddsUp(t, r, u.Cost)
-	doc := document(t, "docs/money.md")
-	for _, n := range []string{
-		r.held.String(), perRank[0].String(), perRank[1].String(), u.Cost.String(), e.Leases[1].Earned.String(), e.Leases[0].Earned.String(),
-		e.Total.String(), fee.String(), b.Available.String(), u.BillableSeconds.String(), u.GPUSeconds.String(), u.EnergyWh,
-		u.Segments[0].Cost.String(), u.Segments[1].Cost.String(), u.Segments[2].Cost.String(),
+	bill := []string{r.held.String(), perRank[0].String(), perRank[1].String(), u.Cost.String(), b.Available.String(),
+		u.BillableSeconds.String(), u.GPUSeconds.String(), u.EnergyWh}
+	earned := []string{u.Cost.String(), e.Leases[1].Earned.String(), e.Leases[0].Earned.String(), e.Total.String(), fee.String(), u.BillableSeconds.String()}
+	lines := []string{u.Segments[0].Cost.String(), u.Segments[1].Cost.String(), u.Segments[2].Cost.String()}
+	for name, numbers := range map[string][]string{
+		"docs/money.md": slices.Concat(bill, earned, lines), "docs/your-bill.md": bill, "docs/your-earnings.md": earned,
 	} {
-		if !strings.Contains(doc, n) {
-			t.Errorf("docs/money.md does not say %s", n)
+		doc := document(t, name)
+		for _, n := range numbers {
+			if !strings.Contains(doc, n) {
+				t.Errorf("%s does not say %s", name, n)
+			}
 		}
 	}
 }
 
-// statementAddsUp checks that the statement says the same money by whatever it is summed.
 func statementAddsUp(t *testing.T, r *rental, cost money.Nano) {
 	t.Helper()
 	for _, by := range []string{"", "cluster", "day", "project", "lease", "label:team"} {
