@@ -281,3 +281,74 @@ func TestBooksAlwaysBalance(t *testing.T) {
 	wg.Wait()
 	mustBalance(t, d)
 }
+
+// What corrects a charge never exceeds it, however often and however many try at once; the parts are in proportion.
+func TestACompensationIsCappedAtTheCharge(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org, operator, cl := newOrg(t, d), newOrg(t, d), id.New[id.Cluster]()
+	hold := ledger.Hold(org, cl, eur)
+	for _, e := range []ledger.Entry{
+		topup(org, "1", 10*money.Unit),
+		{Kind: "authorise", Key: "2", Transfers: []ledger.Transfer{{Debit: ledger.Wallet(org, eur), Credit: hold, Amount: 4 * money.Unit}}},
+		{Kind: "usage", Key: "usage:x", Ref: cl.String(), Transfers: []ledger.Transfer{
+			{Debit: hold, Credit: ledger.HostPending(operator, eur), Amount: 3 * money.Unit},
+			{Debit: hold, Credit: ledger.Fee(eur), Amount: money.Unit}}},
+	} {
+		if _, err := post(t, d, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	find := func(text string) ledger.Booked {
+		t.Helper()
+		found, err := ledger.Search(t.Context(), d.Q, text, id.LedgerTx{}, 10)
+		if err != nil || len(found) == 0 {
+			t.Fatal(found, err)
+		}
+		return found[0]
+	}
+	charge := find("usage:x")
+	if find(charge.ID.String()).Key != "usage:x" || find(cl.String()).ID != charge.ID {
+		t.Fatal("not found by id or by what it belongs to")
+	}
+	give := func(tx id.LedgerTx, n money.Nano) error {
+		return d.InTx(t.Context(), func(ctx context.Context, x *db.Tx) error {
+			_, err := ledger.Compensate(ctx, x, tx, n, "a reason")
+			return err
+		})
+	}
+	for name, c := range map[string]struct {
+		tx   id.LedgerTx
+		n    money.Nano
+		kind fault.Kind
+	}{
+		"too much": {charge.ID, 4*money.Unit + 1, fault.Invalid}, "negative": {charge.ID, -1, fault.Invalid},
+		"no charge": {find("1").ID, 0, fault.Conflict}, "unknown": {id.New[id.LedgerTx](), 0, fault.NotFound},
+	} {
+		if err := give(c.tx, c.n); !fault.Is(err, c.kind) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var wg sync.WaitGroup
+	for range 8 { // room for three
+		wg.Go(func() {
+			if err := give(charge.ID, money.Unit+1); err != nil && !fault.Is(err, fault.Invalid) {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if w, h := balance(t, d, ledger.Wallet(org, eur)), balance(t, d, ledger.HostPending(operator, eur)); w != 9*money.Unit+3 || h < money.Unit*3/4-3 || h > money.Unit*3/4+3 {
+		t.Fatalf("wallet %s, the host keeps %s", w, h)
+	}
+	if err := give(charge.ID, 0); err != nil { // the rest
+		t.Fatal(err)
+	}
+	if balance(t, d, ledger.Wallet(org, eur)) != 10*money.Unit || balance(t, d, ledger.HostPending(operator, eur)) != 0 || balance(t, d, ledger.Fee(eur)) != 0 {
+		t.Fatal("not all was given back")
+	}
+	if err := give(charge.ID, 0); !fault.Is(err, fault.Invalid) {
+		t.Fatal(err)
+	}
+	mustBalance(t, d)
+}

@@ -373,6 +373,30 @@ func (q *Queries) LedgerChargesOf(ctx context.Context, ref string) ([]id.LedgerT
 	return items, nil
 }
 
+const ledgerCorrections = `-- name: LedgerCorrections :many
+SELECT id FROM ledger_tx WHERE corrects = $1 ORDER BY id
+`
+
+func (q *Queries) LedgerCorrections(ctx context.Context, argID id.LedgerTx) ([]id.LedgerTx, error) {
+	rows, err := q.db.Query(ctx, ledgerCorrections, argID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.LedgerTx{}
+	for rows.Next() {
+		var id id.LedgerTx
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ledgerEmptyTxs = `-- name: LedgerEmptyTxs :one
 SELECT count(*) FROM ledger_tx x WHERE NOT EXISTS (SELECT FROM ledger_transfer t WHERE t.tx_id = x.id)
 `
@@ -702,6 +726,56 @@ SELECT pg_advisory_xact_lock(727275)
 func (q *Queries) LockLedgerChain(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, lockLedgerChain)
 	return err
+}
+
+const lockLedgerCorrections = `-- name: LockLedgerCorrections :exec
+SELECT pg_advisory_xact_lock(hashtextextended($1::text, 727276))
+`
+
+// Who corrects an entry waits for whoever does already. Released with the transaction.
+func (q *Queries) LockLedgerCorrections(ctx context.Context, argID string) error {
+	_, err := q.db.Exec(ctx, lockLedgerCorrections, argID)
+	return err
+}
+
+const searchLedgerTxs = `-- name: SearchLedgerTxs :many
+SELECT id FROM ledger_tx
+WHERE (id = $1 OR key = $2 OR ref = $2) AND ($3::uuid = '00000000-0000-0000-0000-000000000000' OR id < $3::uuid)
+ORDER BY id DESC
+LIMIT $4
+`
+
+type SearchLedgerTxsParams struct {
+	ID      id.LedgerTx
+	Text    string
+	Before  pgtype.UUID
+	MaxRows int32
+}
+
+// By id, key or what it belongs to.
+func (q *Queries) SearchLedgerTxs(ctx context.Context, arg SearchLedgerTxsParams) ([]id.LedgerTx, error) {
+	rows, err := q.db.Query(ctx, searchLedgerTxs,
+		arg.ID,
+		arg.Text,
+		arg.Before,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.LedgerTx{}
+	for rows.Next() {
+		var id id.LedgerTx
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const takeLedgerUnlinked = `-- name: TakeLedgerUnlinked :many

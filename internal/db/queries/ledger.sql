@@ -175,3 +175,17 @@ SELECT count(*) FROM ledger_tx x WHERE NOT EXISTS (SELECT FROM ledger_transfer t
 -- name: LedgerChargesOf :many
 -- Usage of the object and what corrects it.
 SELECT id FROM ledger_tx WHERE ref = @ref AND (kind = 'usage' OR corrects IS NOT NULL) ORDER BY id;
+
+-- name: LockLedgerCorrections :exec
+-- Who corrects an entry waits for whoever does already. Released with the transaction.
+SELECT pg_advisory_xact_lock(hashtextextended(@id::text, 727276));
+
+-- name: LedgerCorrections :many
+SELECT id FROM ledger_tx WHERE corrects = @id ORDER BY id;
+
+-- name: SearchLedgerTxs :many
+-- By id, key or what it belongs to.
+SELECT id FROM ledger_tx
+WHERE (id = @id OR key = @text OR ref = @text) AND (@before::uuid = '00000000-0000-0000-0000-000000000000' OR id < @before::uuid)
+ORDER BY id DESC
+LIMIT @max_rows;
