@@ -40,6 +40,7 @@ func benchmarks(seeds int) []benchmark {
 		{3, "placement cost as the fleet grows", envOpenb, func(ctx context.Context) ([]table.Row, error) { return placement.Cost(ctx, data) }},
 		{4, "gangs inside fabrics", "", placement.Gangs},
 		{5, "taking in usage segments", envPostgres, withPostgres(ingest.Rows)},
+		{6, "what metering stores", envPostgres, withPostgres(ingest.StorageRows)},
 		{9, "from the request to running", envBin, func(ctx context.Context) ([]table.Row, error) { return start.Rows(ctx, os.Getenv(envBin)) }},
 	}
 }

@@ -1,0 +1,184 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/musterhq/muster/bench/platform"
+	"github.com/musterhq/muster/bench/table"
+	"github.com/musterhq/muster/internal/db"
+)
+
+// metered are the tables that hold what was used, exact to the millisecond: the segments with their signatures, the meters,
+// the anchors and windows they are read with. posted are the books' rows for it.
+var (
+	metered = []string{"usage_segment", "lease_meter", "time_anchor", "cluster_window", "segment_quarantine"}
+	posted  = []string{"ledger_tx", "ledger_transfer", "ledger_balance", "ledger_account"}
+)
+
+// StorageRows measures goal 6: what a billed GPU-second costs in storage, tables and indexes, beside a row per second; and
+// that taking in a report costs a lease of a year what it costs a lease of an hour.
+func StorageRows(ctx context.Context, base string) ([]table.Row, error) {
+	usage, books, perSecond, err := storage(ctx, base)
+	if err != nil {
+		return nil, fmt.Errorf("storage: %w", err)
+	}
+	rows := []table.Row{
+		{Goal: 6, Name: "metering, per billed GPU-second of leases of one GPU", Unit: "B", Ours: usage, Baseline: perSecond, Beside: "a row per second",
+			Ratio: usage / perSecond, Want: "≤ 2.2 B", Met: usage <= 2.2},
+		{Goal: 6, Name: "the same with the books' rows, posted every 300 s", Unit: "B", Ours: usage + books, Baseline: perSecond, Beside: "a row per second",
+			Ratio: (usage + books) / perSecond},
+	}
+	history, err := history(ctx, base)
+	if err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	return append(rows, history), nil
+}
+
+// storage takes in ten hours of leases of one GPU each, a segment at a time as hosts send them, and weighs the tables. The
+// baseline holds the same time as a row per lease and second with a key, which is the least that such a design can have.
+func storage(ctx context.Context, base string) (usage, books, perSecond float64, err error) {
+	const hosts, segments = 25, 120
+	var w world
+	t, err := platform.NewTemplate(ctx, base, func(ctx context.Context, d *db.DB, _ string) error { return w.fill(ctx, d, hosts) })
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer t.Drop(ctx)
+	at, drop, err := t.Clone(ctx)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer drop()
+	d, err := db.Open(ctx, db.Config{URL: at})
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer d.Close()
+	empty, err := sizes(ctx, d.Pool, posted)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	c := Config{Clients: 8}
+	for n := range segments {
+		reports, err := w.reports(n, 1)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		if err := c.deliver(ctx, d, reports); err != nil {
+			return 0, 0, 0, err
+		}
+	}
+	leases := hosts * platform.GPUsPerHost
+	if err := check(ctx, d, segments*leases); err != nil { // exact: every millisecond is billed
+		return 0, 0, 0, err
+	}
+	seconds := float64(leases*segments) * segmentMS / 1000
+	used, err := sizes(ctx, d.Pool, metered)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	full, err := sizes(ctx, d.Pool, posted)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	const sample = 1_000_000
+	for _, sql := range []string{
+		"CREATE TABLE usage_second (lease_id uuid, at timestamptz, gpu_id uuid, energy_mj bigint, PRIMARY KEY (lease_id, at))",
+		fmt.Sprintf(`INSERT INTO usage_second SELECT l.id, to_timestamp(s), l.gpu_ids[1], 700000
+			FROM (SELECT id, gpu_ids FROM lease ORDER BY id LIMIT 100) l, generate_series(1, %d) s`, sample/100),
+	} {
+		if _, err := d.Pool.Exec(ctx, sql); err != nil {
+			return 0, 0, 0, err
+		}
+	}
+	rows, err := sizes(ctx, d.Pool, []string{"usage_second"})
+	return float64(used) / seconds, float64(full-empty) / seconds, float64(rows) / sample, err
+}
+
+// sizes is the bytes of tables with their indexes, after a vacuum.
+func sizes(ctx context.Context, p *pgxpool.Pool, tables []string) (sum int64, err error) {
+	for _, t := range tables {
+		if _, err := p.Exec(ctx, "VACUUM FULL "+t); err != nil { // what dead rows hold is used again
+			return 0, err
+		}
+		var n int64
+		if err := p.QueryRow(ctx, "SELECT pg_total_relation_size($1::text::regclass)", t).Scan(&n); err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// yearOfSegments is how many segments a lease sends in a year.
+const yearOfSegments = 365 * 24 * 12
+
+// history takes in the same reports for leases with an hour and for leases with a year of segments behind them; rounds
+// alternate.
+func history(ctx context.Context, base string) (table.Row, error) {
+	const hosts, rounds, reports = 1, 5, 60
+	var w [2]world
+	var t [2]*platform.Template
+	for i, past := range []int{12, yearOfSegments} {
+		var err error
+		t[i], err = platform.NewTemplate(ctx, base, func(ctx context.Context, d *db.DB, _ string) error {
+			if err := w[i].fill(ctx, d, hosts); err != nil {
+				return err
+			}
+			// Of an earlier boot: only that they are there matters to what comes now.
+			_, err := d.Pool.Exec(ctx, `INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, payload_hash, signature)
+				SELECT l.id, 1, 'an earlier boot', s, 1, s * 300000, s * 300000, (s + 1) * 300000, 210000000, false, sha256(l.id::text::bytea || s::text::bytea), decode(repeat('00', 64), 'hex')
+				FROM lease l, generate_series(1, $1::bigint) s`, past)
+			return err
+		})
+		if err != nil {
+			return table.Row{}, err
+		}
+		defer t[i].Drop(ctx)
+	}
+	var each [2][]float64
+	for range rounds {
+		for i := range w {
+			ms, err := takeAll(ctx, t[i], &w[i], reports)
+			if err != nil {
+				return table.Row{}, err
+			}
+			each[i] = append(each[i], ms)
+		}
+	}
+	hour, year := table.Median(each[0]), table.Median(each[1])
+	return table.Row{Goal: 6, Name: "taking in a report of leases a year old", Unit: "ms", Ours: year, Baseline: hour, Beside: "leases an hour old", Ratio: year / hour,
+		Want: "≤ 1.1", Met: year <= 1.1*hour, Details: each}, nil
+}
+
+// takeAll takes in so many reports of every host, one after the other, and says how long half of them took at most, ms.
+func takeAll(ctx context.Context, t *platform.Template, w *world, reports int) (float64, error) {
+	at, drop, err := t.Clone(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer drop()
+	d, err := db.Open(ctx, db.Config{URL: at})
+	if err != nil {
+		return 0, err
+	}
+	defer d.Close()
+	var all []report
+	for n := range reports + 5 {
+		more, err := w.reports(n, 1)
+		if err != nil {
+			return 0, err
+		}
+		all = append(all, more...)
+	}
+	warm := 5 * len(w.hosts)
+	if _, _, err := platform.Load(ctx, 1, warm, taking(d, all)); err != nil {
+		return 0, err
+	}
+	each, took, err := platform.Load(ctx, 1, len(all)-warm, taking(d, all[warm:]))
+	return platform.Summary(each, took, len(each), platform.CPU{}).P50.Seconds() * 1000, err
+}
