@@ -199,6 +199,20 @@ type Usage struct {
 	Settled         bool        `json:"settled"`
 	Currency        string      `json:"currency"`
 	Segments        []Segment   `json:"segments"`
+	Credits         []Credit    `json:"credits"`  // given back for hosts that failed
+	Credited        money.Nano  `json:"credited"` // their sum; Cost is before it
+}
+
+// Credit is what was given back for a node whose host failed.
+type Credit struct {
+	Rank     int        `json:"rank"`
+	Lease    id.Lease   `json:"lease_id"`
+	HostID   id.Host    `json:"host_id"`
+	HostName string     `json:"host_name"`
+	Reason   string     `json:"reason"`
+	From     time.Time  `json:"from"` // the billed time from here
+	To       time.Time  `json:"to"`   // to here is free
+	Amount   money.Nano `json:"amount"`
 }
 
 // Segment is one line of the statement.

@@ -123,6 +123,7 @@ type Earnings struct {
 	Currency string     `json:"currency"`
 	Total    money.Nano `json:"total"`
 	Pending  money.Nano `json:"pending"`
+	Returned money.Nano `json:"returned"` // of Total, given back to renters because the host failed
 	Leases   []struct {
 		LeaseID   id.Lease    `json:"lease_id"`
 		GPUModel  string      `json:"gpu_model"`
@@ -131,6 +132,7 @@ type Earnings struct {
 		EndedAt   *time.Time  `json:"ended_at"`
 		Seconds   json.Number `json:"seconds"`
 		Earned    money.Nano  `json:"earned"`
+		Returned  money.Nano  `json:"returned"`
 	} `json:"leases"`
 	Days []struct {
 		Day    string     `json:"day"`

@@ -247,6 +247,9 @@ func clusterUsage(s *shell) *cobra.Command {
 				rows[i] = []string{fmt.Sprint(l.Rank), when(l.From), when(l.To), l.Seconds.String(), fmt.Sprint(l.GPUs), micro(l.PricePerHour), l.Cost.String()}
 			}
 			p.table([]string{">RANK", "FROM", "TO", ">SECONDS", ">GPUS", ">PER HOUR", ">COST"}, rows)
+			for _, x := range u.Credits {
+				p.line("Credited: %s %s for rank %d on %s (%s), its time from %s to %s is free.", x.Amount, u.Currency, x.Rank, x.HostName, x.Reason, when(x.From), when(x.To))
+			}
 			state := "more may still be proven"
 			if u.Settled {
 				state = "settled"

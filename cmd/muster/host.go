@@ -276,6 +276,9 @@ func hostEarnings(s *shell) *cobra.Command {
 				p.line("%s  %s", d.Day, d.Earned)
 			}
 			p.line("Earned %s %s, and %s not yet proven.", e.Total, e.Currency, e.Pending)
+			if e.Returned > 0 {
+				p.line("Of that, %s %s went back to renters because the host failed.", e.Returned, e.Currency)
+			}
 		})
 	})
 }

@@ -125,7 +125,7 @@ func (r *renter) bookedOnce(t *testing.T, usages ...client.Usage) {
 	}
 	want := r.paid
 	for _, u := range usages {
-		want -= u.Cost
+		want -= u.Cost - u.Credited
 	}
 	if change != want {
 		t.Errorf("the transactions add up to %s, want %s: %+v", change, want, all)

@@ -165,7 +165,7 @@ func (r *renter) owes(t *testing.T, usages ...client.Usage) {
 	t.Helper()
 	want := r.paid
 	for _, u := range usages {
-		want -= u.Cost
+		want -= u.Cost - u.Credited
 	}
 	b, err := r.Balance(t.Context())
 	if err != nil {

@@ -21,6 +21,7 @@ type LeaseEarning struct {
 	MS        int64      // billed
 	Earned    money.Nano // the host's part of all time proven so far
 	Expected  money.Nano // Earned, and the part of time up to now that may still be proven
+	Returned  money.Nano // of Earned, given back to the renter because the host failed
 	Frozen    bool       // conflicting segments: nothing is posted until an admin has looked
 	Days      []DayEarning
 }
@@ -46,6 +47,14 @@ func HostEarnings(ctx context.Context, q *dbq.Queries, host id.Host, zone *time.
 	if err != nil {
 		return nil, err
 	}
+	credits, err := q.ServiceCreditsOfHost(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("metering: credits of %s: %w", host, err)
+	}
+	returned := map[id.Lease]money.Nano{}
+	for _, c := range credits {
+		returned[c.LeaseID] = money.Nano(c.HostPart)
+	}
 	now, err := q.DatabaseTime(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("metering: clock: %w", err)
@@ -54,7 +63,7 @@ func HostEarnings(ctx context.Context, q *dbq.Queries, host id.Host, zone *time.
 	for i, l := range leases {
 		e := LeaseEarning{
 			Lease: l.ID, GPUModel: l.GPUModel, GPUs: int(l.GPUCount), Currency: l.Currency, CreatedAt: l.CreatedAt, EndedAt: l.EndedAt,
-			Expected: money.Share(l.soFar(now.UnixMilli()), l.terms.SharePPM), Frozen: l.frozen,
+			Expected: money.Share(l.soFar(now.UnixMilli()), l.terms.SharePPM), Frozen: l.frozen, Returned: returned[l.ID],
 		}
 		lines, _ := itemise(l, segs[l.ID])
 		var cost money.Nano

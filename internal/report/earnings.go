@@ -18,10 +18,11 @@ import (
 // Earnings is what a host earned.
 type Earnings struct {
 	Currency string         `json:"currency"`
-	Total    money.Nano     `json:"total"`   // of all proven time: the sum over leases, and over days
-	Pending  money.Nano     `json:"pending"` // of the last seconds, once they are proven
-	Leases   []LeaseEarning `json:"leases"`  // newest first
-	Days     []DayEarning   `json:"days"`    // newest first, in the org's zone
+	Total    money.Nano     `json:"total"`    // of all proven time: the sum over leases, and over days
+	Pending  money.Nano     `json:"pending"`  // of the last seconds, once they are proven
+	Returned money.Nano     `json:"returned"` // of Total, given back to renters because the host failed
+	Leases   []LeaseEarning `json:"leases"`   // newest first
+	Days     []DayEarning   `json:"days"`     // newest first, in the org's zone
 }
 
 // LeaseEarning is one lease's part.
@@ -33,6 +34,7 @@ type LeaseEarning struct {
 	EndedAt   *time.Time `json:"ended_at"`
 	Seconds   Seconds    `json:"seconds"` // billed
 	Earned    money.Nano `json:"earned"`
+	Returned  money.Nano `json:"returned"`         // of Earned, given back because the host failed
 	Frozen    bool       `json:"frozen,omitempty"` // conflicting accounts of its time: the money waits
 }
 
@@ -84,8 +86,9 @@ func earnings(leases []metering.LeaseEarning) Earnings {
 		e.Pending += max(0, l.Expected-l.Earned)
 		e.Leases = append(e.Leases, LeaseEarning{
 			Lease: l.Lease, GPUModel: l.GPUModel, GPUs: l.GPUs, StartedAt: l.CreatedAt, EndedAt: l.EndedAt,
-			Seconds: Seconds(l.MS), Earned: l.Earned, Frozen: l.Frozen,
+			Seconds: Seconds(l.MS), Earned: l.Earned, Returned: l.Returned, Frozen: l.Frozen,
 		})
+		e.Returned += l.Returned
 		for _, d := range l.Days {
 			days[d.Day] += d.Earned
 		}
