@@ -107,6 +107,8 @@ func transactionName(kind string) string {
 		return "Returned from a hold"
 	case "usage":
 		return "Usage"
+	case "payout_mature":
+		return "Earnings are payable"
 	case "service_credit":
 		return "Credit for a host's fault"
 	case "earning":

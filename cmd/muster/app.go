@@ -281,6 +281,7 @@ func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 	rest := api.New(api.Config{
 		PublicURL: a.cfg.PublicURL, AgentURL: a.cfg.AgentURL, AgentCA: a.cfg.TLSCA, Version: version, Currency: a.cfg.Currency, Sandbox: a.cfg.sandbox(),
 		Ready: map[string]func(context.Context) error{"hosts": a.hostsReady}, GatewayAddr: a.cfg.GatewayAddr, SSHHostKeys: sshHostKeys,
+		Holdback: a.cfg.Holdback,
 	}, api.Deps{
 		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer,
 		Bus: a.link.Bus(), Shell: a.shell, AppLink: a.appLink, Box: box, Assets: assets, Log: a.log,
@@ -384,7 +385,7 @@ func (a *app) startWorker(ctx context.Context) error {
 	}
 	jobs := worker.Jobs(worker.Platform{
 		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer,
-		Post: &notify.Post{DB: a.db, Mailer: mailer, PublicURL: a.cfg.PublicURL, Log: a.log},
+		Post: &notify.Post{DB: a.db, Mailer: mailer, PublicURL: a.cfg.PublicURL, Log: a.log}, Holdback: a.cfg.Holdback,
 	})
 	a.worker = worker.New(a.log, jobs...)
 	if err := a.worker.Start(context.WithoutCancel(ctx)); err != nil {

@@ -52,12 +52,13 @@ type serverConfig struct {
 	RelaySecret secretText `env:"MUSTER_RELAY_SECRET"`                 // base64, ≥ 32 bytes, on servers and relays; "" = made of MUSTER_SECRET
 	RelayMbps   int        `env:"MUSTER_RELAY_MBPS" envDefault:"2000"` // what one rank may send through a relay
 
-	ReplicaName    string `env:"MUSTER_REPLICA" envDefault:""` // default: the machine's name
-	Currency       string `env:"MUSTER_CURRENCY" envDefault:"USD"`
-	HostSharePPM   int    `env:"MUSTER_HOST_SHARE_PPM" envDefault:"850000"`
-	SignUpOff      bool   `env:"MUSTER_SIGNUP_OFF"`
-	SignUpsPerHour int    `env:"MUSTER_SIGNUPS_PER_HOUR"` // from one address; 0 = 20
-	AllowSimulated bool   `env:"MUSTER_ALLOW_SIMULATED"`  // hosts with the fake NVML library; sandbox only
+	ReplicaName    string        `env:"MUSTER_REPLICA" envDefault:""` // default: the machine's name
+	Currency       string        `env:"MUSTER_CURRENCY" envDefault:"USD"`
+	HostSharePPM   int           `env:"MUSTER_HOST_SHARE_PPM" envDefault:"850000"`
+	Holdback       time.Duration `env:"MUSTER_HOLDBACK" envDefault:"168h"` // how long earnings wait before they are payable
+	SignUpOff      bool          `env:"MUSTER_SIGNUP_OFF"`
+	SignUpsPerHour int           `env:"MUSTER_SIGNUPS_PER_HOUR"` // from one address; 0 = 20
+	AllowSimulated bool          `env:"MUSTER_ALLOW_SIMULATED"`  // hosts with the fake NVML library; sandbox only
 
 	StripeKey           secretText `env:"MUSTER_STRIPE_KEY"` // "" = sandbox: our own fake Stripe
 	StripeWebhookSecret secretText `env:"MUSTER_STRIPE_WEBHOOK_SECRET"`
@@ -146,6 +147,9 @@ func (c *serverConfig) complete() error {
 	}
 	if _, err := c.mailer(nil); err != nil {
 		bad.Add("MUSTER_SMTP_URL", "%s (MUSTER_SMTP_URL, MUSTER_MAIL_FROM)", err)
+	}
+	if c.Holdback < 0 {
+		bad.Add("MUSTER_HOLDBACK", "is how long earnings wait, such as 168h; it cannot be negative")
 	}
 	if c.HostSharePPM < 0 || c.HostSharePPM > 1_000_000 {
 		bad.Add("MUSTER_HOST_SHARE_PPM", "is a share in parts per million, 0 to 1000000")

@@ -20,7 +20,7 @@ func hostCommand(s *shell) *cobra.Command {
 		hostAct(s, "drain", "Take no new leases; what runs goes on"),
 		hostAct(s, "resume", "Take leases again"),
 		hostAct(s, "retire", "Take a host out for ever; drain it first"),
-		hostEarnings(s))
+		hostEarnings(s), hostPayouts(s))
 }
 
 func hostEnroll(s *shell) *cobra.Command {
@@ -258,6 +258,28 @@ func hostAct(s *shell, action, short string) *cobra.Command {
 		}
 		return s.show(cmd, v, func(p *printer) { p.line("%s is %s.", v.Name, v.State) })
 	})
+}
+
+func hostPayouts(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "payouts", Short: "What your hosts earned, in the holdback and payable", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			b, err := c.PayoutBalance(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, b, func(p *printer) {
+				p.facts("Pending", nano(b.Pending)+" "+b.Currency+", for "+seconds(b.Holdback)+" after it was earned", "Payable", nano(b.Payable)+" "+b.Currency)
+				if len(b.Frozen) > 0 {
+					p.line("Nothing becomes payable before %d leases with two accounts of the same time are looked at.", len(b.Frozen))
+				}
+			})
+		},
+	}
 }
 
 func hostEarnings(s *shell) *cobra.Command {

@@ -246,6 +246,9 @@ func TestHostsByCommand(t *testing.T) {
 	}
 	p.ok("host", "show", "box")
 	p.ok("host", "earnings", "box")
+	if out := p.ok("host", "payouts"); !strings.Contains(out, "Payable  0.00 USD") {
+		t.Errorf("payouts:\n%s", out)
+	}
 	p.ok("host", "drain", "box")
 	p.ok("host", "resume", "box")
 	p.ok("host", "drain", "box")

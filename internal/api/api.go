@@ -38,12 +38,13 @@ import (
 
 // Config says how the API is served.
 type Config struct {
-	PublicURL string // where people reach the platform, https://muster.example; for links and the enrol command
-	AgentURL  string // where hosts enrol
-	AgentCA   string // PEM file, on the host, that the enrol command names; "" = the system's roots
-	Version   string // of this server
-	Currency  string // "USD"
-	Sandbox   bool   // no real money moves
+	PublicURL string        // where people reach the platform, https://muster.example; for links and the enrol command
+	AgentURL  string        // where hosts enrol
+	AgentCA   string        // PEM file, on the host, that the enrol command names; "" = the system's roots
+	Version   string        // of this server
+	Currency  string        // "USD"
+	Sandbox   bool          // no real money moves
+	Holdback  time.Duration // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
 
 	// GatewayAddr is host:port of the SSH gateway as people reach it, "" when there is none; SSHHostKeys are its public
 	// keys, "ssh-ed25519 AAAA…".

@@ -70,6 +70,7 @@ func (a *API) inside(t *table) {
 	get(t, "/hosts/{id}/earnings", readHosts, "getHostEarnings: What a host earned, per lease and per day", a.hostEarnings)
 
 	// Money.
+	get(t, "/payouts/balance", readHosts, "getPayoutBalance: What your hosts earned, in the holdback and payable", a.payoutBalance)
 	post(t, "/budgets", writeBilling, 200, "setBudget: Set what your organisation, or one of its projects, may spend", a.setBudget)
 	get(t, "/budgets", readBilling, "listBudgets: Budgets, and what is left of them", a.listBudgets)
 	get(t, "/budgets/{id}", readBilling, "getBudget: Look at a budget", a.getBudget)

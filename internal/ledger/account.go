@@ -14,6 +14,7 @@ const (
 	KindRenterWallet   Kind = "renter_wallet"     // liability: prepaid and free to spend
 	KindRenterHold     Kind = "renter_hold"       // liability: prepaid, set aside for one cluster
 	KindHostPending    Kind = "host_pending"      // liability: earned by a host operator, not yet payable
+	KindHostPayable    Kind = "host_payable"      // liability: earned by a host operator, and to be paid out
 	KindPlatformFee    Kind = "platform_fee"      // income
 	KindGoodwill       Kind = "goodwill_credit"   // expense
 	KindSuspense       Kind = "suspense"          // what could not be matched yet
@@ -32,6 +33,7 @@ var books = map[Kind]struct{ cached, floored bool }{
 	KindRenterWallet:   {cached: true, floored: true},
 	KindRenterHold:     {cached: true, floored: true},
 	KindHostPending:    {cached: true},
+	KindHostPayable:    {cached: true, floored: true},
 	KindPlatformFee:    {},
 	KindGoodwill:       {},
 	KindSuspense:       {},
@@ -76,6 +78,11 @@ func Hold(org id.Org, cluster id.Cluster, currency string) Account {
 // HostPending is what an operator's hosts earned and may not be paid out yet.
 func HostPending(org id.Org, currency string) Account {
 	return Account{KindHostPending, org.UUID(), org, currency}
+}
+
+// HostPayable is what an operator's hosts earned and is to be paid out. Its balance never falls below zero.
+func HostPayable(org id.Org, currency string) Account {
+	return Account{KindHostPayable, org.UUID(), org, currency}
 }
 
 // Fee is the platform's income.

@@ -31,7 +31,7 @@ func Balance(ctx context.Context, q *dbq.Queries, a Account) (money.Nano, error)
 type Balances struct {
 	Available money.Nano // in its wallet
 	Held      money.Nano // set aside for its clusters
-	Earned    money.Nano // by its hosts, not yet payable
+	Earned    money.Nano // by its hosts and not paid out, payable or not yet
 }
 
 // OrgBalances reads the org's balances in one statement, so that they belong together.
@@ -50,8 +50,8 @@ func OrgBalances(ctx context.Context, q *dbq.Queries, org id.Org, currency strin
 			b.Available = money.Nano(r.Amount)
 		case KindRenterHold:
 			b.Held = money.Nano(r.Amount)
-		case KindHostPending:
-			b.Earned = money.Nano(r.Amount)
+		case KindHostPending, KindHostPayable:
+			b.Earned += money.Nano(r.Amount)
 		}
 	}
 	return b, nil
@@ -114,5 +114,5 @@ func History(ctx context.Context, q *dbq.Queries, org id.Org, currency string, b
 const unlinked = math.MaxInt64
 
 func balances(by map[Kind]money.Nano) Balances {
-	return Balances{Available: by[KindRenterWallet], Held: by[KindRenterHold], Earned: by[KindHostPending]}
+	return Balances{Available: by[KindRenterWallet], Held: by[KindRenterHold], Earned: by[KindHostPending] + by[KindHostPayable]}
 }

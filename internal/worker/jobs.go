@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/payout"
 )
 
 // KeepTelemetry is how long GPU histories are kept.
@@ -32,6 +34,7 @@ type Platform struct {
 	Payments *payment.Payments // nil: none are taken here
 	Post     *notify.Post      // nil: no mail goes out from here
 	Dialer   *dialback.Dialer
+	Holdback time.Duration // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
 }
 
 // Jobs are the standing jobs of every installation. How often each runs is how late its effect may be.
@@ -66,6 +69,9 @@ func Jobs(p Platform) []Job {
 				n, err = ledger.Link(ctx, p.DB)
 			}
 			return did, err
+		}},
+		{Name: "earnings", Every: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
+			return payout.Mature(ctx, p.DB, cmp.Or(p.Holdback, payout.DefaultHoldback))
 		}},
 		{Name: "telemetry partitions", Every: time.Hour, Run: func(ctx context.Context) (int, error) {
 			return 0, host.TelemetryPartitions(ctx, p.DB, KeepTelemetry)
