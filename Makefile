@@ -46,7 +46,13 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 	@$(SERVICES) --docker --postgres -- scripts/test
 
 .PHONY: test-full
-test-full: test test-torch ## what takes longer too: the PyTorch training (under an hour)
+test-full: test test-matrix test-torch ## what takes longer too: the kill matrix, the PyTorch training (under an hour)
+
+MATRIX ?= TestMatrix
+.PHONY: test-matrix
+test-matrix: build ## every part is killed in every phase of a rental; MATRIX=TestMatrix/agent for one part
+	@scripts/setup build run
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -tags matrix ./internal/e2e -run '$(MATRIX)' -count=1 -v -timeout 55m
 
 TORCH ?= /var/cache/muster/torch.tar
 .PHONY: test-torch

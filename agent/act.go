@@ -74,6 +74,10 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 // overlayTries is how often an overlay is started before the node counts as failed.
 const overlayTries = 5
 
+// refusals is how often the runtime's refusal is asked for again: a container that was killed while it was being
+// started, or an engine that is coming back, looks like one.
+const refusals = 3
+
 // final is the outcome of an error that repeating does not mend; nil when it may.
 func final(do action, err error, tries int) *outcome {
 	var img *image.Error
@@ -81,7 +85,7 @@ func final(do action, err error, tries int) *outcome {
 	switch {
 	case errors.As(err, &img):
 		return failed(img.Reason, img.Detail)
-	case errors.As(err, &refusal):
+	case errors.As(err, &refusal) && (refusal.Reason != agentapi.ReasonRuntimeFailed || tries >= refusals):
 		return failed(refusal.Reason, refusal.Detail)
 	case do == actStartOverlay && tries >= overlayTries:
 		return failed(agentapi.ReasonOverlayFailed, safe(err))

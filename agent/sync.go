@@ -101,7 +101,7 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 }
 
 // takeUp is how long a process that was just started may take to see how its runs are.
-const takeUp = 10 * time.Second
+const takeUp = 30 * time.Second
 
 // hides reports whether nothing can be said of a run yet: it has started, and this process has not seen it. What it
 // would say is that the run is not well, and the server would take it for lost. Callers hold a.mu.

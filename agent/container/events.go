@@ -20,6 +20,9 @@ func (e *Engine) Watch(ctx context.Context, changed func(agentapi.LeaseRef)) {
 		stream, cancel := context.WithCancel(ctx)
 		res := e.docker.Events(stream, client.EventsListOptions{Filters: filters})
 		if e.Ping(stream) == nil {
+			if info, err := e.docker.Info(stream, client.InfoOptions{}); err == nil {
+				e.watch.survived(info.Info.LiveRestoreEnabled)
+			}
 			e.watch.up(time.Now())
 			changed(agentapi.LeaseRef{})
 			wait = time.Second
@@ -68,9 +71,25 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // outages remembers when the daemon was away, as seen from here. The daemon closes its API before it stops containers,
 // and kills what it finds running when it comes back, so an exit that nobody asked for is its doing when it falls
 // between the two.
+//
+// With live restore it does neither: containers go on without it, and their ends are their own.
 type outages struct {
 	mu    sync.Mutex
 	spans []span // the last few
+	live  bool   // live restore is on
+}
+
+// survived notes whether containers go on without the daemon.
+func (o *outages) survived(live bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.live = live
+}
+
+func (o *outages) harmless() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.live
 }
 
 type span struct{ from, to time.Time } // to is zero while it lasts
@@ -107,7 +126,7 @@ func (o *outages) covers(t time.Time) bool {
 // Interrupted reports whether a container's end coincides with the daemon's own: then it was the host's trouble,
 // whatever its exit code says (a program that handles TERM exits with 0).
 func (e *Engine) Interrupted(c Container) bool {
-	if c.State != Exited || c.FinishedAt.IsZero() {
+	if c.State != Exited || c.FinishedAt.IsZero() || e.watch.harmless() {
 		return false
 	}
 	if e.watch.covers(c.FinishedAt) {

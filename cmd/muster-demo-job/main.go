@@ -3,6 +3,7 @@
 //
 //	train           data-parallel training over all ranks (see train.go)
 //	sleep SECONDS   do nothing for a while
+//	nap SECONDS     the same, and say when it began and ended, in unix milliseconds
 //	exit CODE       end with a code
 //	env             print the environment, sorted
 package main
@@ -42,6 +43,13 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 		if s, err := strconv.ParseFloat(args[1], 64); err == nil && s >= 0 {
 			return sleep(ctx, time.Duration(s*float64(time.Second)))
 		}
+	case len(args) == 2 && args[0] == "nap":
+		if s, err := strconv.ParseFloat(args[1], 64); err == nil && s >= 0 {
+			fmt.Fprintln(stdout, "began", time.Now().UnixMilli())
+			code := sleep(ctx, time.Duration(s*float64(time.Second)))
+			fmt.Fprintln(stdout, "ended", time.Now().UnixMilli())
+			return code
+		}
 	case len(args) == 2 && args[0] == "exit":
 		if code, err := strconv.Atoi(args[1]); err == nil && code >= 0 && code < 256 {
 			return code
@@ -52,7 +60,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 		}
 		return 0
 	}
-	fmt.Fprintln(stderr, "usage: muster-demo-job train | sleep SECONDS | exit CODE | env")
+	fmt.Fprintln(stderr, "usage: muster-demo-job train | sleep SECONDS | nap SECONDS | exit CODE | env")
 	return 2
 }
 

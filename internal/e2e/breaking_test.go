@@ -57,28 +57,31 @@ func (p *platform) node(t *testing.T, c client.Cluster, rank int) node {
 	return n
 }
 
-// killContainer kills the first process of the rank's guest or work container, as the kernel would.
-func (n node) killContainer(role string) {
-	n.t.Helper()
-	var pid int
-	eventually(n.t, "there is a "+role+" to kill", func() bool {
-		for _, c := range lines("docker", "ps", "--no-trunc", "--quiet", "--filter", "label=muster.lease="+n.lease.String(), "--filter", "label=muster.role="+role) {
-			pid, _ = strconv.Atoi(strings.Join(lines("docker", "inspect", "--format", "{{.State.Pid}}", c), ""))
+// pid is the first process of the rank's guest or work container, or its overlay process; 0 when there is none.
+func (n node) pid(part string) (pid int) {
+	if part == "overlay" {
+		for pid := range n.p.processes("overlay " + filepath.Join(n.p.dir, "hosts", n.name, "state", "leases", n.lease.String())) {
+			return pid
 		}
-		return pid > 0
-	})
-	kill(n.t, pid, syscall.SIGKILL)
+		return 0
+	}
+	for _, c := range n.p.docker("ps", "--no-trunc", "--quiet", "--filter", "label=muster.lease="+n.lease.String(), "--filter", "label=muster.role="+part) {
+		pid, _ = strconv.Atoi(strings.Join(n.p.docker("inspect", "--format", "{{.State.Pid}}", c), ""))
+	}
+	return pid
 }
 
+// killContainer kills the first process of the rank's guest or work container, as the kernel would.
+func (n node) killContainer(role string) { n.killPart(role) }
+
 // killOverlay kills the process that carries the rank's network.
-func (n node) killOverlay() {
+func (n node) killOverlay() { n.killPart("overlay") }
+
+func (n node) killPart(part string) {
 	n.t.Helper()
-	eventually(n.t, "there is an overlay to kill", func() bool {
-		for pid := range n.p.processes("overlay " + filepath.Join(n.p.dir, "hosts", n.name, "state", "leases", n.lease.String())) {
-			kill(n.t, pid, syscall.SIGKILL)
-			return true
-		}
-		return false
+	eventually(n.t, "there is a "+part+" to kill", func() bool {
+		pid := n.pid(part)
+		return pid > 0 && syscall.Kill(pid, syscall.SIGKILL) == nil
 	})
 }
 
@@ -180,7 +183,7 @@ func (p *platform) idle(t *testing.T) {
 		return p.sql(t, "SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL") == 0
 	})
 	for _, h := range p.state.Hosts {
-		for _, c := range lines("docker", "ps", "--all", "--filter", "label=muster.host="+h.ID, "--format", "{{.Names}} {{.Status}}") {
+		for _, c := range p.docker("ps", "--all", "--filter", "label=muster.host="+h.ID, "--format", "{{.Names}} {{.Status}}") {
 			t.Errorf("left on %s: container %s", h.Name, c)
 		}
 	}
@@ -217,4 +220,16 @@ func (r *renter) trained(t *testing.T, c client.Cluster) client.Usage {
 		t.Errorf("the ranks ended with different results: %v", results)
 	}
 	return u
+}
+
+// napOf reads from when to when a rank of a cluster that naps says it did, in unix milliseconds.
+func napOf(log string) (began, ended int64) {
+	for _, l := range strings.Split(log, "\n") {
+		if word, at, ok := strings.Cut(l, " "); ok && word == "began" {
+			began, _ = strconv.ParseInt(at, 10, 64)
+		} else if ok && word == "ended" {
+			ended, _ = strconv.ParseInt(at, 10, 64)
+		}
+	}
+	return began, ended
 }

@@ -72,12 +72,20 @@ func (p *platform) browse(t *testing.T) *tab {
 	return b
 }
 
-// do takes steps on the page.
+// do takes steps on the page. A page that is live may redraw what a step has just found: then the steps are taken again
+// on what is there now.
 func (b *tab) do(what string, steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	if err := chromedp.Do(ctx, steps...); err != nil {
+	err := chromedp.Do(ctx, steps...)
+	for tick := time.NewTicker(200 * time.Millisecond); err != nil && ctx.Err() == nil; err = chromedp.Do(ctx, steps...) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	if err != nil {
 		b.shot("failed")
 		b.t.Fatalf("%s: %v\n%s", what, err, b.text("main"))
 	}

@@ -27,7 +27,7 @@ func (p *platform) running() []string {
 			if what == "container" {
 				args = append(args, "--all")
 			}
-			for _, l := range lines("docker", args...) {
+			for _, l := range p.docker(args...) {
 				out = append(out, what+" "+l+" of "+h.Name)
 			}
 		}
@@ -52,7 +52,7 @@ func (p *platform) stored() []string {
 		}
 	}
 	for _, h := range p.state.Hosts {
-		for _, l := range lines("docker", "image", "ls", "--filter", "reference=muster-"+host8(h.ID)+"/*", "--format", "{{.Repository}}:{{.Tag}}") {
+		for _, l := range p.docker("image", "ls", "--filter", "reference=muster-"+host8(h.ID)+"/*", "--format", "{{.Repository}}:{{.Tag}}") {
 			out = append(out, "image "+l)
 		}
 	}
@@ -88,11 +88,19 @@ func host8(host string) string {
 	return container.Host8(h)
 }
 
+// docker is the output of a command to the platform's Docker engine.
+func (p *platform) docker(args ...string) []string {
+	return linesOf(exec.Command("docker", args...), p.env)
+}
+
 // lines is a command's output; a command that fails has said nothing.
-func lines(name string, args ...string) []string {
-	out, err := exec.Command(name, args...).Output()
+func lines(name string, args ...string) []string { return linesOf(exec.Command(name, args...), nil) }
+
+func linesOf(cmd *exec.Cmd, env []string) []string {
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.Output()
 	if err != nil {
-		return []string{fmt.Sprintf("%s %s: %v", name, strings.Join(args, " "), err)}
+		return []string{fmt.Sprintf("%s: %v", strings.Join(cmd.Args, " "), err)}
 	}
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' })
 }

@@ -25,7 +25,7 @@ type platform struct {
 	devstack.Info
 	dir   string
 	args  []string // beside the usual
-	env   []string // KEY=value, beside ours
+	env   []string // KEY=value, beside ours; DOCKER_HOST where it has an engine of its own
 	state devState
 	cmd   *exec.Cmd
 	ended chan struct{} // closed once the process is gone; exit is set then
@@ -62,7 +62,14 @@ func start(dir string, args ...string) (*platform, error) {
 // own is a platform for this test alone. It is taken down at the end, and the machine searched for leftovers.
 func own(t *testing.T, args ...string) *platform {
 	t.Helper()
-	p, err := start(filepath.Join(ground, strings.NewReplacer("/", "-", " ", "-").Replace(t.Name())), args...)
+	return ownIn(t, nil, args...)
+}
+
+// ownIn is own with more in the platform's environment.
+func ownIn(t *testing.T, env []string, args ...string) *platform {
+	t.Helper()
+	p := &platform{dir: filepath.Join(ground, strings.NewReplacer("/", "-", " ", "-").Replace(t.Name())), args: args, env: env}
+	err := p.run()
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(p.story())
@@ -175,7 +182,9 @@ func (p *platform) down() error {
 		errs = append(errs, fmt.Errorf("%s left after the stop: %s", p.dir, l))
 	}
 	if _, err := os.Stat(filepath.Join(p.dir, "state.json")); err == nil {
-		out, err := exec.Command(filepath.Join(bin, "muster"), "dev", "--down", p.dir).CombinedOutput()
+		cmd := exec.Command(filepath.Join(bin, "muster"), "dev", "--down", p.dir)
+		cmd.Env = append(os.Environ(), p.env...)
+		out, err := cmd.CombinedOutput()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("muster dev --down: %w: %s", err, out))
 		}

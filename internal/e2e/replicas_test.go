@@ -217,6 +217,10 @@ func (h *hammer) try(r *renter, what string, do func(*client.Client) error) (don
 			return false
 		case fault.Unavailable:
 			continue
+		case fault.Conflict:
+			if what == "rent" && strings.Contains(err.Error(), "rented already") {
+				return false // by the replica that was killed before it could answer: see after
+			}
 		}
 		h.t.Errorf("%s: %v", what, err)
 		return false

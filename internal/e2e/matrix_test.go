@@ -1,0 +1,178 @@
+//go:build matrix
+
+package e2e
+
+import (
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// victim is a part of the platform and how it is killed and, where nobody else does, started again.
+type victim struct {
+	name string
+	kill func(m *matrix, n node) // nil: by its process, as soon as there is one
+	ends []string                // reasons a cluster may end with when the part dies before its command has ended
+}
+
+// matrix is one part's platform.
+type matrix struct {
+	*platform
+	engine *engine
+	t      *testing.T // of the case
+}
+
+var victims = []victim{
+	{"agent", func(_ *matrix, n node) { n.signalAgent(syscall.SIGKILL) }, []string{"completed"}},
+	{"overlay", nil, []string{"completed"}},
+	{"guest", nil, []string{"completed", "guest_died"}},
+	{"workload", nil, []string{"completed", "workload_failed", "runtime_failed"}},
+	{"server", func(m *matrix, _ node) { m.kill(m.t); m.again(m.t) }, []string{"completed"}},
+	{"database", func(m *matrix, _ node) { m.restartPostgres(m.t) }, []string{"completed"}},
+	{"docker", func(m *matrix, _ node) { m.engine.kill(); m.engine.start() }, []string{"completed"}},
+}
+
+// phase is a moment in a rental: so long after the rent, or when something was seen.
+type phase struct {
+	name    string
+	after   time.Duration
+	await   func(*matrix, *renter, client.Cluster)
+	prepare func(*matrix, *client.Spec) (undo func())
+	release bool // the renter releases it
+}
+
+// phases are those of a cluster of two that naps for two seconds. A part that is not there yet is killed as soon as it is.
+func phases() (out []phase) {
+	for _, ms := range []int{0, 100, 250, 500, 750, 1000, 1500, 2000, 3000} {
+		out = append(out, phase{name: strconv.Itoa(ms) + " ms", after: time.Duration(ms) * time.Millisecond})
+	}
+	pulls := func(m *matrix, s *client.Spec) func() { s.Image = m.bigImage(m.t, 60); return func() {} }
+	held := func(m *matrix, _ *client.Spec) func() { return m.freeze(m.t, "local-2") }
+	return append(out,
+		phase{name: "pulling", prepare: pulls, await: func(m *matrix, r *renter, c client.Cluster) { r.awaitNode(m.t, c, "pulling") }},
+		phase{name: "joining", prepare: held, await: func(m *matrix, r *renter, c client.Cluster) { r.awaitNode(m.t, c, "joining") }},
+		phase{name: "running", await: func(m *matrix, r *renter, c client.Cluster) { r.await(m.t, c, client.Running) }},
+		phase{name: "ending", await: func(m *matrix, r *renter, c client.Cluster) { r.awaitLine(m.t, c, 1, "ended") }},
+		phase{name: "released", release: true, await: func(m *matrix, r *renter, c client.Cluster) {
+			r.await(m.t, c, client.Running)
+			if _, err := r.Release(m.t.Context(), c.ID); err != nil {
+				m.t.Fatal(err)
+			}
+		}},
+		phase{name: "cleaning", await: func(m *matrix, r *renter, c client.Cluster) {
+			eventually(m.t, "the cluster ends", func() bool {
+				now, err := r.Cluster(m.t.Context(), c.ID)
+				return err == nil && now.State.Ended()
+			})
+		}},
+	)
+}
+
+// Every part is killed in every phase of a rental. Each time the cluster comes to the end it should, what ran is paid to
+// the millisecond and nothing else, nothing is claimed any more and nothing is left.
+func TestMatrix(t *testing.T) {
+	for _, v := range victims {
+		t.Run(v.name, func(t *testing.T) {
+			m := &matrix{t: t}
+			var env []string
+			if v.name == "docker" {
+				m.engine = startEngine(t)
+				env = []string{m.engine.host()}
+			}
+			m.platform = ownIn(t, env)
+			for _, ph := range phases() {
+				t.Run(ph.name, func(t *testing.T) {
+					m.t = t
+					m.strike(v, ph)
+				})
+			}
+		})
+	}
+}
+
+// strike rents, kills the part in the phase, and checks what comes of it.
+func (m *matrix) strike(v victim, ph phase) {
+	t := m.t
+	r := m.renter(t, 10*money.Unit)
+	s := m.spec(2, 1, "nap", "2")
+	if ph.release {
+		s.Command = []string{"sleep", "600"}
+	}
+	undo := func() {}
+	if ph.prepare != nil {
+		undo = ph.prepare(m, &s)
+	}
+	c := r.rent(t, s)
+	if ph.await != nil {
+		ph.await(m, r, c)
+	}
+	wait := time.NewTimer(ph.after)
+	<-wait.C
+	n := m.node(t, c, m.rankOn(t, c, "local-1"))
+	m.hit(v, n, r, c)
+	undo()
+	r.connect(t)
+
+	got, err := r.WaitCluster(t.Context(), c.ID, client.Released, nil)
+	if err != nil && !got.State.Ended() {
+		t.Fatalf("%v\n%s", err, r.timeline(t, c))
+	}
+	want := v.ends
+	switch {
+	case ph.release:
+		want = []string{"released_by_user"}
+	case ph.name == "cleaning":
+		want = []string{"completed"}
+	}
+	if !slices.Contains(want, got.Reason) {
+		t.Errorf("it ended %s, %s: %s; want %v\n%s", got.State, got.Reason, got.Detail, want, r.timeline(t, c))
+	}
+	u := r.settle(t, c)
+	switch {
+	case got.Reason == "completed":
+		r.paidFor(t, got, u)
+	case got.RunningAt == nil && u.Cost != 0:
+		t.Errorf("it never ran and cost %s", u.Cost)
+	}
+	r.owes(t, u)
+	m.idle(t)
+	m.check(t)
+	t.Logf("%s: %s s billed", got.Reason, u.BillableSeconds)
+}
+
+// rankOn is the rank that runs on a host of the platform.
+func (m *matrix) rankOn(t *testing.T, c client.Cluster, host string) int {
+	t.Helper()
+	for rank := range c.Nodes {
+		if m.node(t, c, rank).name == host {
+			return rank
+		}
+	}
+	t.Fatalf("no rank on %s", host)
+	return 0
+}
+
+// hit kills the part; one that is not there yet is waited for. In a cluster that has ended there may be nothing left.
+func (m *matrix) hit(v victim, n node, r *renter, c client.Cluster) {
+	part, ok := map[string]string{"guest": "guest", "workload": "work", "overlay": "overlay"}[v.name]
+	if !ok {
+		v.kill(m, n)
+		return
+	}
+	eventually(m.t, "there is a "+part+" to kill", func() bool {
+		if pid := n.pid(part); pid > 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
+			return true
+		}
+		now, err := r.Cluster(m.t.Context(), c.ID)
+		if err != nil || !now.State.Ended() {
+			return false
+		}
+		m.t.Logf("no %s is left to kill", part)
+		return true
+	})
+}
