@@ -97,7 +97,7 @@ func (c *Client) Cards(ctx context.Context) (Page[Card], error) {
 
 // AddCard opens the page on which a card is saved; a browser goes to its URL.
 func (c *Client) AddCard(ctx context.Context) (CardSetup, error) {
-	return post[CardSetup](ctx, c, "/billing/cards", nil)
+	return post[CardSetup](ctx, c, "/billing/cards", struct{}{})
 }
 
 // CardSetup looks whether the card was saved.
@@ -142,6 +142,43 @@ func (c *Client) SetAutoTopUp(ctx context.Context, a AutoTopUp) (out AutoTopUp, 
 	}
 	err = c.call(ctx, http.MethodPatch, "/billing/auto-topup", nil, in, &out)
 	return out, err
+}
+
+// Refund is unused balance on its way back to the payment it came from.
+type Refund struct {
+	ID        id.Refund  `json:"id"`
+	TopUpID   id.TopUp   `json:"topup_id"`
+	Amount    money.Nano `json:"amount"`
+	Currency  string     `json:"currency"`
+	State     string     `json:"state"` // pending, succeeded, failed
+	Failure   string     `json:"failure"`
+	CreatedAt time.Time  `json:"created_at"`
+}
+
+// Refunds is what can be given back, and what was.
+type Refunds struct {
+	Refundable money.Nano `json:"refundable"`
+	Items      []Refund   `json:"items"`
+}
+
+// Refunds looks at them.
+func (c *Client) Refunds(ctx context.Context) (Refunds, error) {
+	return get[Refunds](ctx, c, "/billing/refunds", nil)
+}
+
+// GiveBack sends unused balance back to the cards that paid it, one refund per original payment.
+func (c *Client) GiveBack(ctx context.Context, amount money.Nano) (Page[Refund], error) {
+	return post[Page[Refund]](ctx, c, "/billing/refunds", map[string]money.Nano{"amount": amount})
+}
+
+// Redeemed is what a code added.
+type Redeemed struct {
+	Amount money.Nano `json:"amount"`
+}
+
+// Redeem adds a promotional code's credit.
+func (c *Client) Redeem(ctx context.Context, code string) (Redeemed, error) {
+	return post[Redeemed](ctx, c, "/billing/promo", map[string]string{"code": code})
 }
 
 // Transaction is one entry of the org's books.

@@ -207,6 +207,24 @@ func TestRentingByCommand(t *testing.T) {
 	if b := p.json("billing", "balance"); b["available"] != "50.000000000" {
 		t.Errorf("a start that never ran was charged: %v", b)
 	}
+	if out := p.ok("billing", "refund"); !strings.Contains(out, "50.00 can be given back") {
+		t.Error(out)
+	}
+	if r := p.run("", "billing", "refund", "50.01"); r.code != 5 {
+		t.Errorf("more than there is: exit %d %s", r.code, r.errs)
+	}
+	if r := p.run("", "billing", "redeem", "no-such-code"); r.code != 3 {
+		t.Errorf("no such code: exit %d %s", r.code, r.errs)
+	}
+	if out := p.ok("billing", "cards", "add"); !strings.Contains(out, "/pay/") {
+		t.Error(out)
+	}
+	if out := p.ok("billing", "auto-topup", "--below", "5", "--amount", "10", "--daily-cap", "20"); !strings.Contains(out, "10.00 is added") {
+		t.Error(out)
+	}
+	if out := p.ok("billing", "auto-topup", "--off"); !strings.Contains(out, "Off") {
+		t.Error(out)
+	}
 	if out := p.ok("billing", "transactions"); !strings.Contains(out, "topup") {
 		t.Errorf("transactions:\n%s", out)
 	}
