@@ -104,6 +104,32 @@ func (r *renter) through(t *testing.T, url string) *client.Client {
 	return c
 }
 
+// shellsThrough opens a shell on the same rank through each replica, whichever one the host is connected to.
+func (p *platform) shellsThrough(t *testing.T, urls []string) {
+	t.Helper()
+	r := p.renter(t, 10*money.Unit)
+	c := r.run(t, p.training(time.Hour))
+	for i, url := range urls {
+		conn, err := r.through(t, url).SSH(t.Context(), c.ID, 1)
+		if err != nil {
+			t.Errorf("replica %d opens no shell: %v", i, err)
+			continue
+		}
+		session, err := conn.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := session.Output("echo rank $RANK"); err != nil || string(out) != "rank 1\n" {
+			t.Errorf("replica %d: %q %v", i, out, err)
+		}
+		conn.Close()
+	}
+	if _, err := r.Release(t.Context(), c.ID); err != nil {
+		t.Fatal(err)
+	}
+	r.owes(t, r.settle(t, c))
+}
+
 // Three replicas on one database and one fleet: any of them sells, watches, and reads logs; they never sell a GPU
 // twice; and one that is killed takes nothing with it.
 func TestReplicasShareAFleet(t *testing.T) {
@@ -135,6 +161,8 @@ func TestReplicasShareAFleet(t *testing.T) {
 	}
 	usages := []client.Usage{r.settle(t, c)}
 	r.owes(t, usages...)
+
+	p.shellsThrough(t, urls)
 
 	h := hammer{t: t, p: p, urls: urls}
 	h.run(9, 6, func() { third.kill() })
