@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/firewall"
@@ -28,6 +29,29 @@ func (a *Agent) expel(ctx context.Context, r *run) error {
 	r.egress = egress{}
 	a.mu.Unlock()
 	return a.ensureFirewall(ctx)
+}
+
+// firewallEvery is how often the table is looked at while nothing starts: somebody on the host may have flushed it.
+const firewallEvery = 15 * time.Second
+
+// firewallLoop keeps the table as it should be under what runs.
+func (a *Agent) firewallLoop(ctx context.Context) {
+	for pause(ctx, firewallEvery, nil) {
+		a.mu.Lock()
+		guests := false
+		for _, l := range a.leases {
+			for _, r := range l.runs {
+				guests = guests || r.egress.addr.IsValid()
+			}
+		}
+		a.mu.Unlock()
+		if !guests {
+			continue // the next start makes it
+		}
+		if err := a.ensureFirewall(ctx); err != nil && ctx.Err() == nil {
+			a.log.Error("the firewall could not be looked at", "err", err)
+		}
+	}
 }
 
 // ensureFirewall makes the agent's table what the runs are allowed.

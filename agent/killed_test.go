@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"testing"
 	"time"
 
 	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/agent/overlay"
@@ -162,6 +164,20 @@ func TestAPreflightLivesThroughDeaths(t *testing.T) {
 			t.Errorf("rank %d: %s", rank, said(st))
 		}
 	}
+}
+
+// A firewall that somebody flushed under a running node comes back by itself.
+func TestAFlushedFirewallComesBack(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	spec := h.launch(h.spec())
+	h.await(spec.LeaseRef, "running", running)
+	if err := firewall.Remove(t.Context(), container.Host8(h.id)); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "the firewall", func() bool {
+		return exec.Command("nft", "list", "table", "inet", "muster_"+container.Host8(h.id)).Run() == nil
+	})
 }
 
 var slept = regexp.MustCompile(`slept (\d+) (\d+)`)
