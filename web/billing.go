@@ -30,6 +30,12 @@ func (s *Web) billing(v *visit) error {
 	if v.r.FormValue("added") != "" {
 		form.Done = "Credit added."
 	}
+	if v.r.FormValue("given") != "" {
+		v.refund.Done = "It is on its way to the cards that paid it."
+	}
+	if v.r.FormValue("redeemed") != "" {
+		v.promo.Done = "The credit is in your wallet."
+	}
 	if v.r.FormValue("returned") != "" {
 		if err := s.Payments.RefreshOrg(v.r.Context(), v.who.Org); err != nil {
 			return err
@@ -64,6 +70,9 @@ func (s *Web) showBilling(v *visit, form view.TopUpForm, auto *view.AutoForm) er
 	}
 	if auto != nil {
 		out.Paying.Auto = *auto
+	}
+	if err := s.givingBack(v, &out); err != nil {
+		return err
 	}
 	if err := s.wallet(v, &out); err != nil {
 		return err

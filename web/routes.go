@@ -12,6 +12,7 @@ type access int
 const (
 	anybody access = iota
 	signedIn
+	platformAdmin // for all others there is no such page
 )
 
 // Routes mounts every page. This is the whole list.
@@ -56,6 +57,12 @@ func (s *Web) Routes(r chi.Router) {
 		post("/billing/cards/{id}/remove", signedIn, s.removeCard)
 		post("/billing/budgets", signedIn, s.setBudget)
 		post("/billing/budgets/{id}/remove", signedIn, s.removeBudget)
+		post("/billing/refunds", signedIn, s.giveBack)
+		post("/billing/promo", signedIn, s.redeem)
+
+		get("/admin/books", platformAdmin, s.books)
+		get("/admin/books/entries", platformAdmin, s.bookEntries)
+		post("/admin/books/compensations", platformAdmin, s.compensate)
 
 		get("/hosts", signedIn, s.hosts)
 		post("/hosts/enrollments", signedIn, s.enrollHost)

@@ -67,6 +67,8 @@ type visit struct {
 
 	status int             // of the answer; 0 = 200
 	budget view.BudgetForm // as typed, when it is shown again
+	refund view.RefundForm // the same
+	promo  view.PromoForm  // the same
 }
 
 func (v *visit) signedIn() bool { return !v.who.User.IsZero() }
@@ -76,7 +78,7 @@ func (v *visit) page(title, section string) view.Page {
 	p := view.Page{Title: title, Section: section, Theme: theme(v.r), Sandbox: v.web.Sandbox, Asset: v.web.assets.URL}
 	p.Purse.Currency = v.web.Currency
 	if v.signedIn() {
-		p.Who = v.who.OrgName
+		p.Who, p.Admin = v.who.OrgName, v.who.Admin
 		p.Purse = v.web.purse(v.r.Context(), v.who)
 		p.Notices = len(v.web.unread(v.r.Context(), v.who))
 	}
@@ -97,6 +99,10 @@ func (s *Web) handle(rule access, h handler) http.HandlerFunc {
 		}
 		if rule == signedIn && !v.signedIn() {
 			s.toSignIn(v)
+			return
+		}
+		if rule == platformAdmin && !v.who.Admin {
+			s.fail(v, fault.New(fault.NotFound, "there is no such page"))
 			return
 		}
 		if err := h(v); err != nil {

@@ -34,6 +34,7 @@ type browser struct {
 	http *http.Client
 	db   *db.DB
 	m    *market.Market
+	pay  *payment.Payments
 }
 
 func open(t *testing.T) *browser {
@@ -50,8 +51,9 @@ func open(t *testing.T) *browser {
 	r := chi.NewRouter()
 	srv := httptest.NewServer(r)
 	t.Cleanup(srv.Close)
+	pay := sandboxPayments(t, d, r, srv.URL)
 	web.New(web.Config{
-		Payments: sandboxPayments(t, d, r, srv.URL),
+		Payments: pay,
 		DB:       d, Accounts: account.New(d, account.Config{}), Market: m,
 		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
 		Currency: "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
@@ -60,7 +62,7 @@ func open(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &browser{t, srv.URL, &http.Client{Jar: jar}, d, m}
+	return &browser{t, srv.URL, &http.Client{Jar: jar}, d, m, pay}
 }
 
 // sandboxPayments takes payments through the sandbox's Stripe, whose pages are among the site's own.

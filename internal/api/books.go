@@ -72,7 +72,7 @@ func bookEntry(e ledger.Entry) BookEntry {
 
 func (a *API) searchBooks(ctx context.Context, _ account.Principal, in *struct {
 	Page
-	Q string `query:"q" required:"true" minLength:"1" maxLength:"200" doc:"an entry's id or key, or the prefixed id of what it belongs to"`
+	Q string `query:"q" required:"true" minLength:"1" maxLength:"200" doc:"an entry's id or key, or the prefixed id of what it belongs to; an organisation's: all that moved its money"`
 }) (list[BookEntry], error) {
 	before, err := cursor[id.LedgerTx](in.Page)
 	if err != nil {

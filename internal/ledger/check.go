@@ -42,6 +42,26 @@ func Check(ctx context.Context, d *db.DB) (TrialBalance, error) {
 	return check(ctx, dbq.New(tx))
 }
 
+// Overdrawn is an org's account with less than nothing in it.
+type Overdrawn struct {
+	Account
+	Balance money.Nano // below zero
+}
+
+// BelowZero lists orgs' accounts with less than nothing in them, the lowest first, at most limit. Wallets and holds are
+// never among them; what a host earned can be, when charges are given back after it was paid out.
+func BelowZero(ctx context.Context, q *dbq.Queries, limit int) ([]Overdrawn, error) {
+	rows, err := q.LedgerBelowZero(ctx, int32(limit))
+	if err != nil {
+		return nil, fmt.Errorf("ledger: below zero: %w", err)
+	}
+	out := make([]Overdrawn, len(rows))
+	for i, r := range rows {
+		out[i] = Overdrawn{Account{Kind(r.Kind), r.Owner.Bytes, r.OrgID, r.Currency}, r.Amount}
+	}
+	return out, nil
+}
+
 func check(ctx context.Context, q *dbq.Queries) (TrialBalance, error) {
 	b := TrialBalance{Debits: new(big.Int), Credits: new(big.Int)}
 	totals, err := q.LedgerKindTotals(ctx)

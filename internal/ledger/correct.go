@@ -21,11 +21,10 @@ type Booked struct {
 	At string // RFC 3339, to the microsecond
 }
 
-// Search finds entries by id, key or what they belong to (a prefixed id), newest first, those older than before (zero:
-// from the newest).
+// Search finds entries by id, key or what they belong to (a prefixed id; of an org: all that moved its money), newest
+// first, those older than before (zero: from the newest).
 func Search(ctx context.Context, q *dbq.Queries, text string, before id.LedgerTx, limit int) ([]Booked, error) {
-	asked, _ := id.Parse[id.LedgerTx](text) // zero when it is something else: no entry has it
-	ids, err := q.SearchLedgerTxs(ctx, dbq.SearchLedgerTxsParams{ID: asked, Text: text, Before: raw(before), MaxRows: int32(limit)})
+	ids, err := search(ctx, q, text, before, limit)
 	if err != nil {
 		return nil, fmt.Errorf("ledger: search: %w", err)
 	}
@@ -37,6 +36,14 @@ func Search(ctx context.Context, q *dbq.Queries, text string, before id.LedgerTx
 		out[i], out[j] = out[j], out[i]
 	}
 	return out, nil
+}
+
+func search(ctx context.Context, q *dbq.Queries, text string, before id.LedgerTx, limit int) ([]id.LedgerTx, error) {
+	if org, err := id.Parse[id.Org](text); err == nil {
+		return q.SearchLedgerTxsOfOrg(ctx, int32(limit), org, raw(before))
+	}
+	asked, _ := id.Parse[id.LedgerTx](text) // zero when it is something else: no entry has it
+	return q.SearchLedgerTxs(ctx, dbq.SearchLedgerTxsParams{ID: asked, Text: text, Before: raw(before), MaxRows: int32(limit)})
 }
 
 // booked reads entries, oldest first.

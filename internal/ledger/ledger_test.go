@@ -352,3 +352,42 @@ func TestACompensationIsCappedAtTheCharge(t *testing.T) {
 	}
 	mustBalance(t, d)
 }
+
+// An org's entries are found page by page, those in the chain and those not in it yet, and nobody else's.
+func TestSearchFindsWhatMovedAnOrgsMoney(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org, other := newOrg(t, d), newOrg(t, d)
+	for i := range 5 {
+		for _, e := range []ledger.Entry{topup(org, fmt.Sprint("a", i), money.Unit), topup(other, fmt.Sprint("b", i), money.Unit)} {
+			if _, err := post(t, d, e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i == 2 {
+			if _, err := ledger.LinkNow(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var got []string
+	for before := (id.LedgerTx{}); ; {
+		page, err := ledger.Search(t.Context(), d.Q, org.String(), before, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page) == 0 {
+			break
+		}
+		for _, b := range page {
+			got = append(got, b.Key)
+			before = b.ID
+		}
+	}
+	if diff := cmp.Diff([]string{"a4", "a3", "a2", "a1", "a0"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if below, err := ledger.BelowZero(t.Context(), d.Q, 10); err != nil || len(below) != 0 {
+		t.Error(below, err)
+	}
+}

@@ -5,6 +5,7 @@ package view
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"strings"
 	"time"
 
@@ -139,4 +140,20 @@ func shortID(s string) string {
 		}
 	}
 	return s
+}
+
+// Nano is an exact amount of any size, given in nano-units.
+func Nano(n *big.Int) string {
+	whole, rest := new(big.Int).QuoRem(new(big.Int).Abs(n), big.NewInt(int64(money.Unit)), new(big.Int))
+	s := fmt.Sprintf("%s.%09d", group(whole.String()), rest)
+	if n.Sign() < 0 {
+		return minus + s
+	}
+	return s
+}
+
+// nanoCents is the same with whole cents, rounded towards zero.
+func nanoCents(n *big.Int) string {
+	s := Nano(n)
+	return s[:len(s)-7]
 }

@@ -348,6 +348,50 @@ func (q *Queries) LedgerBatches(ctx context.Context, first int64, last int64) ([
 	return items, nil
 }
 
+const ledgerBelowZero = `-- name: LedgerBelowZero :many
+SELECT a.kind, a.owner, a.org_id, a.currency, b.amount
+FROM ledger_balance b
+JOIN ledger_account a ON a.id = b.account_id
+WHERE b.amount < 0 AND a.org_id IS NOT NULL
+ORDER BY b.amount, a.id
+LIMIT $1
+`
+
+type LedgerBelowZeroRow struct {
+	Kind     string
+	Owner    pgtype.UUID
+	OrgID    id.Org
+	Currency string
+	Amount   money.Nano
+}
+
+// Balances of orgs below zero, the lowest first.
+func (q *Queries) LedgerBelowZero(ctx context.Context, maxRows int32) ([]LedgerBelowZeroRow, error) {
+	rows, err := q.db.Query(ctx, ledgerBelowZero, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LedgerBelowZeroRow{}
+	for rows.Next() {
+		var i LedgerBelowZeroRow
+		if err := rows.Scan(
+			&i.Kind,
+			&i.Owner,
+			&i.OrgID,
+			&i.Currency,
+			&i.Amount,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ledgerChargesOf = `-- name: LedgerChargesOf :many
 SELECT id FROM ledger_tx WHERE ref = $1 AND (kind = 'usage' OR corrects IS NOT NULL) ORDER BY id
 `
@@ -760,6 +804,42 @@ func (q *Queries) SearchLedgerTxs(ctx context.Context, arg SearchLedgerTxsParams
 		arg.Before,
 		arg.MaxRows,
 	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.LedgerTx{}
+	for rows.Next() {
+		var id id.LedgerTx
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const searchLedgerTxsOfOrg = `-- name: SearchLedgerTxsOfOrg :many
+(SELECT l.tx_id AS id FROM ledger_line l
+ WHERE l.org_id = $2 AND ($3::uuid = '00000000-0000-0000-0000-000000000000' OR l.tx_id < $3::uuid)
+ ORDER BY l.tx_id DESC
+ LIMIT $1)
+UNION
+SELECT f.tx_id
+FROM ledger_unlinked u
+JOIN ledger_transfer f ON f.tx_id = u.tx_id
+JOIN ledger_account a ON a.id IN (f.debit_account_id, f.credit_account_id)
+WHERE a.org_id = $2 AND ($3::uuid = '00000000-0000-0000-0000-000000000000' OR f.tx_id < $3::uuid)
+ORDER BY id DESC
+LIMIT $1
+`
+
+// What moved the org's money: the chain's lines, and what is not in the chain yet.
+func (q *Queries) SearchLedgerTxsOfOrg(ctx context.Context, maxRows int32, org id.Org, before pgtype.UUID) ([]id.LedgerTx, error) {
+	rows, err := q.db.Query(ctx, searchLedgerTxsOfOrg, maxRows, org, before)
 	if err != nil {
 		return nil, err
 	}

@@ -183,6 +183,30 @@ SELECT pg_advisory_xact_lock(hashtextextended(@id::text, 727276));
 -- name: LedgerCorrections :many
 SELECT id FROM ledger_tx WHERE corrects = @id ORDER BY id;
 
+-- name: LedgerBelowZero :many
+-- Balances of orgs below zero, the lowest first.
+SELECT a.kind, a.owner, a.org_id, a.currency, b.amount
+FROM ledger_balance b
+JOIN ledger_account a ON a.id = b.account_id
+WHERE b.amount < 0 AND a.org_id IS NOT NULL
+ORDER BY b.amount, a.id
+LIMIT @max_rows;
+
+-- name: SearchLedgerTxsOfOrg :many
+-- What moved the org's money: the chain's lines, and what is not in the chain yet.
+(SELECT l.tx_id AS id FROM ledger_line l
+ WHERE l.org_id = @org AND (@before::uuid = '00000000-0000-0000-0000-000000000000' OR l.tx_id < @before::uuid)
+ ORDER BY l.tx_id DESC
+ LIMIT @max_rows)
+UNION
+SELECT f.tx_id
+FROM ledger_unlinked u
+JOIN ledger_transfer f ON f.tx_id = u.tx_id
+JOIN ledger_account a ON a.id IN (f.debit_account_id, f.credit_account_id)
+WHERE a.org_id = @org AND (@before::uuid = '00000000-0000-0000-0000-000000000000' OR f.tx_id < @before::uuid)
+ORDER BY id DESC
+LIMIT @max_rows;
+
 -- name: SearchLedgerTxs :many
 -- By id, key or what it belongs to.
 SELECT id FROM ledger_tx

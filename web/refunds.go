@@ -1,0 +1,85 @@
+package web
+
+import (
+	"context"
+	"strings"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/web/view"
+)
+
+// givingBack fills in what can be given back, what was, and the two forms as typed.
+func (s *Web) givingBack(v *visit, out *view.Billing) error {
+	ctx := v.r.Context()
+	n, err := s.Payments.Refundable(ctx, v.who.Org)
+	if err != nil {
+		return err
+	}
+	list, err := s.Payments.Refunds(ctx, v.who.Org)
+	if err != nil {
+		return err
+	}
+	for _, r := range list[:min(len(list), paymentsShown)] {
+		out.Refunds = append(out.Refunds, s.viewRefund(r))
+	}
+	out.Refund, out.Promo = v.refund, v.promo
+	out.Refund.Refundable, out.Refund.Once = n, newOnce()
+	return nil
+}
+
+func (s *Web) viewRefund(r payment.Refund) view.PaymentRow {
+	x := view.PaymentRow{Time: view.Clock(r.CreatedAt, s.Now()), Amount: r.Amount, Why: r.Failure}
+	switch r.State {
+	case payment.Succeeded:
+		x.State = view.State{Word: "Given back", Icon: "check", Tone: "ok"}
+	case payment.Failed:
+		x.State = view.State{Word: "Failed", Icon: "error", Tone: "bad"}
+	default:
+		x.State = view.State{Word: "Under way", Icon: "info", Tone: "live"}
+	}
+	return x
+}
+
+// giveBack sends unused balance back to the cards that paid it.
+func (s *Web) giveBack(v *visit) error {
+	v.refund.Amount = strings.TrimSpace(v.r.FormValue("refund_amount"))
+	amount, err := money.ParseNano(v.refund.Amount)
+	if err != nil {
+		err = fault.InvalidField("amount", "%s", err)
+	} else {
+		_, err = s.Payments.GiveBack(v.r.Context(), v.who, amount, v.once("refund_amount"))
+	}
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			v.refund.Error = first(errs, "amount", "")
+			return s.showBilling(v, view.TopUpForm{Amount: "100.00"}, nil)
+		})
+	}
+	return back(v, "/billing?given=1#refund")
+}
+
+// redeem adds a code's credit. Every try counts, also one that fails.
+func (s *Web) redeem(v *visit) error {
+	v.promo.Code = strings.TrimSpace(v.r.FormValue("promo_code"))
+	ctx := v.r.Context()
+	err := s.Payments.CountPromoTry(ctx, v.who)
+	if err == nil {
+		err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			_, err := s.Payments.Redeem(ctx, tx, v.who, v.promo.Code)
+			return err
+		})
+	}
+	if fault.Is(err, fault.NotFound) { // of the code, not of the page
+		err = fault.InvalidField("code", "%s", fault.From(err).Message)
+	}
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			v.promo.Error = first(errs, "code", "")
+			return s.showBilling(v, view.TopUpForm{Amount: "100.00"}, nil)
+		})
+	}
+	return back(v, "/billing?redeemed=1#promo")
+}
