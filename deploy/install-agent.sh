@@ -1,0 +1,265 @@
+#!/usr/bin/env bash
+# Installs, upgrades or removes the Muster agent on a Debian or Ubuntu host. `install-agent.sh --help` tells how.
+# What always holds: nothing of an archive runs or is installed before its sha256 was found right; the token is never an
+# argument of a process; what runs for renters goes on through an upgrade, and is never ended by --uninstall.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: install-agent.sh --archive FILE|URL --sha256 HEX [--url PLATFORM --token-file FILE|- [--ca FILE]] [--force]
+       install-agent.sh --uninstall
+       each with [--dry-run] [--root DIR]
+
+  --archive FILE|URL   the agent's archive (make release makes it); a URL must be https
+  --sha256 HEX         what the archive must hash to
+  --url PLATFORM       enrol this host at the platform's address for hosts, unless it is enrolled
+  --token-file FILE|-  where the one-time token is read from; - is standard input
+  --ca FILE            PEM file to verify the platform with (default: the system's)
+  --force              install although muster-agent doctor finds what keeps this host from being rented out
+  --uninstall          remove the agent; refused while a lease runs. Its identity and journal stay
+  --dry-run            check everything and say what would change; change nothing
+  --root DIR           install below DIR instead of /, without systemd (for images and tests)
+
+Run again with the same archive, it changes nothing; with another, it upgrades. What runs for renters goes on.
+USAGE
+}
+
+say() { printf '%s\n' "$*"; }
+die() { printf 'install-agent: %s\n' "$*" >&2; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+archive='' sha='' url='' token_file='' ca='' root='' force='' dry='' uninstall=''
+changes=0 # made, or with --dry-run: to be made
+replaced='' # something the running agent is made of
+work=''
+
+# change WHAT COMMAND… says and does one thing, or only says it.
+change() {
+  local what=$1
+  shift
+  changes=$((changes + 1))
+  if [ -n "$dry" ]; then
+    say "would $what"
+  else
+    say "$what"
+    "$@"
+  fi
+}
+
+finish() {
+  if [ "$changes" = 0 ]; then
+    say 'Nothing to change.'
+  elif [ -n "$dry" ]; then
+    say "Nothing was changed: $changes to do."
+  fi
+}
+
+systemd() { [ -z "$root" ]; }
+
+parse() {
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --archive | --sha256 | --url | --token-file | --ca | --root)
+        [ $# -ge 2 ] || die "$1 needs a value"
+        case $1 in
+          --archive) archive=$2 ;;
+          --sha256) sha=$2 ;;
+          --url) url=$2 ;;
+          --token-file) token_file=$2 ;;
+          --ca) ca=$2 ;;
+          --root) root=${2%/} ;;
+        esac
+        shift
+        ;;
+      --force) force=yes ;;
+      --dry-run) dry=yes ;;
+      --uninstall) uninstall=yes ;;
+      -h | --help) usage; exit 0 ;;
+      --token | --token=*) die 'a token on the command line can be read by every user of this machine: use --token-file' ;;
+      *) die "unknown argument: $1 (--help tells what there is)" ;;
+    esac
+    shift
+  done
+  bin=$root/usr/local/bin unit=$root/etc/systemd/system/muster-agent.service state=$root/var/lib/muster-agent
+  if [ -n "$uninstall" ]; then
+    [ -z "$archive$sha$url$token_file$ca$force" ] || die '--uninstall goes with --dry-run and --root only'
+    return
+  fi
+  [ -n "$archive" ] || die '--archive is missing: the file or https address of the archive (--help tells more)'
+  [[ $sha =~ ^[0-9a-fA-F]{64}$ ]] || die '--sha256 is missing or not 64 hexadecimal digits: take it from the SHA256SUMS you verified'
+  sha=${sha,,}
+  [ -z "$url" ] || [ -n "$token_file" ] || die '--url needs --token-file'
+  [ -n "$url" ] || [ -z "$token_file$ca" ] || die '--token-file and --ca go with --url'
+}
+
+# prepare_host refuses what the rest could not mend.
+prepare_host() {
+  if systemd; then
+    [ "$(id -u)" = 0 ] || die 'run it as root: sudo'
+    [ -d /run/systemd/system ] || die 'this host was not booted with systemd, which keeps the agent running'
+    grep -qiE '^(ID|ID_LIKE)=.*(debian|ubuntu)' /etc/os-release || say 'note: this script is made for Debian and Ubuntu; it goes on here'
+  elif [ ! -d "$root" ]; then
+    die "--root: there is no directory $root"
+  fi
+}
+
+# fetch puts the archive's checked content into $work/new.
+fetch() {
+  local file=$archive got
+  case $archive in
+    https://*)
+      file=$work/archive
+      say "fetching $archive"
+      if have curl; then
+        curl --fail --silent --show-error --location --proto '=https' --output "$file" -- "$archive" || die "the archive cannot be fetched from $archive"
+      elif have wget; then
+        wget --quiet --https-only --output-document="$file" -- "$archive" || die "the archive cannot be fetched from $archive"
+      else
+        die 'fetching needs curl or wget: apt-get install curl'
+      fi
+      ;;
+    *://*) die "the archive's address must begin with https://" ;;
+  esac
+  [ -f "$file" ] || die "there is no archive $file"
+  got=$(sha256sum <"$file")
+  got=${got%% *}
+  [ "$got" = "$sha" ] || die "the archive is not the one you named: its sha256 is $got, not $sha. Nothing was changed"
+  mkdir "$work/new"
+  tar --extract --gzip --no-same-owner --file "$file" --directory "$work/new" muster-agent muster-guest muster-agent.service ||
+    die 'the archive does not hold muster-agent, muster-guest and muster-agent.service'
+  local name
+  for name in muster-agent muster-guest muster-agent.service; do
+    if [ ! -f "$work/new/$name" ] || [ -L "$work/new/$name" ]; then
+      die "$name in the archive is not a file"
+    fi
+  done
+  "$work/new/muster-agent" version </dev/null >"$work/version" 2>&1 ||
+    die "the archive's agent does not run on this $(uname -m) machine: $(head -c 300 "$work/version"). Is it for another architecture, or a newer glibc; is ${TMPDIR:-/tmp} mounted noexec (set TMPDIR)?"
+}
+
+# examine shows what the doctor of the new agent says of this host.
+examine() {
+  say 'checking this host (muster-agent doctor):'
+  if ! "$work/new/muster-agent" doctor </dev/null; then
+    [ -n "$force" ] || die 'mend what is "bad" above and run this again, or add --force to install all the same. Nothing was changed'
+    say 'going on because of --force: the host cannot be rented out until this is mended'
+  fi
+}
+
+# put NEW MODE TARGET replaces a file at once: a running program, and one mounted into containers, keeps its old content.
+put() {
+  mkdir -p "$(dirname "$3")"
+  install -m "$2" "$1" "$3.new"
+  mv -f "$3.new" "$3"
+}
+
+# place puts a file where it differs from what is there.
+place() {
+  if ! cmp -s "$1" "$3"; then
+    change "install $3" put "$1" "$2" "$3"
+    replaced=yes
+  fi
+}
+
+enrolled() { [ -e "$state/identity.json" ]; }
+
+enrol() {
+  if [ -z "$url" ]; then
+    return
+  fi
+  if enrolled; then
+    say 'this host is enrolled already: the token is not used'
+    return
+  fi
+  if [ -z "$dry" ] && [ "$token_file" != - ] && [ ! -r "$token_file" ]; then
+    die "the token file $token_file cannot be read; the agent is installed: run this again"
+  fi
+  local command=("$bin/muster-agent" enroll --url "$url" --token-file "$token_file" --state "$state")
+  [ -z "$ca" ] || command+=(--ca "$ca")
+  change "enrol this host at $url" "${command[@]}" || die 'the agent is installed, but the host is not enrolled: mend the above and run this again'
+}
+
+start() {
+  if ! enrolled && [ -z "$url" ]; then
+    say 'This host is not enrolled: run this again with --url and --token-file, a one-time token from your dashboard.'
+    return
+  fi
+  systemd || return 0
+  systemctl is-enabled --quiet muster-agent.service 2>/dev/null || change 'enable muster-agent.service' systemctl enable --quiet muster-agent.service
+  # Only the agent restarts (KillMode=process): workloads and their networks go on and are adopted.
+  if ! systemctl is-active --quiet muster-agent.service; then
+    change 'start muster-agent.service' systemctl start muster-agent.service
+  elif [ -n "$replaced" ]; then
+    change 'restart muster-agent.service (what runs for renters goes on)' systemctl restart muster-agent.service
+  fi
+}
+
+install_agent() {
+  fetch
+  examine
+  place "$work/new/muster-guest" 0755 "$bin/muster-guest"
+  place "$work/new/muster-agent" 0755 "$bin/muster-agent"
+  local before=$changes
+  place "$work/new/muster-agent.service" 0644 "$unit"
+  if systemd && [ "$changes" != "$before" ]; then
+    change 'let systemd read its units again' systemctl daemon-reload
+  fi
+  enrol
+  start
+  finish
+}
+
+# refuse_leases ends the script while a lease runs. A run's folder stays until the platform has confirmed its end, but
+# once its containers, network and data are removed, the agent's record in it says "gone". (In a renter's strings quotes
+# are escaped, so none of them looks like this.)
+refuse_leases() {
+  local folder running=()
+  for folder in "$state"/leases/*/; do
+    [ -d "$folder" ] || continue
+    grep -q '"gone":true' "$folder/lease.json" 2>/dev/null || running+=("$(basename "$folder")")
+  done
+  if [ ${#running[@]} -gt 0 ]; then
+    if [ "${1:-}" = resume ]; then
+      systemctl start muster-agent.service
+    fi
+    die "${#running[@]} leases run here: ${running[*]}. Drain the host and wait until they end (muster host drain). Nothing was removed"
+  fi
+}
+
+uninstall_agent() {
+  refuse_leases
+  if systemd; then
+    if systemctl is-active --quiet muster-agent.service; then
+      change 'stop muster-agent.service' systemctl stop muster-agent.service
+      [ -n "$dry" ] || refuse_leases resume # one may have begun meanwhile
+    fi
+    ! systemctl is-enabled --quiet muster-agent.service 2>/dev/null || change 'disable muster-agent.service' systemctl disable --quiet muster-agent.service
+  fi
+  if [ -x "$bin/muster-agent" ] && enrolled; then
+    change 'remove the networks, firewall rules and images of the agent' "$bin/muster-agent" purge --images --state "$state"
+  fi
+  local f
+  for f in "$unit" "$bin/muster-agent" "$bin/muster-guest"; do
+    [ ! -e "$f" ] || change "remove $f" rm -f "$f"
+  done
+  if systemd && [ "$changes" -gt 0 ]; then
+    change 'let systemd read its units again' systemctl daemon-reload
+  fi
+  [ ! -d "$state" ] || say "$state stays: this host's keys, and the proof of what is owed to it. Remove it when all is paid out."
+  finish
+}
+
+main() {
+  umask 022
+  parse "$@"
+  prepare_host
+  if [ -n "$uninstall" ]; then
+    uninstall_agent
+    return
+  fi
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  install_agent
+}
+
+main "$@"
