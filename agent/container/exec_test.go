@@ -2,7 +2,9 @@ package container
 
 import (
 	"context"
+	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
@@ -13,6 +15,10 @@ import (
 // started runs a shell script as the leader of a session of its own, as the runtime starts an exec.
 func started(t *testing.T, script string) leader {
 	t.Helper()
+	// Where the tests themselves run below nohup, processes would be born deaf to HUP: handling it here undoes that.
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hup) })
 	cmd := exec.Command("sh", "-c", script)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdout, err := cmd.StdoutPipe()
