@@ -38,6 +38,13 @@ func (s *Web) showAccount(v *visit, a view.Account) error {
 	for _, k := range keys {
 		a.Keys = append(a.Keys, view.KeyRow{ID: k.ID.String(), Name: k.Name, Fingerprint: k.Fingerprint, Created: view.Clock(k.CreatedAt, s.Now())})
 	}
+	if a.Legal.Errors == nil {
+		l, err := account.LegalOf(ctx, s.DB.Q, v.who.Org)
+		if err != nil {
+			return err
+		}
+		a.Legal = view.LegalForm{Name: l.Name, Address: strings.Join(l.Address, "\n"), Country: l.Country, VATID: l.VATID, Kept: l.Told()}
+	}
 	return s.render(v, view.AccountPage(v.page("Account", ""), a))
 }
 

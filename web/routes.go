@@ -50,6 +50,8 @@ func (s *Web) Routes(r chi.Router) {
 		get("/billing", signedIn, s.billing)
 		get("/billing/statement", signedIn, s.statementPage)
 		get("/billing/statement.csv", signedIn, s.statementCSV)
+		get("/billing/invoices", signedIn, s.invoicePage)
+		get("/billing/invoices/{month}", signedIn, s.invoicePage)
 		post("/billing/topups", signedIn, s.topUp)
 		post("/billing/auto-topup", signedIn, s.setAutoTopUp)
 		post("/billing/cards", signedIn, s.addCard)
@@ -76,6 +78,8 @@ func (s *Web) Routes(r chi.Router) {
 		post("/notices/{id}/read", signedIn, s.readNotice)
 
 		get("/account", signedIn, s.accountPage)
+		post("/account/legal", signedIn, s.setLegal)
+		post("/account/legal/erase", signedIn, s.eraseLegal)
 		post("/account/tokens", signedIn, s.createToken)
 		post("/account/tokens/{id}/revoke", signedIn, s.revokeToken)
 		post("/account/ssh-keys", signedIn, s.addKey)

@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/static"
 	"github.com/musterhq/muster/web/view"
 )
@@ -39,6 +40,7 @@ type Config struct {
 	SSHAddr string
 	AppLink func(p account.Principal, cl id.Cluster, rank, port int) (string, error)
 
+	Merchant  report.Party // of record, on invoices
 	Currency  string
 	Sandbox   bool   // no real money: said on every page
 	PublicURL string // as browsers see it; https makes cookies Secure

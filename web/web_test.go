@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripepay"
 	"github.com/musterhq/muster/internal/stripetest"
@@ -56,6 +57,7 @@ func open(t *testing.T) *browser {
 		Payments: pay,
 		DB:       d, Accounts: account.New(d, account.Config{}), Market: m,
 		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
+		Merchant: report.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},
 		Currency: "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
 	}).Routes(r)
 	jar, err := cookiejar.New(nil)

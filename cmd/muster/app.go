@@ -281,7 +281,7 @@ func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 	rest := api.New(api.Config{
 		PublicURL: a.cfg.PublicURL, AgentURL: a.cfg.AgentURL, AgentCA: a.cfg.TLSCA, Version: version, Currency: a.cfg.Currency, Sandbox: a.cfg.sandbox(),
 		Ready: map[string]func(context.Context) error{"hosts": a.hostsReady}, GatewayAddr: a.cfg.GatewayAddr, SSHHostKeys: sshHostKeys,
-		Holdback: a.cfg.Holdback,
+		Holdback: a.cfg.Holdback, Merchant: a.cfg.merchant(),
 	}, api.Deps{
 		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer,
 		Bus: a.link.Bus(), Shell: a.shell, AppLink: a.appLink, Box: box, Assets: assets, Log: a.log,
@@ -290,7 +290,7 @@ func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 	web.New(web.Config{
 		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer, Bus: a.link.Bus(),
 		SSHAddr: a.cfg.GatewayAddr, AppLink: a.appLink,
-		EnrollCommand: rest.EnrollCommand, Currency: a.cfg.Currency, Sandbox: a.cfg.sandbox(), PublicURL: a.cfg.PublicURL, Log: a.log, Now: time.Now,
+		EnrollCommand: rest.EnrollCommand, Merchant: a.cfg.merchant(), Currency: a.cfg.Currency, Sandbox: a.cfg.sandbox(), PublicURL: a.cfg.PublicURL, Log: a.log, Now: time.Now,
 	}).Routes(pages)
 
 	people := http.NewServeMux()

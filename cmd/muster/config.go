@@ -15,6 +15,7 @@ import (
 
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/report"
 )
 
 // serverConfig is everything `muster server` can be told, from the environment; flags set the same fields. Secrets come
@@ -63,6 +64,10 @@ type serverConfig struct {
 	StripeKey           secretText `env:"MUSTER_STRIPE_KEY"` // "" = sandbox: our own fake Stripe
 	StripeWebhookSecret secretText `env:"MUSTER_STRIPE_WEBHOOK_SECRET"`
 
+	MerchantName    string   `env:"MUSTER_MERCHANT_NAME"`                     // merchant of record: legal name on invoices
+	MerchantAddress []string `env:"MUSTER_MERCHANT_ADDRESS" envSeparator:"|"` // lines, country included: "1 Street|12345 Town|Country"
+	MerchantVATID   string   `env:"MUSTER_MERCHANT_VAT_ID"`
+
 	SMTPURL  secretText `env:"MUSTER_SMTP_URL"`  // smtp://user:password@host:587 or smtps://…; "" = mail is only noted in the log
 	MailFrom string     `env:"MUSTER_MAIL_FROM"` // "Muster <no-reply@muster.example>"; required with MUSTER_SMTP_URL
 
@@ -100,6 +105,17 @@ func loadServerConfig(environ map[string]string) (serverConfig, error) {
 	return c, nil
 }
 
+// merchant is who sells, as invoices name it.
+func (c *serverConfig) merchant() report.Party {
+	p := report.Party{Name: strings.TrimSpace(c.MerchantName), Address: []string{}, VATID: strings.TrimSpace(c.MerchantVATID)}
+	for _, l := range c.MerchantAddress {
+		if l = strings.TrimSpace(l); l != "" {
+			p.Address = append(p.Address, l)
+		}
+	}
+	return p
+}
+
 // complete fills what has no default of its own and refuses what cannot work, every fault at once.
 func (c *serverConfig) complete() error {
 	var bad fault.Fields
@@ -132,6 +148,9 @@ func (c *serverConfig) complete() error {
 		if _, err := c.relaySecret(); err != nil {
 			bad.Add("MUSTER_RELAY_SECRET", "must be at least 32 random bytes in base64, the same on servers and relays")
 		}
+	}
+	if m := c.merchant(); (m.Name == "") != (len(m.Address) == 0) || (m.Name == "" && m.VATID != "") {
+		bad.Add("MUSTER_MERCHANT_NAME", "goes with MUSTER_MERCHANT_ADDRESS: invoices name the merchant with both, or with neither")
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		bad.Add("MUSTER_TLS_CERT", "needs MUSTER_TLS_KEY, and the other way round")

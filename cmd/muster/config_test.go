@@ -46,3 +46,30 @@ func TestRelaysAreNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestTheMerchantHasNameAndAddress(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		env  map[string]string
+		good bool
+	}{
+		{map[string]string{}, true},
+		{map[string]string{"MUSTER_MERCHANT_NAME": "M Ltd", "MUSTER_MERCHANT_ADDRESS": "1 Street | 12345 Town|Country"}, true},
+		{map[string]string{"MUSTER_MERCHANT_NAME": "M Ltd"}, false},
+		{map[string]string{"MUSTER_MERCHANT_ADDRESS": "1 Street"}, false},
+		{map[string]string{"MUSTER_MERCHANT_VAT_ID": "DE123456789"}, false},
+	} {
+		c, err := loadServerConfig(tc.env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tc.good && tc.env["MUSTER_MERCHANT_NAME"] != "" && !slices.Equal(c.merchant().Address, []string{"1 Street", "12345 Town", "Country"}) {
+			t.Errorf("%q", c.merchant().Address)
+		}
+		err = c.complete() // other settings are missing here: only what is said of the merchant counts
+		refused := slices.ContainsFunc(fault.From(err).Fields, func(f fault.Field) bool { return strings.HasPrefix(f.Location, "MUSTER_MERCHANT") })
+		if refused == tc.good {
+			t.Errorf("%v: %+v", tc.env, fault.From(err).Fields)
+		}
+	}
+}

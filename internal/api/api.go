@@ -32,6 +32,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/static"
 )
@@ -45,6 +46,8 @@ type Config struct {
 	Currency  string        // "USD"
 	Sandbox   bool          // no real money moves
 	Holdback  time.Duration // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
+
+	Merchant report.Party // of record, on invoices
 
 	// GatewayAddr is host:port of the SSH gateway as people reach it, "" when there is none; SSHHostKeys are its public
 	// keys, "ssh-ed25519 AAAA…".

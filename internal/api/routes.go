@@ -30,6 +30,9 @@ func (a *API) inside(t *table) {
 	// The caller.
 	postBy(t, "/signup", public, 201, "signUp: Make an account", a.signUp, withSecret)
 	get(t, "/me", signedIn, "getMe: Who you are, and for which organisation", a.me)
+	get(t, "/org/legal", readBilling, "getLegal: Who your organisation is before the law, as invoices name it", a.getLegal)
+	put(t, "/org/legal", writeBilling, "setLegal: Say who your organisation is: legal name, address, country, VAT id", a.setLegal)
+	remove(t, "/org/legal", writeBilling, "eraseLegal: Have it forgotten", a.eraseLegal)
 	get(t, "/tokens", signedIn, "listTokens: Your organisation's API tokens", a.listTokens)
 	post(t, "/tokens", signedIn, 201, "createToken: Make an API token, within your own scopes", a.createToken, withSecret)
 	remove(t, "/tokens/{id}", signedIn, "revokeToken: End a token at once", a.revokeToken)
@@ -79,6 +82,7 @@ func (a *API) inside(t *table) {
 	get(t, "/billing/balance", readBilling, "getBalance: What there is, what is held, and how long it lasts", a.balance)
 	get(t, "/billing/statement", readBilling, "getStatement: What was billed between two days, by cluster, day, project, lease or label", a.statement)
 	t.stream("GET", "/billing/statement.csv", readBilling, "getStatementCSV: Its lines as a table", a.statementCSV, statementParams()...)
+	get(t, "/billing/invoices/{month}", readBilling, "getInvoice: The invoice of a calendar month", a.invoice)
 	get(t, "/billing/transactions", readBilling, "listTransactions: Your organisation's books, newest first", a.transactions)
 	postBy(t, "/billing/topups", writeBilling, 201, "createTopUp: Add credit", a.topUp)
 	get(t, "/billing/topups", readBilling, "listTopUps: Payments into the wallet, newest first", a.listTopUps)

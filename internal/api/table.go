@@ -102,6 +102,12 @@ func patch[I, O any](t *table, path string, rule access, d doc, h func(context.C
 	read(t, op, h, opts)
 }
 
+// put registers a change that replaces the whole of a thing.
+func put[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O, error), opts ...option) {
+	op := t.operation(http.MethodPut, path, rule, d, http.StatusOK, reflect.TypeFor[O]())
+	read(t, op, h, opts)
+}
+
 // remove registers a DELETE. One that answers nothing is 204.
 func remove[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O, error), opts ...option) {
 	status := http.StatusOK

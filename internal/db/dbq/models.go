@@ -519,6 +519,15 @@ type Org struct {
 	CreatedAt time.Time
 }
 
+type OrgLegal struct {
+	OrgID     id.Org
+	Name      string
+	Address   []string
+	Country   string
+	VatID     string
+	ChangedAt time.Time
+}
+
 type PaymentCard struct {
 	ID        id.Card
 	OrgID     id.Org

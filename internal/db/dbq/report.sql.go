@@ -7,6 +7,7 @@ package dbq
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
@@ -37,6 +38,66 @@ func (q *Queries) ClusterNames(ctx context.Context, ids []pgtype.UUID) ([]Cluste
 			&i.Name,
 			&i.Project,
 			&i.Labels,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const creditsForUsage = `-- name: CreditsForUsage :many
+SELECT x.id, x.kind, x.memo, x.ref, x.created_at, sum(f.amount)::bigint AS amount
+FROM ledger_account a
+JOIN ledger_transfer f ON f.credit_account_id = a.id
+JOIN ledger_tx x ON x.id = f.tx_id
+WHERE a.org_id = $1 AND a.kind = 'renter_wallet' AND a.currency = $2
+  AND x.kind IN ('service_credit', 'compensation') AND x.created_at >= $3 AND x.created_at < $4
+GROUP BY x.id
+ORDER BY x.id
+`
+
+type CreditsForUsageParams struct {
+	OrgID    id.Org
+	Currency string
+	FromTime time.Time
+	ToTime   time.Time
+}
+
+type CreditsForUsageRow struct {
+	ID        id.LedgerTx
+	Kind      string
+	Memo      string
+	Ref       string
+	CreatedAt time.Time
+	Amount    int64
+}
+
+// What came back to an org's wallet between two times for usage it was charged: credits for a host's fault, compensations.
+func (q *Queries) CreditsForUsage(ctx context.Context, arg CreditsForUsageParams) ([]CreditsForUsageRow, error) {
+	rows, err := q.db.Query(ctx, creditsForUsage,
+		arg.OrgID,
+		arg.Currency,
+		arg.FromTime,
+		arg.ToTime,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CreditsForUsageRow{}
+	for rows.Next() {
+		var i CreditsForUsageRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Kind,
+			&i.Memo,
+			&i.Ref,
+			&i.CreatedAt,
+			&i.Amount,
 		); err != nil {
 			return nil, err
 		}

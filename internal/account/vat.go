@@ -1,0 +1,80 @@
+package account
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// countries are the codes of ISO 3166-1 alpha-2 that are assigned.
+var countries = strings.Fields(`
+	AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO BQ BR BS BT BV BW BY BZ
+	CA CC CD CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE DJ DK DM DO DZ EC EE EG EH ER ES ET FI FJ FK FM FO FR
+	GA GB GD GE GF GG GH GI GL GM GN GP GQ GR GS GT GU GW GY HK HM HN HR HT HU ID IE IL IM IN IO IQ IR IS IT JE JM JO JP
+	KE KG KH KI KM KN KP KR KW KY KZ LA LB LC LI LK LR LS LT LU LV LY MA MC MD ME MF MG MH MK ML MM MN MO MP MQ MR MS MT
+	MU MV MW MX MY MZ NA NC NE NF NG NI NL NO NP NR NU NZ OM PA PE PF PG PH PK PL PM PN PR PS PT PW PY QA RE RO RS RU RW
+	SA SB SC SD SE SG SH SI SJ SK SL SM SN SO SR SS ST SV SX SY SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ
+	UA UG UM US UY UZ VA VC VE VG VI VN VU WF WS YE YT ZA ZM ZW`)
+
+// vatForm is how the VAT ids of a country look.
+type vatForm struct {
+	pattern *regexp.Regexp // of the whole id, with its letters in front
+	example string
+}
+
+func vat(pattern, example string) vatForm {
+	return vatForm{regexp.MustCompile(`^(?:` + pattern + `)$`), example}
+}
+
+// vatForms are the member states of the EU, as the EU's VIES describes them, and the United Kingdom with Northern
+// Ireland (XI). Only the form is checked: whether an id was given out and to whom, the form does not tell.
+var vatForms = map[string]vatForm{
+	"AT": vat(`ATU\d{8}`, "ATU12345678"),
+	"BE": vat(`BE[01]\d{9}`, "BE0123456789"),
+	"BG": vat(`BG\d{9,10}`, "BG123456789"),
+	"CY": vat(`CY\d{8}[A-Z]`, "CY12345678X"),
+	"CZ": vat(`CZ\d{8,10}`, "CZ12345678"),
+	"DE": vat(`DE\d{9}`, "DE123456789"),
+	"DK": vat(`DK\d{8}`, "DK12345678"),
+	"EE": vat(`EE\d{9}`, "EE123456789"),
+	"ES": vat(`ES(?:[A-Z]\d{7}[A-Z0-9]|\d{8}[A-Z])`, "ESX1234567X"),
+	"FI": vat(`FI\d{8}`, "FI12345678"),
+	"FR": vat(`FR[0-9A-HJ-NP-Z]{2}\d{9}`, "FR12345678901"),
+	"GB": vat(`(?:GB|XI)(?:\d{9}|\d{12}|GD\d{3}|HA\d{3})`, "GB123456789"),
+	"GR": vat(`EL\d{9}`, "EL123456789"),
+	"HR": vat(`HR\d{11}`, "HR12345678901"),
+	"HU": vat(`HU\d{8}`, "HU12345678"),
+	"IE": vat(`IE(?:\d{7}[A-Z]{1,2}|\d[A-Z+*]\d{5}[A-Z])`, "IE1234567WA"),
+	"IT": vat(`IT\d{11}`, "IT12345678901"),
+	"LT": vat(`LT(?:\d{9}|\d{12})`, "LT123456789"),
+	"LU": vat(`LU\d{8}`, "LU12345678"),
+	"LV": vat(`LV\d{11}`, "LV12345678901"),
+	"MT": vat(`MT\d{8}`, "MT12345678"),
+	"NL": vat(`NL\d{9}B\d{2}`, "NL123456789B01"),
+	"PL": vat(`PL\d{10}`, "PL1234567890"),
+	"PT": vat(`PT\d{9}`, "PT123456789"),
+	"RO": vat(`RO[1-9]\d{1,9}`, "RO1234567890"),
+	"SE": vat(`SE\d{10}01`, "SE123456789001"),
+	"SI": vat(`SI\d{8}`, "SI12345678"),
+	"SK": vat(`SK\d{10}`, "SK1234567890"),
+}
+
+// elsewhere is what a tax id of any other country may be.
+var elsewhere = regexp.MustCompile(`^[A-Z0-9/+*]{4,24}$`)
+
+// NormalVATID is the VAT id as it is kept: upper case, without the spaces, dots and hyphens people write in it; "" stays
+// "". The error says, for people, how an id of the country (ISO 3166-1 alpha-2) looks.
+func NormalVATID(country, vatID string) (string, error) {
+	n := strings.ToUpper(strings.NewReplacer(" ", "", ".", "", "-", "").Replace(strings.TrimSpace(vatID)))
+	if n == "" {
+		return "", nil
+	}
+	f, known := vatForms[country]
+	switch {
+	case known && !f.pattern.MatchString(n):
+		return "", fmt.Errorf("is not a VAT id of %s, which looks like %s", country, f.example)
+	case !known && !elsewhere.MatchString(n):
+		return "", fmt.Errorf("has to have 4 to 24 letters and digits")
+	}
+	return n, nil
+}

@@ -1,0 +1,126 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Party is one side of an invoice.
+type Party struct {
+	Name    string   `json:"name"`
+	Address []string `json:"address"` // lines
+	Country string   `json:"country"` // ISO 3166-1 alpha-2; "" where the address says it
+	VATID   string   `json:"vat_id"`  // "": none
+}
+
+// Invoice is what an org used in one calendar month of its zone. Amounts exclude tax, and none was charged. It is made
+// anew whenever it is asked for, of the same segments and entries as the bill, and names the parties as they are known
+// now.
+type Invoice struct {
+	Number   string          `json:"number"`
+	Month    string          `json:"month"` // YYYY-MM
+	From     string          `json:"from"`  // first day, YYYY-MM-DD
+	To       string          `json:"to"`    // last day
+	Zone     string          `json:"zone"`
+	Issued   string          `json:"issued,omitempty"` // the day after the last; "" while the month goes on
+	Final    bool            `json:"final"`            // nothing will be added: the month is over for two days and all its leases are settled
+	Merchant Party           `json:"merchant"`         // of record; no name: the platform's operator has set none
+	Customer Party           `json:"customer"`
+	Told     bool            `json:"customer_told"` // the customer has given its legal details
+	Currency string          `json:"currency"`
+	Lines    []PeriodGroup   `json:"lines"`   // one per cluster
+	Credits  []InvoiceCredit `json:"credits"` // given back in this month
+	Usage    money.Nano      `json:"usage"`   // sum of the lines
+	Credited money.Nano      `json:"credited"`
+	Total    money.Nano      `json:"total"` // usage less credits, excluding tax
+	EnergyWh string          `json:"energy_wh"`
+
+	Previous, Next string `json:"-"` // months that can be asked for; Next is "" in the running one
+}
+
+// InvoiceCredit is what came back for usage that was charged, in this month or before.
+type InvoiceCredit struct {
+	ID     id.LedgerTx `json:"id"`
+	At     time.Time   `json:"at"`
+	Kind   string      `json:"kind"` // service_credit: a host's fault; compensation: by the platform's operator
+	Why    string      `json:"why"`
+	Ref    string      `json:"ref"` // of the cluster
+	Amount money.Nano  `json:"amount"`
+}
+
+// late is for how long after a month what its leases owe may still arrive: hosts have a day from a lease's end, and a
+// day more for settling.
+const late = 48 * time.Hour
+
+// InvoiceOf is the org's invoice of a month, YYYY-MM ("" is the running one), and orgName what stands on it while the org has told no legal
+// name. Faults: NotFound when month is none or has not begun, TooLarge.
+func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currency, month string, merchant Party) (Invoice, error) {
+	zone, err := zoneOf(ctx, q, org)
+	if err != nil {
+		return Invoice{}, err
+	}
+	now, err := q.DatabaseTime(ctx)
+	if err != nil {
+		return Invoice{}, fmt.Errorf("report: clock: %w", err)
+	}
+	if month == "" {
+		month = now.In(zone).Format("2006-01")
+	}
+	first, err := time.ParseInLocation("2006-01", month, zone)
+	if err != nil || first.Year() < 2000 || first.After(now) {
+		return Invoice{}, fault.New(fault.NotFound, "there is no invoice of this month: ask for one such as 2026-01 that has begun")
+	}
+	end := first.AddDate(0, 1, 0)
+	p, err := Statement(ctx, q, org, currency, first.Format(time.DateOnly), end.AddDate(0, 0, -1).Format(time.DateOnly), "cluster")
+	if err != nil {
+		return Invoice{}, err
+	}
+	v := Invoice{
+		Number: number(org, first), Month: month, From: p.From, To: p.To, Zone: p.Zone, Final: !end.Add(late).After(now), Merchant: merchant,
+		Customer: Party{Name: orgName, Address: []string{}}, Currency: currency, Lines: p.Groups, Credits: []InvoiceCredit{}, Usage: p.Total, EnergyWh: p.EnergyWh,
+		Previous: first.AddDate(0, -1, 0).Format("2006-01"),
+	}
+	if !end.After(now) {
+		v.Issued, v.Next = end.Format(time.DateOnly), end.Format("2006-01")
+	}
+	for _, l := range p.Leases {
+		v.Final = v.Final && l.Settled
+	}
+	if err := v.credit(ctx, q, org, first, end); err != nil {
+		return Invoice{}, err
+	}
+	legal, err := account.LegalOf(ctx, q, org)
+	if err != nil {
+		return Invoice{}, err
+	}
+	if v.Told = legal.Told(); v.Told {
+		v.Customer = Party{legal.Name, legal.Address, legal.Country, legal.VATID}
+	}
+	return v, nil
+}
+
+func (v *Invoice) credit(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) error {
+	rows, err := q.CreditsForUsage(ctx, dbq.CreditsForUsageParams{OrgID: org, Currency: v.Currency, FromTime: from, ToTime: to})
+	if err != nil {
+		return fmt.Errorf("report: credits of %s: %w", org, err)
+	}
+	for _, r := range rows {
+		v.Credits = append(v.Credits, InvoiceCredit{r.ID, r.CreatedAt.UTC(), r.Kind, r.Memo, r.Ref, money.Nano(r.Amount)})
+		v.Credited += money.Nano(r.Amount)
+	}
+	v.Total = v.Usage - v.Credited
+	return nil
+}
+
+// number is the invoice's: one org has one invoice a month, so the two name it for good.
+func number(org id.Org, month time.Time) string {
+	return "M-" + month.Format("200601") + "-" + strings.ToUpper(strings.ReplaceAll(org.UUID().String(), "-", "")[16:])
+}
