@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/nodelog"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/static"
@@ -52,12 +53,14 @@ type Config struct {
 type Web struct {
 	Config
 	assets *static.Assets
+	logs   *nodelog.Reader
 	secure bool
 }
 
 // New makes the dashboard; it starts nothing.
 func New(cfg Config) *Web {
-	return &Web{Config: cfg, assets: static.New(), secure: len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://"}
+	logs := nodelog.New(cfg.Clusters, nodelog.Dialled(cfg.Dialer), cfg.Bus)
+	return &Web{Config: cfg, assets: static.New(), logs: logs, secure: len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://"}
 }
 
 // visit is one request of one visitor.

@@ -31,6 +31,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/nodelog"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/internal/seal"
@@ -92,7 +93,7 @@ type API struct {
 	market   *market.Market
 	clusters *cluster.Clusters
 	payments *payment.Payments
-	open     opener
+	logs     *nodelog.Reader
 	bus      *bus.Bus
 	shell    Shell
 	appLink  AppLink
@@ -119,7 +120,7 @@ func New(cfg Config, d Deps) *API {
 		d.Assets = static.New()
 	}
 	a := &API{
-		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, payments: d.Payments, open: dialled(d.Dialer), bus: d.Bus, shell: d.Shell, appLink: d.AppLink,
+		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, payments: d.Payments, logs: nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus), bus: d.Bus, shell: d.Shell, appLink: d.AppLink,
 		box: d.Box, assets: d.Assets, log: d.Log, router: chi.NewRouter(),
 	}
 	a.build()

@@ -6,9 +6,10 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/nodelog"
 )
 
 // OpenStreamsWith puts a test's hosts in the place of real ones.
 func (a *API) OpenStreamsWith(f func(context.Context, id.Host, agentapi.Dial) (io.ReadCloser, error)) {
-	a.open = f
+	a.logs = nodelog.New(a.clusters, f, a.bus)
 }

@@ -89,6 +89,9 @@ func TestFollowGoesOnAfterABreak(t *testing.T) {
 	w := open(t)
 	renter := w.user("ada")
 	cl := w.rented(renter)
+	if _, err := w.db.Pool.Exec(t.Context(), `UPDATE node SET state = 'ready'`); err != nil { // it may have printed something
+		t.Fatal(err)
+	}
 	lines := []string{"one", "two", "three", "four"}
 	times := []int64{10, 20, 20, 30}
 	var mu sync.Mutex

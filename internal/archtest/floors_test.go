@@ -23,7 +23,8 @@ var floors = map[string]int{
 	"cluster": 4,
 	"payout":  5, "report": 5,
 	"dialback": 6,
-	"api":      7, "hostlink": 7, "gateway": 7, "worker": 7, "web": 7, "relay": 7,
+	"nodelog":  7,
+	"api":      8, "hostlink": 8, "gateway": 8, "worker": 8, "web": 8, "relay": 8,
 }
 
 // ground are the leaves of floor 0 that other leaves may use.

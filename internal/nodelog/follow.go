@@ -1,0 +1,294 @@
+package nodelog
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+const (
+	lookEvery = time.Second      // between looks at a log that has not begun, has broken off, or has ended
+	quietFor  = 25 * time.Second // how long an ended cluster's last lines are waited for
+	leaveLook = 10 * time.Second // between looks whether a run that is being streamed is still the rank's
+	maxAgain  = 30 * time.Second // between readings of a run that has ended by itself and brings nothing new
+
+	looksAtOnce = 16              // of ranks, at first
+	tailTime    = 3 * time.Second // for a host to tell the tail: others are not to wait long for it
+	overlap     = 1000            // lines that are read twice, to find where the tail ended
+)
+
+// Follow sends lines to out until the cluster has ended and its logs are read to the end, or ctx ends, which is no
+// error. First come those that are kept, merged; then those of all ranks as they are printed. A host that is away, a run
+// that has not begun, a restart and a replacement are waited for; a stream that broke off is taken up where it ended.
+//
+// A rank that from knows is read from there on, and q.Tail is not for it.
+func (r *Reader) Follow(ctx context.Context, q Query, from Position, out chan<- Line) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ranks, parts := make([]*follower, len(q.Ranks)), make([][]Line, len(q.Ranks))
+	looking, lookCtx := errgroup.WithContext(ctx)
+	looking.SetLimit(looksAtOnce)
+	for i, rank := range q.Ranks {
+		f := &follower{r: r, q: q, rank: rank, mark: from[rank], out: out, changes: r.bus.Watch(ctx, bus.TopicCluster(q.Cluster))}
+		ranks[i] = f
+		looking.Go(func() error {
+			lines, err := f.look(lookCtx)
+			parts[i] = f.begin(lookCtx, lines)
+			return err
+		})
+	}
+	if err := looking.Wait(); err != nil {
+		return whileOpen(ctx, err)
+	}
+	begin := slices.Concat(parts...)
+	Merge(begin)
+	for _, l := range begin {
+		if !send(ctx, out, l) {
+			return nil
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, f := range ranks {
+		group.Go(func() error { return f.run(ctx) })
+	}
+	return group.Wait()
+}
+
+// follower follows one rank.
+type follower struct {
+	r       *Reader
+	q       Query
+	rank    int
+	mark    mark
+	out     chan<- Line
+	changes <-chan bus.Change
+
+	cluster cluster.Cluster // as last looked at
+	log     cluster.Log
+
+	owed      int // how many lines from its end the stream of the run owedEpoch is to begin with; of others, all
+	owedEpoch int
+
+	quiet time.Time     // since when the cluster is known to have ended
+	whole int           // the epoch whose stream ended by itself and brought nothing new
+	pause time.Duration // before it is read once more
+	due   time.Time
+}
+
+// begin is the tail that is asked for of what there is at first. Of a run that begins while it is followed, every line is
+// wanted.
+func (f *follower) begin(ctx context.Context, lines []Line) []Line {
+	fresh := f.mark.epoch == 0
+	for _, l := range lines {
+		f.mark.take(l) // those that are cut too: they are not wanted later either
+	}
+	if f.q.Tail < 0 || !fresh {
+		return lines
+	}
+	l := f.log.Live
+	if l == nil || !f.begun() {
+		return f.q.tail(lines)
+	}
+	ctx, cancel := context.WithTimeout(ctx, tailTime)
+	defer cancel()
+	var run []Line
+	d := agentapi.Dial{LeaseRef: l.Ref, Purpose: agentapi.PurposeLogs, Tail: f.q.Tail + overlap}
+	whole, _ := f.r.stream(ctx, f.rank, *l, d, func(line Line) bool {
+		run = append(run, line)
+		return true
+	})
+	switch {
+	case !whole: // the stream that follows is to begin with the tail
+		f.owed, f.owedEpoch = max(f.q.Tail, 1), l.Ref.Epoch
+		return f.q.tail(lines)
+	case len(run) > 0:
+		f.owed, f.owedEpoch = d.Tail, l.Ref.Epoch
+	}
+	for _, line := range run {
+		f.mark.take(line)
+	}
+	return f.q.tail(append(lines, run...))
+}
+
+// look reads what is known now, and what was stored beyond the mark.
+func (f *follower) look(ctx context.Context) (lines []Line, err error) {
+	// The cluster first: if it has ended, the log read after that is the last there is.
+	if f.cluster, err = f.r.store.Get(ctx, f.q.Org, f.q.Cluster); err != nil {
+		return nil, err
+	}
+	if f.log, err = f.r.store.Log(ctx, f.q.Org, f.q.Cluster, f.rank); err != nil {
+		return nil, err
+	}
+	if f.cluster.State.Ended() && f.quiet.IsZero() {
+		f.quiet = time.Now()
+	}
+	again := replay{mark: f.mark}
+	for _, l := range stored(f.log, f.rank) {
+		if again.fresh(l) {
+			lines = append(lines, l)
+		}
+	}
+	return lines, nil
+}
+
+// begun reports whether the node's command may have printed something.
+func (f *follower) begun() bool {
+	if f.cluster.State.Ended() {
+		return true // whatever the node's state was
+	}
+	for _, n := range f.cluster.Nodes {
+		if n.Rank == f.rank {
+			switch n.State {
+			case cluster.NodePending, cluster.NodePulling, cluster.NodeStarting, cluster.NodeJoining:
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// run goes on after the first look.
+func (f *follower) run(ctx context.Context) error {
+	for {
+		if over, err := f.live(ctx); over || err != nil || ctx.Err() != nil {
+			return whileOpen(ctx, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.changes:
+		case <-time.After(lookEvery):
+		}
+		lines, err := f.look(ctx)
+		if err != nil {
+			return whileOpen(ctx, err)
+		}
+		for _, l := range lines {
+			if !send(ctx, f.out, l) {
+				return nil
+			}
+			f.mark.take(l)
+		}
+	}
+}
+
+// whileOpen is err, unless the reader has left: then whatever failed did so because of that.
+func whileOpen(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// live streams the present run until its end. Over says that nothing more will come.
+func (f *follower) live(ctx context.Context) (over bool, err error) {
+	l, ended := f.log.Live, f.cluster.State.Ended()
+	if l == nil {
+		return ended, nil
+	}
+	lost := ended && time.Since(f.quiet) > quietFor
+	if !f.begun() || (!ended && l.Ref.Epoch == f.whole && time.Now().Before(f.due)) {
+		return lost, nil
+	}
+	d := agentapi.Dial{LeaseRef: l.Ref, Purpose: agentapi.PurposeLogs, Follow: true}
+	if l.Ref.Epoch == f.owedEpoch {
+		d.Tail = f.owed
+	}
+	again, came, first := replay{mark: f.mark}, false, true
+	streaming, cancel := context.WithCancel(ctx)
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		f.leave(streaming, *l, cancel)
+	}()
+	whole, err := f.r.stream(streaming, f.rank, *l, d, func(line Line) bool {
+		fresh, begins := again.fresh(line), first
+		first = false
+		switch {
+		case !fresh:
+			return true
+		case begins && d.Tail > 0 && f.mark.epoch == line.Epoch:
+			f.owedEpoch = 0 // there may be lines between: all is to be read
+			return false
+		}
+		if !send(ctx, f.out, line) {
+			return false
+		}
+		f.mark.take(line)
+		came, f.owedEpoch = true, 0
+		return true
+	})
+	if streaming.Err() != nil {
+		err = nil // its end was ours
+	}
+	cancel()
+	<-left
+	if ctx.Err() != nil || (err != nil && !fault.Is(err, fault.Unavailable)) {
+		return false, err
+	}
+	if whole {
+		f.owedEpoch = 0
+		f.rest(l.Ref.Epoch, came)
+	}
+	return lost || (whole && ended), nil
+}
+
+// rest spaces the readings of a run that has ended by itself while its cluster goes on: each is of the whole log.
+func (f *follower) rest(epoch int, came bool) {
+	if came || f.whole != epoch {
+		f.pause = lookEvery / 2
+	}
+	f.whole, f.pause = epoch, min(2*f.pause, maxAgain)
+	f.due = time.Now().Add(f.pause)
+}
+
+// leave ends a stream whose host no longer has the rank, or whose cluster is over: a host that died does not close it.
+// It gives the last lines the time of one more look.
+func (f *follower) leave(ctx context.Context, l cluster.LiveLog, end func()) {
+	var since time.Time
+	changes := f.changes
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case _, open := <-changes:
+			if !open {
+				changes = nil
+			}
+		case <-time.After(leaveLook):
+		}
+		c, err := f.r.store.Get(ctx, f.q.Org, f.q.Cluster)
+		if err != nil {
+			continue // the next look tells
+		}
+		gone := c.State.Final()
+		for _, n := range c.Nodes {
+			gone = gone || (n.Rank == f.rank && n.HostID != l.Host)
+		}
+		switch {
+		case !gone:
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) >= leaveLook:
+			end()
+			return
+		}
+	}
+}
+
+func send(ctx context.Context, out chan<- Line, l Line) bool {
+	select {
+	case out <- l:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
