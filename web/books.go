@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/web/view"
@@ -38,7 +39,11 @@ func (s *Web) books(v *visit) error {
 	if err != nil {
 		return err
 	}
-	out := view.Books{Debits: t.Debits, Credits: t.Credits, Problems: t.Problems, Stripe: s.stripeState(r)}
+	running, err := metering.AllRunning(ctx, s.DB.Q)
+	if err != nil {
+		return err
+	}
+	out := view.Books{Accrued: running.Accrued, Burn: running.Burn, Debits: t.Debits, Credits: t.Credits, Problems: t.Problems, Stripe: s.stripeState(r)}
 	for _, x := range t.Totals {
 		out.Totals = append(out.Totals, view.BookTotal{Kind: string(x.Kind), Currency: x.Currency, Amount: x.Amount})
 		if x.Kind == ledger.KindSuspense && x.Currency == r.Currency {

@@ -216,4 +216,8 @@ func TestWhatAnOrgIsSpendingNow(t *testing.T) {
 	if r.Accrued < low || r.Accrued > low+money.CostOf(4_600_000, 20_000) {
 		t.Fatalf("accrued %s, want about %s", r.Accrued, low)
 	}
+	all, err := AllRunning(t.Context(), w.d.Q)
+	if err != nil || all.Burn != r.Burn || all.Accrued < r.Accrued { // they are the only ones
+		t.Fatal(all, err)
+	}
 }

@@ -135,7 +135,7 @@ func (l *lease) unproven(now int64) Set {
 	return l.possible(now, now)
 }
 
-// Running is what an org's clusters cost at this moment.
+// Running is what clusters cost at this moment.
 type Running struct {
 	Accrued money.Nano  // used and not posted yet: will be taken from what is held
 	Burn    money.Micro // per hour, of leases whose window is open
@@ -147,6 +147,19 @@ func OrgRunning(ctx context.Context, q *dbq.Queries, org id.Org) (Running, error
 	if err != nil {
 		return Running{}, fmt.Errorf("metering: running: %w", err)
 	}
+	return runningOf(ctx, q, ids)
+}
+
+// AllRunning adds up the leases of all orgs that are not settled.
+func AllRunning(ctx context.Context, q *dbq.Queries) (Running, error) {
+	ids, err := q.UnsettledLeaseIDs(ctx)
+	if err != nil {
+		return Running{}, fmt.Errorf("metering: running: %w", err)
+	}
+	return runningOf(ctx, q, ids)
+}
+
+func runningOf(ctx context.Context, q *dbq.Queries, ids []id.Lease) (Running, error) {
 	leases, err := readMeters(ctx, q, ids, true)
 	if err != nil {
 		return Running{}, err

@@ -991,6 +991,30 @@ func (q *Queries) UnsettledClusters(ctx context.Context, maxRows int32) ([]id.Cl
 	return items, nil
 }
 
+const unsettledLeaseIDs = `-- name: UnsettledLeaseIDs :many
+SELECT id FROM lease WHERE settled_at IS NULL ORDER BY id
+`
+
+func (q *Queries) UnsettledLeaseIDs(ctx context.Context) ([]id.Lease, error) {
+	rows, err := q.db.Query(ctx, unsettledLeaseIDs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Lease{}
+	for rows.Next() {
+		var id id.Lease
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const unsettledLeaseIDsOfOrg = `-- name: UnsettledLeaseIDsOfOrg :many
 SELECT id FROM lease WHERE renter_org_id = $1 AND settled_at IS NULL ORDER BY id
 `

@@ -39,6 +39,9 @@ SELECT id FROM lease WHERE cluster_id = $1 ORDER BY id;
 -- name: UnsettledLeaseIDsOfOrg :many
 SELECT id FROM lease WHERE renter_org_id = $1 AND settled_at IS NULL ORDER BY id;
 
+-- name: UnsettledLeaseIDs :many
+SELECT id FROM lease WHERE settled_at IS NULL ORDER BY id;
+
 -- name: LeasesByID :batchmany
 SELECT id, cluster_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, currency, host_share_ppm, epoch,
        run_until, covered_from_ms, created_at, ended_at, settled_at
