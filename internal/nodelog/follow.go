@@ -17,7 +17,9 @@ const (
 	lookEvery = time.Second      // between looks at a log that has not begun, has broken off, or has ended
 	quietFor  = 25 * time.Second // how long an ended cluster's last lines are waited for
 	leaveLook = 10 * time.Second // between looks whether a run that is being streamed is still the rank's
-	maxAgain  = 30 * time.Second // between readings of a run that has ended by itself and brings nothing new
+	// leaveUntold is after how many times of leaveLook that is looked at though the bus told of no change.
+	leaveUntold = 3
+	maxAgain    = 30 * time.Second // between readings of a run that has ended by itself and brings nothing new
 
 	looksAtOnce = 16              // of ranks, at first
 	tailTime    = 3 * time.Second // for a host to tell the tail: others are not to wait long for it
@@ -252,17 +254,19 @@ func (f *follower) rest(epoch int, came bool) {
 // leave ends a stream whose host no longer has the rank, or whose cluster is over: a host that died does not close it.
 // It gives the last lines the time of one more look.
 func (f *follower) leave(ctx context.Context, l cluster.LiveLog, end func()) {
-	var since time.Time
-	changes := f.changes
-	for {
+	leaving := false
+	for looks := 1; ; looks++ {
 		select {
 		case <-ctx.Done():
 			return
-		case _, open := <-changes:
-			if !open {
-				changes = nil
-			}
 		case <-time.After(leaveLook):
+		}
+		select {
+		case <-f.changes:
+		default:
+			if !leaving && looks%leaveUntold != 0 {
+				continue
+			}
 		}
 		c, err := f.r.store.Get(ctx, f.q.Org, f.q.Cluster)
 		if err != nil {
@@ -272,15 +276,11 @@ func (f *follower) leave(ctx context.Context, l cluster.LiveLog, end func()) {
 		for _, n := range c.Nodes {
 			gone = gone || (n.Rank == f.rank && n.HostID != l.Host)
 		}
-		switch {
-		case !gone:
-			since = time.Time{}
-		case since.IsZero():
-			since = time.Now()
-		case time.Since(since) >= leaveLook:
+		if gone && leaving {
 			end()
 			return
 		}
+		leaving = gone
 	}
 }
 

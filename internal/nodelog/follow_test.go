@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/nodelog"
 )
 
@@ -179,4 +182,40 @@ func TestFollowEndsWithItsReader(t *testing.T) {
 	if err := <-over; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestFollowLeavesADeadHost: its stream says nothing and never ends, while the rank runs elsewhere.
+func TestFollowLeavesADeadHost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		second := live(2)
+		second.Host = id.New[id.Host]()
+		f := &fleet{state: cluster.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
+		f.serve = func(d agentapi.Dial, w io.Writer) error {
+			if d.Epoch == 1 {
+				_, err := io.WriteString(w, frames(line{1000, "a"}))
+				f.change(func() { f.host, f.logs[0] = second.Host, cluster.Log{Live: second} })
+				<-t.Context().Done()
+				return err
+			}
+			_, err := io.WriteString(w, frames(line{1, "b"}))
+			f.change(func() { f.state = cluster.Released })
+			return err
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		same(t, followed(ctx, t, f, nodelog.Query{Ranks: []int{0}, Tail: -1}, nil), "a", "b")
+	})
+}
+
+// TestFollowGivesUpAnEndedClustersLostLog: a host that went away with the last lines keeps no reader.
+func TestFollowGivesUpAnEndedClustersLostLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fleet{state: cluster.Failed, logs: map[int]cluster.Log{0: {Runs: []cluster.RunLog{run(1, line{1, "a"})}, Live: live(2)}}}
+		f.serve = func(agentapi.Dial, io.Writer) error { return away() }
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		same(t, followed(ctx, t, f, nodelog.Query{Ranks: []int{0}, Tail: -1}, nil), "a")
+	})
 }

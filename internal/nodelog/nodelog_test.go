@@ -36,6 +36,7 @@ func frames(lines ...line) string {
 type fleet struct {
 	mu    sync.Mutex
 	state cluster.State
+	host  id.Host // that has every rank
 	logs  map[int]cluster.Log
 	looks int
 	// look is called with the number of the reading before each one of a log.
@@ -50,7 +51,7 @@ func (f *fleet) Get(context.Context, id.Org, id.Cluster) (cluster.Cluster, error
 	defer f.mu.Unlock()
 	c := cluster.Cluster{State: f.state}
 	for rank := range f.logs {
-		c.Nodes = append(c.Nodes, cluster.Node{Rank: rank, State: cluster.NodeReady})
+		c.Nodes = append(c.Nodes, cluster.Node{Rank: rank, HostID: f.host, State: cluster.NodeReady})
 	}
 	return c, nil
 }
