@@ -145,6 +145,13 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 		}
 		out.Offers = append(out.Offers, form)
 	}
+	prices, err := s.Market.PriceHistory(ctx, hid)
+	if err != nil {
+		return err
+	}
+	for _, p := range prices {
+		out.Prices = append(out.Prices, view.PriceRow{At: p.At.Format("2006-01-02 15:04:05"), Model: view.ModelName(p.GPUModel), Price: listedPrice(p.Price), Before: listedPrice(p.Before)})
+	}
 	for _, a := range d.Actions() {
 		out.Actions = append(out.Actions, hostAction(a))
 	}
@@ -172,6 +179,13 @@ func potential(out *view.Host, d host.Detail, offers []market.OwnOffer) {
 		}
 	}
 	out.FreeNote = fmt.Sprintf("%d leased, %d free of %d", leased, free, len(d.GPUs))
+}
+
+func listedPrice(p *money.Micro) string {
+	if p == nil {
+		return "not listed"
+	}
+	return view.Price(*p)
 }
 
 func offerForm(o market.OwnOffer) view.OfferForm {

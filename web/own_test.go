@@ -48,3 +48,26 @@ func TestThePageSaysThatNobodyRentsFromThemselves(t *testing.T) {
 		t.Errorf("%d %s", res.StatusCode, text)
 	}
 }
+
+func TestAHostsPageTellsWhenItsPriceChanged(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.sell(2)
+	_, page := b.get("/hosts")
+	host, ok := page.Find(`main a[href^="/hosts/host_"]`).Attr("href")
+	if !ok {
+		t.Fatal(page.Find("main").Text())
+	}
+	_, page = b.post(host+"/terms", url.Values{"price_per_gpu_hour": {"3.25"}, "min_gpus": {"1"}, "max_duration": {"0"}})
+	rows := page.Find("#prices tbody tr")
+	if rows.Length() != 2 {
+		t.Fatalf("%q", page.Find("#prices").Text())
+	}
+	if text := rows.First().Text(); !strings.Contains(text, "2.00") || !strings.Contains(text, "3.25") {
+		t.Errorf("%q", text)
+	}
+	if text := rows.Last().Text(); !strings.Contains(text, "not listed") {
+		t.Errorf("%q", text)
+	}
+}

@@ -235,3 +235,15 @@ func (a *API) hostAction(ctx context.Context, tx *db.Tx, org id.Org, h id.Host, 
 	}
 	return fault.InvalidField("action", "want one of drain, resume, retire")
 }
+
+func (a *API) hostPrices(ctx context.Context, p account.Principal, in *idInput) (list[market.PriceChange], error) {
+	h, err := pathID[id.Host](in.ID, "host")
+	if err != nil {
+		return list[market.PriceChange]{}, err
+	}
+	if _, err := host.Get(ctx, a.db.Q, p.Org, h); err != nil {
+		return list[market.PriceChange]{}, err
+	}
+	all, err := a.market.PriceHistory(ctx, h)
+	return cut(all, len(all), same[market.PriceChange], func(market.PriceChange) string { return "" }), err
+}

@@ -163,4 +163,14 @@ func TestTermsAndTheirHistory(t *testing.T) {
 	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM offer_price").Scan(&history); err != nil || history != 2 {
 		t.Errorf("%d changes of price noted, want 2: %v", history, err)
 	}
+	changes, err := w.m.PriceHistory(t.Context(), h)
+	if err != nil || len(changes) != 2 || changes[0].At.Before(changes[1].At) {
+		t.Fatalf("%+v %v", changes, err)
+	}
+	if c := changes[0]; c.Price != nil || c.Before == nil || *c.Before != price || c.GPUModel != "NVIDIA H100 80GB HBM3" {
+		t.Errorf("the newest: %+v", c)
+	}
+	if c := changes[1]; c.Before != nil || c.Price == nil || *c.Price != price {
+		t.Errorf("the first: %+v", c)
+	}
 }

@@ -23,36 +23,6 @@ func (q *Queries) InsertOfferPrice(ctx context.Context, offerID id.Offer, price 
 	return err
 }
 
-const offerPrices = `-- name: OfferPrices :many
-SELECT price, changed_by, at FROM offer_price WHERE offer_id = $1 AND at > $2 ORDER BY at
-`
-
-type OfferPricesRow struct {
-	Price     *money.Micro
-	ChangedBy id.User
-	At        time.Time
-}
-
-func (q *Queries) OfferPrices(ctx context.Context, offerID id.Offer, since time.Time) ([]OfferPricesRow, error) {
-	rows, err := q.db.Query(ctx, offerPrices, offerID, since)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []OfferPricesRow{}
-	for rows.Next() {
-		var i OfferPricesRow
-		if err := rows.Scan(&i.Price, &i.ChangedBy, &i.At); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const offersOfHosts = `-- name: OffersOfHosts :many
 SELECT o.id, o.host_id, o.gpu_model, o.price, o.min_gpus, o.max_duration_s, o.host_share_ppm,
        (SELECT count(*) FROM gpu g WHERE g.host_id = o.host_id AND g.model = o.gpu_model AND g.present AND g.removed_at IS NULL)::integer AS gpus
@@ -118,6 +88,47 @@ func (q *Queries) PresentModels(ctx context.Context, hostID id.Host) ([]string, 
 			return nil, err
 		}
 		items = append(items, model)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const priceChangesOfHost = `-- name: PriceChangesOfHost :many
+SELECT o.gpu_model, p.price, p.at, coalesce(lag(p.price) OVER (PARTITION BY p.offer_id ORDER BY p.at), 0)::bigint AS before
+FROM offer_price p JOIN offer o ON o.id = p.offer_id
+WHERE o.host_id = $1
+ORDER BY p.at DESC, o.gpu_model
+LIMIT $2
+`
+
+type PriceChangesOfHostRow struct {
+	GPUModel string
+	Price    *money.Micro
+	At       time.Time
+	Before   int64
+}
+
+// The host's last changes of price, each with the price before it (0: none).
+func (q *Queries) PriceChangesOfHost(ctx context.Context, hostID id.Host, maxRows int32) ([]PriceChangesOfHostRow, error) {
+	rows, err := q.db.Query(ctx, priceChangesOfHost, hostID, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PriceChangesOfHostRow{}
+	for rows.Next() {
+		var i PriceChangesOfHostRow
+		if err := rows.Scan(
+			&i.GPUModel,
+			&i.Price,
+			&i.At,
+			&i.Before,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

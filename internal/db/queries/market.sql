@@ -24,5 +24,10 @@ WHERE id = @id;
 -- name: InsertOfferPrice :exec
 INSERT INTO offer_price (offer_id, price, changed_by) VALUES (@offer_id, @price, @changed_by);
 
--- name: OfferPrices :many
-SELECT price, changed_by, at FROM offer_price WHERE offer_id = @offer_id AND at > @since ORDER BY at;
+-- name: PriceChangesOfHost :many
+-- The host's last changes of price, each with the price before it (0: none).
+SELECT o.gpu_model, p.price, p.at, coalesce(lag(p.price) OVER (PARTITION BY p.offer_id ORDER BY p.at), 0)::bigint AS before
+FROM offer_price p JOIN offer o ON o.id = p.offer_id
+WHERE o.host_id = @host_id
+ORDER BY p.at DESC, o.gpu_model
+LIMIT @max_rows;
