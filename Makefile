@@ -86,6 +86,10 @@ screenshots: build ## the pictures of docs/screenshots, taken by the browser tes
 	@scripts/setup build run test
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_SHOTS=$(CURDIR)/docs/screenshots go test ./internal/e2e -run InABrowser -count=1
 
+.PHONY: release
+release: toolchain ## the archives of this version in bin/release, with SHA256SUMS (MUSTER_RELEASE_KEY=FILE signs them)
+	@scripts/release '$(VERSION)'
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf bin bench/out
