@@ -32,13 +32,13 @@ func TestAnOperatorsJourneyInABrowser(t *testing.T) {
 	token, _, _ := strings.Cut(command[at:], "'")
 	token = strings.Trim(strings.Fields(token)[0], `"'`)
 
-	h := p.newHost(t, "attic", "NVIDIA GeForce RTX 4090", 2)
+	h := p.newHost(t, "attic", "NVIDIA L40S", 2) // a model of this test alone
 	if out, err := h.enroll(token); err != nil {
 		t.Fatalf("enrol: %v\n%s", err, out)
 	}
 	b.reads("#enroll-progress", "Token used") // the page asks by itself
 	h.start(t)
-	b.reads("#enroll-progress", "2 × RTX 4090")
+	b.reads("#enroll-progress", "2 × L40S")
 	b.reads("#enroll-progress", "wait for you")
 	b.shot("enrolled")
 	b.submit("#enroll-progress a.primary")

@@ -134,7 +134,7 @@ func TestAnOperatorsJourney(t *testing.T) {
 	if got.Selling || got.NotSelling == "" || got.Region != "eu-west" || !got.Simulated || got.Offers[0].Price != nil {
 		t.Errorf("before it has a price: %+v", got)
 	}
-	r := p.renter(t, 10*money.Unit)
+	r := p.renter(t, 20*money.Unit)
 	const query = "gpu_model=4090"
 	listed := func() int {
 		t.Helper()
@@ -147,7 +147,7 @@ func TestAnOperatorsJourney(t *testing.T) {
 	if listed() != 0 {
 		t.Error("listed without a price")
 	}
-	price := money.Micro(600_000)
+	price := money.Micro(6_000_000) // dearer than the shared hosts: nobody else rents here
 	if _, err := operator.ChangeHost(t.Context(), who.Host, client.HostChange{Price: &price}); err != nil {
 		t.Fatal(err)
 	}
