@@ -444,9 +444,12 @@ func doors(t *testing.T, r *renter, g *guest, c client.Cluster) {
 	if _, err := conn.Dial("tcp", "localhost:9"); err == nil || !strings.Contains(err.Error(), "nothing listens on port 9") {
 		t.Errorf("a port on which nothing listens: %v", err)
 	}
-	if n := r.p.sql(t, "SELECT count(*) FROM audit_event WHERE action = 'cluster.shell' AND object = $1 AND detail->>'node' = '1' AND detail->>'key' LIKE 'SHA256:%' AND address <> ''", c.ID.String()); n == 0 {
-		t.Error("the audit trail knows of no shell on rank 1")
+	if _, errs, code := g.run(t, "", "ssh", c.ID.String()+".1@gateway", "true"); code != 0 {
+		t.Errorf("rank 1: %d %q", code, errs)
 	}
+	eventually(t, "the audit trail knows of a shell on rank 1", func() bool {
+		return r.p.sql(t, "SELECT count(*) FROM audit_event WHERE action = 'cluster.shell' AND object = $1 AND detail->>'node' = '1' AND detail->>'key' LIKE 'SHA256:%' AND address <> ''", c.ID.String()) > 0
+	})
 }
 
 // An image without a shell gets one.
