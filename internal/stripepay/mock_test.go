@@ -80,6 +80,25 @@ func TestEveryCallIsAsPublished(t *testing.T) {
 			return err
 		},
 		"checkout read": func() error { _, err := c.Checkout(t.Context(), "cs_1"); return err },
+		"account": func() error {
+			_, err := c.CreateAccount(t.Context(), "k9", stripepay.NewAccount{Org: "org_1", Country: "DE", Email: "a@b.c"})
+			return err
+		},
+		"account read": func() error { _, err := c.Account(t.Context(), "acct_1"); return err },
+		"account page": func() error {
+			_, err := c.CreateAccountLink(t.Context(), "k10", stripepay.NewAccountLink{Account: "acct_1", Refresh: "http://m.test/again", Return: "http://m.test/back"})
+			return err
+		},
+		"transfer": func() error {
+			_, err := c.CreateTransfer(t.Context(), "k11", stripepay.NewTransfer{Payout: "po_1", Account: "acct_1", Cents: 100, Currency: "EUR"})
+			return err
+		},
+		"transfer read":  func() error { _, err := c.Transfer(t.Context(), "tr_1"); return err },
+		"transfer found": func() error { _, err := c.FindTransfer(t.Context(), "po_1"); return err },
+		"transfer taken back": func() error {
+			_, err := c.ReverseTransfer(t.Context(), "k12", stripepay.NewReversal{Reversal: "r_1", Transfer: "tr_1", Cents: 100})
+			return err
+		},
 	} {
 		if err := call(); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -75,6 +75,12 @@ func (s *Server) source(id any) any {
 	if d := s.s.Disputes.get(name); d != nil {
 		return d
 	}
+	if t := s.s.Transfers.get(name); t != nil {
+		return t.shown()
+	}
+	if x := s.reversalByID(name); x != nil {
+		return x
+	}
 	return id
 }
 

@@ -62,6 +62,9 @@ type state struct {
 	Disputes  shelf[dispute]       `json:"disputes"`
 	Balance   shelf[balanceTx]     `json:"balance"`
 	Sessions  shelf[session]       `json:"sessions"`
+	Accounts  shelf[account]       `json:"accounts"`
+	Links     shelf[accountLink]   `json:"account_links"`
+	Transfers shelf[transfer]      `json:"transfers"`
 	Keys      map[string]answer    `json:"keys"`
 	Events    []*event             `json:"events"` // not delivered yet
 }
@@ -85,6 +88,8 @@ func New(cfg Config) (*Server, error) {
 	s.disputeRoutes()
 	s.balanceRoutes()
 	s.checkoutRoutes()
+	s.accountRoutes()
+	s.transferRoutes()
 	s.mux.Handle("/pay/", s.pages)
 	s.mux.Handle("/3ds/", s.pages)
 	return s, nil
