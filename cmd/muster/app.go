@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -239,23 +238,35 @@ func (a *app) openPayments(ctx context.Context) (*payment.Payments, error) {
 	return payment.New(a.db, client, pc, a.log)
 }
 
-// openSandbox serves our own Stripe on loopback, with its state in a file when one is set.
+// openSandbox serves our own Stripe on loopback. Each replica has one; what they remember is in the database.
 func (a *app) openSandbox(ctx context.Context) (c stripepay.Config, err error) {
+	secret, err := a.cfg.sandboxSecret()
+	if err != nil {
+		return c, err
+	}
 	l, err := listen("127.0.0.1:0", "", "")
 	if err != nil {
 		return c, err
 	}
 	a.onClose(l.close)
-	c = stripepay.Config{Key: "sk_test_sandbox", WebhookSecret: "whsec_" + rand.Text(), URL: "http://" + l.addr()}
-	fake, err := stripetest.New(stripetest.Config{WebhookSecret: c.WebhookSecret, File: a.cfg.SandboxFile, PublicURL: a.cfg.PublicURL + "/sandbox"})
+	c = stripepay.Config{Key: "sk_test_sandbox", WebhookSecret: secret, URL: "http://" + l.addr()}
+	fake, err := stripetest.New(stripetest.Config{WebhookSecret: c.WebhookSecret, DB: a.db, Earlier: a.cfg.SandboxFile, PublicURL: a.cfg.PublicURL + "/sandbox"})
 	if err != nil {
 		return c, err
 	}
 	l.handler, a.sandbox = fake, http.StripPrefix("/sandbox", fake.Pages())
 	l.serve(a.log)
 	push, stop := context.WithCancel(context.WithoutCancel(ctx))
-	a.onClose(func(context.Context) error { stop(); return nil })
-	go fake.Push(push, "http://"+a.people.addr()+"/stripe/webhook")
+	pushed := make(chan struct{})
+	a.onClose(func(context.Context) error {
+		stop()
+		<-pushed
+		return nil
+	})
+	go func() {
+		defer close(pushed)
+		fake.Push(push, "http://"+a.people.addr()+"/stripe/webhook")
+	}()
 	return c, nil
 }
 

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"crypto/hkdf"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"net"
@@ -71,7 +74,7 @@ type serverConfig struct {
 	SMTPURL  secretText `env:"MUSTER_SMTP_URL"`  // smtp://user:password@host:587 or smtps://…; "" = mail is only noted in the log
 	MailFrom string     `env:"MUSTER_MAIL_FROM"` // "Muster <no-reply@muster.example>"; required with MUSTER_SMTP_URL
 
-	SandboxFile string `env:"MUSTER_SANDBOX_FILE"` // where the fake Stripe keeps its state; "" = in memory
+	SandboxFile string `env:"MUSTER_SANDBOX_FILE"` // where earlier versions kept the fake Stripe's state: read once, into the database
 
 	Migrate   bool          `env:"MUSTER_MIGRATE" envDefault:"true"` // bring the schema up at start
 	Drain     time.Duration `env:"MUSTER_DRAIN" envDefault:"15s"`    // for answers under way when stopping
@@ -189,6 +192,16 @@ func (c *serverConfig) mailer(log *slog.Logger) (notify.Mailer, error) {
 
 // sandbox says that no real money moves.
 func (c *serverConfig) sandbox() bool { return c.StripeKey == "" }
+
+// sandboxSecret signs the sandbox's webhooks: any replica may deliver them to any other.
+func (c *serverConfig) sandboxSecret() (string, error) {
+	raw, err := c.sealSecret()
+	if err != nil {
+		return "", err
+	}
+	b, err := hkdf.Key(sha256.New, raw, nil, "muster sandbox webhook v1", 32)
+	return "whsec_" + hex.EncodeToString(b), err
+}
 
 func (c *serverConfig) sealSecret() ([]byte, error) {
 	s := strings.TrimRight(string(c.Secret), "=")

@@ -47,7 +47,7 @@ type ServerParams struct {
 	Listen, AgentListen, NATSListen, Metrics string
 	GatewayListen                            string
 	TLSCert, TLSKey, TLSCA                   string
-	SandboxFile                              string // state of the fake Stripe
+	SandboxFile                              string // where earlier versions kept the state of the fake Stripe
 }
 
 // Server is a running control plane.

@@ -122,9 +122,19 @@ func (s *Server) accountPage(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) accountClicked(w http.ResponseWriter, r *http.Request) {
+	back := s.filledIn(r)
+	if back == "" {
+		http.NotFound(w, r)
+		return
+	}
+	http.Redirect(w, r, back, http.StatusSeeOther)
+}
+
+// filledIn takes what an account's owner told, and is where they go then; "": there is no such page.
+func (s *Server) filledIn(r *http.Request) (back string) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	l := s.s.Links.get(r.PathValue("id"))
-	back := ""
 	switch {
 	case l == nil:
 	case l.Used || s.now() > l.Expires:
@@ -142,12 +152,7 @@ func (s *Server) accountClicked(w http.ResponseWriter, r *http.Request) {
 		}
 		s.save()
 	}
-	s.mu.Unlock()
-	if back == "" {
-		http.NotFound(w, r)
-		return
-	}
-	http.Redirect(w, r, back, http.StatusSeeOther)
+	return back
 }
 
 // tell is an owner who has filled in the form, with what is missing still.

@@ -29,16 +29,29 @@ type eventData struct {
 	Object json.RawMessage `json:"object"`
 }
 
+// waiting is an event that is not delivered yet.
+type waiting struct {
+	Event event `json:"event"`
+	// Taken is until when a server is delivering it, in Unix milliseconds: others leave it alone.
+	Taken int64 `json:"taken,omitempty"`
+}
+
 // emit queues an event with the object as it is now.
 func (s *Server) emit(kind string, object any) {
 	b, err := json.Marshal(object)
 	if err != nil {
 		panic(err) // our own types
 	}
-	s.s.Events = append(s.s.Events, &event{
+	e := event{
 		ID: newID("evt"), Object: "event", Type: kind, APIVersion: APIVersion, Created: s.now(),
 		Data: eventData{b}, Pending: 1, Request: json.RawMessage("null"),
-	})
+	}
+	s.s.Events.put(e.ID, &waiting{Event: e})
+	s.ring()
+}
+
+// ring tells Push that an event may wait.
+func (s *Server) ring() {
 	select {
 	case s.news <- struct{}{}:
 	default:
@@ -49,6 +62,7 @@ func (s *Server) emit(kind string, object any) {
 type Delivery struct {
 	Payload   []byte
 	Signature string // the Stripe-Signature header
+	event     string
 }
 
 // Deliveries takes the events that wait, oldest first, signed now.
@@ -56,16 +70,56 @@ func (s *Server) Deliveries() []Delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []Delivery
-	for _, e := range s.s.Events {
-		b, err := json.Marshal(e)
-		if err != nil {
-			panic(err) // our own types
-		}
-		out = append(out, Delivery{b, Sign(b, s.cfg.WebhookSecret, s.cfg.Now())})
+	for len(s.s.Events.Order) > 0 {
+		id := s.s.Events.Order[0]
+		out = append(out, s.delivery(id))
+		s.s.Events.drop(id)
 	}
-	s.s.Events = nil
 	s.save()
 	return out
+}
+
+func (s *Server) delivery(event string) Delivery {
+	b, err := json.Marshal(s.s.Events.Objects[event].Event)
+	if err != nil {
+		panic(err) // our own types
+	}
+	return Delivery{b, Sign(b, s.cfg.WebhookSecret, s.cfg.Now()), event}
+}
+
+// turn is how long one server may take to deliver what it took before another tries.
+const turn = 30 * time.Second
+
+// take takes waiting events that no other server is delivering.
+func (s *Server) take() (out []Delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.cfg.Now()
+	for _, id := range s.s.Events.Order[:min(len(s.s.Events.Order), 100)] {
+		if s.s.Events.Objects[id].Taken < now.UnixMilli() {
+			s.s.Events.get(id).Taken = now.Add(turn).UnixMilli()
+			out = append(out, s.delivery(id))
+		}
+	}
+	if len(out) > 0 {
+		s.save()
+	}
+	return out
+}
+
+// settled notes which events arrived, and that others need not be left alone.
+func (s *Server) settled(arrived, again []Delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range arrived {
+		s.s.Events.drop(d.event)
+	}
+	for _, d := range again {
+		if e := s.s.Events.get(d.event); e != nil {
+			e.Taken = 0
+		}
+	}
+	s.save()
 }
 
 // Sign is the Stripe-Signature header of a payload signed at a time.
@@ -77,12 +131,12 @@ func Sign(payload []byte, secret string, at time.Time) string {
 }
 
 // Push delivers events to a webhook until ctx ends: in a random order, now and then twice, and again until they are
-// answered with 2xx, as Stripe does.
+// answered with 2xx, as Stripe does. Servers that share their state share the work; what one took when it died, another
+// delivers.
 func (s *Server) Push(ctx context.Context, url string) {
 	retry := time.NewTicker(2 * time.Second)
 	defer retry.Stop()
 	c := &http.Client{Timeout: 10 * time.Second}
-	var waiting []Delivery
 	for {
 		select {
 		case <-ctx.Done():
@@ -90,18 +144,35 @@ func (s *Server) Push(ctx context.Context, url string) {
 		case <-s.news:
 		case <-retry.C:
 		}
-		waiting = append(waiting, s.Deliveries()...)
-		rand.Shuffle(len(waiting), func(i, j int) { waiting[i], waiting[j] = waiting[j], waiting[i] })
-		var again []Delivery
-		for _, d := range waiting {
-			d.Signature = Sign(d.Payload, s.cfg.WebhookSecret, s.cfg.Now())
-			if !d.send(ctx, c, url) {
-				again = append(again, d)
-			} else if rand.IntN(4) == 0 {
-				d.send(ctx, c, url) // at least once is sometimes twice
+		_ = try(func() { // what cannot be reached now is there at the next tick
+			ds := s.take()
+			if len(ds) == 0 {
+				return
 			}
+			rand.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
+			var arrived, again []Delivery
+			for _, d := range ds {
+				if !d.send(ctx, c, url) {
+					again = append(again, d)
+					continue
+				}
+				arrived = append(arrived, d)
+				if rand.IntN(4) == 0 {
+					d.send(ctx, c, url) // at least once is sometimes twice
+				}
+			}
+			s.settled(arrived, again)
+		})
+		if rand.IntN(1000) == 0 {
+			s.sweep(ctx)
 		}
-		waiting = again
+	}
+}
+
+// sweep forgets what is long gone.
+func (s *Server) sweep(ctx context.Context) {
+	if s.cfg.DB != nil {
+		_ = s.cfg.DB.Q.SweepSandbox(ctx) // there is a next time
 	}
 }
 

@@ -7,6 +7,9 @@
 // idempotency key, because ours must never send one. No real money is involved. What it answers is held to Stripe's
 // published OpenAPI description by the package's tests.
 //
+// Servers that are given a database are one Stripe: what they remember is there, and each change is made under a lock that
+// they share.
+//
 // One file per resource: its objects, its routes (a method …Routes, called by New), and what tests may do to it.
 //
 // Test payment methods are Stripe's; see cards. Whatever the method, an amount of 4000.02 is declined, 4000.95 lacks
@@ -17,12 +20,14 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/musterhq/muster/internal/db"
 )
 
 // APIVersion is the version of Stripe's API that is imitated.
@@ -32,8 +37,10 @@ const APIVersion = "2023-10-16"
 type Config struct {
 	WebhookSecret string           // signs events
 	Now           func() time.Time // nil: time.Now
-	// File keeps the state across restarts; empty: in memory only. Written after every change.
-	File string
+	// DB keeps the state, for all servers that share it; nil: it is in memory only. The tables are the migrations'.
+	DB *db.DB
+	// Earlier is the file in which earlier versions kept their state: taken over where there is none yet.
+	Earlier string
 	// PublicURL is where browsers reach this server's pages: checkout, saving a card, 3-D Secure.
 	PublicURL string
 }
@@ -45,7 +52,7 @@ type Server struct {
 	mux   *http.ServeMux
 	pages *http.ServeMux
 
-	mu     sync.Mutex
+	mu     guard
 	s      state
 	faults []Fault
 	news   chan struct{} // an event waits; holds one
@@ -65,19 +72,22 @@ type state struct {
 	Accounts  shelf[account]       `json:"accounts"`
 	Links     shelf[accountLink]   `json:"account_links"`
 	Transfers shelf[transfer]      `json:"transfers"`
-	Keys      map[string]answer    `json:"keys"`
-	Events    []*event             `json:"events"` // not delivered yet
+	Keys      shelf[answer]        `json:"idempotency_keys"`
+	Events    shelf[waiting]       `json:"waiting_events"`
 }
 
-// New reads the state file if there is one.
+// New makes a server with the state that there is. It starts nothing.
 func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), pages: http.NewServeMux(), news: make(chan struct{}, 1)}
-	s.s.Keys = map[string]answer{}
-	if err := s.load(); err != nil {
-		return nil, err
+	s.mu.shelves = s.s.shelves()
+	if cfg.DB != nil {
+		s.mu.shared = &shared{db: cfg.DB, shelves: s.mu.shelves, learnt: s.ring}
+		if err := s.open(); err != nil {
+			return nil, err
+		}
 	}
 	s.customerRoutes()
 	s.methodRoutes()
@@ -95,10 +105,28 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// open reads the state, an earlier version's if that is all there is.
+func (s *Server) open() (err error) {
+	unreached := try(func() {
+		if s.cfg.Earlier != "" {
+			err = s.readEarlier(s.cfg.Earlier)
+			return
+		}
+		s.read(func() answer { return answer{} })
+	})
+	return errors.Join(err, unreached)
+}
+
 // Pages serves what a payer's browser sees, and not the API: it may stand in the open.
-func (s *Server) Pages() http.Handler { return s.pages }
+func (s *Server) Pages() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer reached(w)
+		s.pages.ServeHTTP(w, r)
+	})
+}
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer reached(w)
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
 		key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		switch {
@@ -116,11 +144,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // onGet answers a reading request.
 func (s *Server) onGet(path string, f func(r *http.Request) answer) {
 	s.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		a := f(r)
-		s.mu.Unlock()
-		a.write(w)
+		s.read(func() answer { return f(r) }).write(w)
 	})
+}
+
+func (s *Server) read(f func() answer) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return f()
 }
 
 // onPost answers a changing request once per idempotency key, and misbehaves where it was told to.

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -74,20 +73,6 @@ func TestAKeyIsForItsParameters(t *testing.T) {
 	}
 	if n, _ := s.Charged(); n != 2 {
 		t.Fatal(n)
-	}
-}
-
-func TestItRemembersAcrossRestarts(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "stripe.json")
-	_, srv := serve(t, Config{File: file})
-	_, first := call(t, srv, "/v1/payment_intents", "k", cardForm)
-	s, srv := serve(t, Config{File: file})
-	if _, again := call(t, srv, "/v1/payment_intents", "k", cardForm); again != first {
-		t.Fatalf("%s\n%s", first, again)
-	}
-	if n, cents := s.Charged(); n != 1 || cents != 500 || len(s.Deliveries()) != 3 {
-		t.Fatal(n, cents)
 	}
 }
 

@@ -1,19 +1,28 @@
 package stripetest
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 )
 
-// shelf keeps the objects of one kind, in the order in which they were made. The zero value is empty.
+// shelf keeps the objects of one kind, in the order in which they were made. The zero value is empty. An object may be
+// changed only by who got or put it since the lock was taken.
 type shelf[T any] struct {
 	Objects map[string]*T `json:"objects"`
 	Order   []string      `json:"order"` // oldest first
+	touched []string      // got, put or dropped since settle: may have changed
 }
 
-func (s *shelf[T]) get(id string) *T { return s.Objects[id] }
+func (s *shelf[T]) get(id string) *T {
+	v := s.Objects[id]
+	if v != nil {
+		s.touch(id)
+	}
+	return v
+}
 
 func (s *shelf[T]) put(id string, v *T) *T {
 	if s.Objects == nil {
@@ -23,8 +32,56 @@ func (s *shelf[T]) put(id string, v *T) *T {
 		s.Order = append(s.Order, id)
 	}
 	s.Objects[id] = v
+	s.touch(id)
 	return v
 }
+
+func (s *shelf[T]) drop(id string) {
+	if s.Objects[id] == nil {
+		return
+	}
+	delete(s.Objects, id)
+	i := slices.Index(s.Order, id)
+	s.Order = slices.Delete(s.Order, i, i+1)
+	s.touch(id)
+}
+
+func (s *shelf[T]) touch(id string) {
+	if !slices.Contains(s.touched, id) {
+		s.touched = append(s.touched, id)
+	}
+}
+
+func (s *shelf[T]) learn(id string, body *string) error {
+	if body == nil {
+		s.drop(id)
+	} else {
+		v := new(T)
+		if err := json.Unmarshal([]byte(*body), v); err != nil {
+			return err
+		}
+		s.put(id, v)
+	}
+	s.settle()
+	return nil
+}
+
+func (s *shelf[T]) changed() []string { return s.touched }
+
+func (s *shelf[T]) body(id string) (string, error) {
+	v := s.Objects[id]
+	if v == nil {
+		return "", nil
+	}
+	b, err := json.Marshal(v)
+	return string(b), err
+}
+
+func (s *shelf[T]) settle()   { s.touched = s.touched[:0] }
+func (s *shelf[T]) clear()    { *s = shelf[T]{} }
+func (s *shelf[T]) size() int { return len(s.Order) }
+
+func (s *shelf[T]) touchAll() { s.touched = slices.Clone(s.Order) }
 
 // list is Stripe's list object.
 type list struct {

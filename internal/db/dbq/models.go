@@ -619,6 +619,15 @@ type SSHKey struct {
 	CreatedAt   time.Time
 }
 
+type SandboxObject struct {
+	Kind      string
+	ID        string
+	Body      *string
+	Made      int64
+	Version   int64
+	ChangedAt time.Time
+}
+
 type SegmentQuarantine struct {
 	ID          int64
 	HostID      id.Host
