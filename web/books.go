@@ -24,8 +24,11 @@ const (
 	belowZeroShown = 50
 )
 
-// books shows the platform's own books: whether they balance, how Stripe stands to them, who is below zero.
-func (s *Web) books(v *visit) error {
+// books shows the platform's own books: whether they balance, how Stripe stands to them, who is below zero, which
+// leases are frozen.
+func (s *Web) books(v *visit) error { return s.showBooks(v, view.UnfreezeForm{}) }
+
+func (s *Web) showBooks(v *visit, form view.UnfreezeForm) error {
 	ctx := v.r.Context()
 	t, err := ledger.Check(ctx, s.DB)
 	if err != nil {
@@ -43,7 +46,15 @@ func (s *Web) books(v *visit) error {
 	if err != nil {
 		return err
 	}
-	out := view.Books{Accrued: running.Accrued, Burn: running.Burn, Debits: t.Debits, Credits: t.Credits, Problems: t.Problems, Stripe: s.stripeState(r)}
+	frozen, err := s.frozen(v)
+	if err != nil {
+		return err
+	}
+	out := view.Books{Frozen: frozen, Unfreeze: form, Accrued: running.Accrued, Burn: running.Burn, Debits: t.Debits, Credits: t.Credits, Problems: t.Problems, Stripe: s.stripeState(r)}
+	out.Unfreeze.Once = newOnce()
+	if v.r.Method == http.MethodGet && v.r.FormValue("unfrozen") != "" {
+		out.Done = "The lease's money moves again. The host's operator is told why."
+	}
 	for _, x := range t.Totals {
 		out.Totals = append(out.Totals, view.BookTotal{Kind: string(x.Kind), Currency: x.Currency, Amount: x.Amount})
 		if x.Kind == ledger.KindSuspense && x.Currency == r.Currency {

@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/metering/meteringtest"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -62,6 +63,9 @@ func TestTheBooksAreForAdminsOnly(t *testing.T) {
 		}
 		if res, _ := b.post("/admin/books/compensations", url.Values{"charge": {id.New[id.LedgerTx]().String()}, "reason": {"x"}}); res.StatusCode != http.StatusNotFound {
 			t.Errorf("%s compensates: %s", who, res.Status)
+		}
+		if res, _ := b.post("/admin/books/unfreeze", url.Values{"lease": {id.New[id.Lease]().String()}, "reason": {"x"}}); res.StatusCode != http.StatusNotFound {
+			t.Errorf("%s unfreezes: %s", who, res.Status)
 		}
 	}
 	refused("nobody")
@@ -165,5 +169,57 @@ func TestAChargeIsFoundAndGivenBackOnce(t *testing.T) {
 	}
 	if n, err := ledger.Balance(t.Context(), b.db.Q, ledger.Wallet(org, "USD")); err != nil || n != 5*money.Unit+1_500_000_000 {
 		t.Errorf("the wallet has %s, %v", n, err)
+	}
+}
+
+// A frozen lease is shown with both accounts of its host, and its money moves again once, with a reason.
+func TestAFrozenLeaseIsShownAndLetGo(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.makeAdmin()
+	if _, doc := b.get("/admin/books"); doc.Find("#frozen, #unfreeze").Length() != 0 {
+		t.Error("frozen leases where there are none")
+	}
+	org, _, _ := b.charge()
+	lease := meteringtest.FrozenLease(t, b.db, org, org, "USD").String()
+	_, doc := b.get("/admin/books")
+	if text := doc.Find("#frozen tbody").Text(); !strings.Contains(text, "Segment 1 of start 1") || !strings.Contains(text, "stands") {
+		t.Errorf("why: %s", text)
+	}
+	form := url.Values{"once": {doc.Find("#unfreeze input[name=once]").AttrOr("value", "")}, "lease": {doc.Find("#unfreeze option").AttrOr("value", "")}}
+	if form.Get("lease") != lease {
+		t.Fatalf("the form is for %q", form.Get("lease"))
+	}
+	if res, doc := b.post("/admin/books/unfreeze", form); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#unfreeze #reason-e").Length() != 1 {
+		t.Errorf("without a reason: %s %s", res.Status, doc.Find("#unfreeze").Text())
+	}
+	form.Set("reason", "restored from a backup")
+	for range 2 { // the same form, sent twice
+		res, doc := b.post("/admin/books/unfreeze", form)
+		if res.StatusCode != http.StatusOK || doc.Find("#frozen").Length() != 0 || !strings.Contains(doc.Find("main").Text(), "moves again") {
+			t.Fatalf("%s %s", res.Status, doc.Find("main").Text())
+		}
+	}
+	form.Del("once")
+	if res, doc := b.post("/admin/books/unfreeze", form); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#lease-e").Length() != 1 {
+		t.Errorf("not frozen: %s %s", res.Status, doc.Find("main").Text())
+	}
+}
+
+// Only a platform operator is offered the scope with which the command line reaches the books.
+func TestAnAdminMakesATokenForTheBooks(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	if _, doc := b.get("/account"); doc.Find("input[name=scope][value=admin]").Length() != 0 {
+		t.Error("a renter is offered the scope admin")
+	}
+	b.makeAdmin()
+	if _, doc := b.get("/account"); doc.Find("input[name=scope][value=admin]").Length() != 1 || doc.Find("input[name=scope][value=admin][checked]").Length() != 0 {
+		t.Error("an admin is not offered the scope admin, or it is ticked")
+	}
+	if res, doc := b.post("/account/tokens", url.Values{"token_name": {"books"}, "scope": {"read", "admin"}}); res.StatusCode != http.StatusOK || !strings.Contains(doc.Find("#tokens").Text(), "admin") {
+		t.Errorf("%s %s", res.Status, doc.Find("main").Text())
 	}
 }

@@ -65,6 +65,7 @@ func (s *Web) Routes(r chi.Router) {
 		get("/admin/books", platformAdmin, s.books)
 		get("/admin/books/entries", platformAdmin, s.bookEntries)
 		post("/admin/books/compensations", platformAdmin, s.compensate)
+		post("/admin/books/unfreeze", platformAdmin, s.unfreeze)
 
 		get("/hosts", signedIn, s.hosts)
 		post("/hosts/enrollments", signedIn, s.enrollHost)

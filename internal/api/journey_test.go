@@ -280,7 +280,7 @@ func TestRefundsAndCodes(t *testing.T) {
 		t.Fatal(r.raw)
 	}
 	w.want(w.call(payer, "POST", "/api/v1/billing/promo", `{"code":"no-such-code"}`), 404, "not_found")
-	for _, path := range []string{"promo-codes", "reconciliation", "books", "transactions?q=x"} {
+	for _, path := range []string{"promo-codes", "reconciliation", "books", "transactions?q=x", "frozen-leases", "quarantine"} {
 		w.want(w.call(payer, "GET", "/api/v1/admin/"+path, nil), 403, "forbidden")
 	}
 	w.want(w.call(payer, "POST", "/api/v1/admin/promo-codes", `{"code":"for-myself","amount":"100","max_uses":1}`), 403, "forbidden")

@@ -105,5 +105,8 @@ func (a *API) inside(t *table) {
 	get(t, "/admin/books", platformAdmin, "getBooks: The trial balance, and what is wrong with it", a.books)
 	get(t, "/admin/transactions", platformAdmin, "searchBooks: Entries of the books by id, key or what they belong to", a.searchBooks)
 	post(t, "/admin/transactions/{id}/compensate", platformAdmin, 201, "compensateCharge: Give a charge back, at most what it was, with a reason", a.compensate)
+	get(t, "/admin/frozen-leases", platformAdmin, "listFrozenLeases: Leases whose money waits because their host signed two accounts of the same time", a.frozenLeases)
+	post(t, "/admin/leases/{id}/unfreeze", platformAdmin, 200, "unfreezeLease: Let a frozen lease's money move again; the first account stands", a.unfreeze)
+	get(t, "/admin/quarantine", platformAdmin, "listQuarantine: Usage segments that were refused, newest first", a.quarantine)
 	get(t, "/admin/reconciliation", platformAdmin, "getReconciliation: Stripe's balance beside the books", a.reconciliation)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
@@ -135,8 +136,11 @@ func TestAConflictFreezesItsLease(t *testing.T) {
 	w.ingest(w.segment(w.leases[0], 3, t0+90_000, t0+100_000, false))
 	mustEqual(t, "still frozen", w.usage().Posted, 2*money.CostOf(3_600_000, 60_000))
 	unfreeze := func() error {
-		return w.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return Unfreeze(ctx, tx, w.leases[0]) })
+		return w.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return Unfreeze(ctx, tx, account.Principal{Org: w.operator, Admin: true}, w.leases[0], "the host was restored from a backup")
+		})
 	}
+	w.seeFrozen(lie)
 	if err := unfreeze(); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -125,33 +124,6 @@ func (a *alerts) add(ctx context.Context, tx *db.Tx, l *lease, r *received) erro
 		}
 	}
 	return nil
-}
-
-// Frozen lists the operator's leases whose money waits because its host signed two accounts of the same time. While
-// there is one, nothing the operator has pending may be paid out.
-func Frozen(ctx context.Context, q *dbq.Queries, operator id.Org) ([]id.Lease, error) {
-	ids, err := q.FrozenLeases(ctx, operator)
-	if err != nil {
-		return nil, fmt.Errorf("metering: frozen leases of %s: %w", operator, err)
-	}
-	return ids, nil
-}
-
-// Unfreeze lets a lease's money move again after an admin has looked at its conflicting segments. The first accepted
-// ones stand. What has been proven meanwhile is posted. A lease that is not frozen is fault.Conflict.
-func Unfreeze(ctx context.Context, tx *db.Tx, lease id.Lease) error {
-	n, err := tx.Q.UnfreezeMeter(ctx, lease)
-	if err != nil {
-		return fmt.Errorf("metering: unfreeze: %w", err)
-	}
-	if n == 0 {
-		return fault.New(fault.Conflict, "the lease is not frozen")
-	}
-	cluster, err := tx.Q.ClusterOfLease(ctx, lease)
-	if err != nil {
-		return fmt.Errorf("metering: unfreeze: %w", err)
-	}
-	return Post(ctx, tx, cluster)
 }
 
 func sortByID(ls []*lease) {

@@ -198,6 +198,40 @@ func (q *Queries) ClusterOfLease(ctx context.Context, argID id.Lease) (id.Cluste
 	return cluster_id, err
 }
 
+const conflictsOf = `-- name: ConflictsOf :many
+SELECT q.lease_id, q.payload, q.received_at
+FROM segment_quarantine q
+WHERE q.lease_id = ANY($1::uuid[]) AND q.reason = 'conflict'
+ORDER BY q.id
+`
+
+type ConflictsOfRow struct {
+	LeaseID    id.Lease
+	Payload    []byte
+	ReceivedAt time.Time
+}
+
+// What was said of leases under numbers that were accepted before.
+func (q *Queries) ConflictsOf(ctx context.Context, ids []pgtype.UUID) ([]ConflictsOfRow, error) {
+	rows, err := q.db.Query(ctx, conflictsOf, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ConflictsOfRow{}
+	for rows.Next() {
+		var i ConflictsOfRow
+		if err := rows.Scan(&i.LeaseID, &i.Payload, &i.ReceivedAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const databaseTime = `-- name: DatabaseTime :one
 SELECT clock_timestamp()::timestamptz AS now
 `
@@ -243,6 +277,55 @@ func (q *Queries) FrozenLeases(ctx context.Context, hostOrgID id.Org) ([]id.Leas
 			return nil, err
 		}
 		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const frozenMeters = `-- name: FrozenMeters :many
+SELECT l.id, l.cluster_id, l.rank, l.host_id, h.name AS host_name, l.renter_org_id, l.host_org_id
+FROM lease_meter m
+JOIN lease l ON l.id = m.lease_id
+JOIN host h ON h.id = l.host_id
+WHERE m.frozen
+ORDER BY l.id
+LIMIT $1
+`
+
+type FrozenMetersRow struct {
+	ID          id.Lease
+	ClusterID   id.Cluster
+	Rank        int32
+	HostID      id.Host
+	HostName    string
+	RenterOrgID id.Org
+	HostOrgID   id.Org
+}
+
+// All leases whose money waits, and who is party to them.
+func (q *Queries) FrozenMeters(ctx context.Context, maxRows int32) ([]FrozenMetersRow, error) {
+	rows, err := q.db.Query(ctx, frozenMeters, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []FrozenMetersRow{}
+	for rows.Next() {
+		var i FrozenMetersRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.ClusterID,
+			&i.Rank,
+			&i.HostID,
+			&i.HostName,
+			&i.RenterOrgID,
+			&i.HostOrgID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -615,6 +698,51 @@ func (q *Queries) LeasePriceItems(ctx context.Context, clusterID id.Cluster) ([]
 	return items, nil
 }
 
+const listQuarantine = `-- name: ListQuarantine :many
+SELECT q.id, q.host_id, q.lease_id, q.reason, q.payload, q.received_at
+FROM segment_quarantine q
+WHERE $1::bigint = 0 OR q.id < $1::bigint
+ORDER BY q.id DESC
+LIMIT $2
+`
+
+type ListQuarantineRow struct {
+	ID         int64
+	HostID     id.Host
+	LeaseID    id.Lease
+	Reason     string
+	Payload    []byte
+	ReceivedAt time.Time
+}
+
+// Segments that were refused, newest first.
+func (q *Queries) ListQuarantine(ctx context.Context, before int64, maxRows int32) ([]ListQuarantineRow, error) {
+	rows, err := q.db.Query(ctx, listQuarantine, before, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListQuarantineRow{}
+	for rows.Next() {
+		var i ListQuarantineRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.HostID,
+			&i.LeaseID,
+			&i.Reason,
+			&i.Payload,
+			&i.ReceivedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const liveLeaseIDs = `-- name: LiveLeaseIDs :many
 SELECT id FROM lease WHERE cluster_id = $1 AND ended_at IS NULL ORDER BY id
 `
@@ -800,6 +928,61 @@ func (q *Queries) SegmentRuns(ctx context.Context, ids []pgtype.UUID) ([]Segment
 	return items, nil
 }
 
+const segmentTimes = `-- name: SegmentTimes :many
+SELECT s.lease_id, s.epoch, s.boot_id, s.seq, s.start_ms, s.end_ms
+FROM (SELECT unnest($1::uuid[]) AS lease_id, unnest($2::integer[]) AS epoch,
+             unnest($3::text[]) AS boot_id, unnest($4::bigint[]) AS seq) u
+JOIN usage_segment s ON s.lease_id = u.lease_id AND s.epoch = u.epoch AND s.boot_id = u.boot_id AND s.seq = u.seq
+`
+
+type SegmentTimesParams struct {
+	Leases []pgtype.UUID
+	Epochs []int32
+	Boots  []string
+	Seqs   []int64
+}
+
+type SegmentTimesRow struct {
+	LeaseID id.Lease
+	Epoch   int32
+	BootID  string
+	Seq     int64
+	StartMs int64
+	EndMs   int64
+}
+
+func (q *Queries) SegmentTimes(ctx context.Context, arg SegmentTimesParams) ([]SegmentTimesRow, error) {
+	rows, err := q.db.Query(ctx, segmentTimes,
+		arg.Leases,
+		arg.Epochs,
+		arg.Boots,
+		arg.Seqs,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SegmentTimesRow{}
+	for rows.Next() {
+		var i SegmentTimesRow
+		if err := rows.Scan(
+			&i.LeaseID,
+			&i.Epoch,
+			&i.BootID,
+			&i.Seq,
+			&i.StartMs,
+			&i.EndMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const segmentsOfLeases = `-- name: SegmentsOfLeases :many
 SELECT lease_id, epoch, boot_id, seq, start_ms, end_ms, energy_mj
 FROM usage_segment
@@ -949,16 +1132,13 @@ func (q *Queries) SignedSegments(ctx context.Context, ids []pgtype.UUID) ([]Sign
 	return items, nil
 }
 
-const unfreezeMeter = `-- name: UnfreezeMeter :execrows
-UPDATE lease_meter SET frozen = false WHERE lease_id = $1 AND frozen
+const unfreezeMeter = `-- name: UnfreezeMeter :exec
+UPDATE lease_meter SET frozen = false WHERE lease_id = $1
 `
 
-func (q *Queries) UnfreezeMeter(ctx context.Context, leaseID id.Lease) (int64, error) {
-	result, err := q.db.Exec(ctx, unfreezeMeter, leaseID)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+func (q *Queries) UnfreezeMeter(ctx context.Context, leaseID id.Lease) error {
+	_, err := q.db.Exec(ctx, unfreezeMeter, leaseID)
+	return err
 }
 
 const unsettledClusters = `-- name: UnsettledClusters :many

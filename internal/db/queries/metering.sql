@@ -86,8 +86,8 @@ FROM (SELECT unnest(@leases::uuid[]) AS lease_id, unnest(@settled::bigint[]) AS 
              unnest(@energies::bigint[]) AS energy_mj, unnest(@frozen::boolean[]) AS frozen) u
 WHERE m.lease_id = u.lease_id;
 
--- name: UnfreezeMeter :execrows
-UPDATE lease_meter SET frozen = false WHERE lease_id = $1 AND frozen;
+-- name: UnfreezeMeter :exec
+UPDATE lease_meter SET frozen = false WHERE lease_id = $1;
 
 -- name: FrozenLeases :many
 -- The operator's leases whose money waits.
@@ -95,6 +95,37 @@ SELECT l.id
 FROM lease_meter m JOIN lease l ON l.id = m.lease_id
 WHERE m.frozen AND l.host_org_id = $1
 ORDER BY l.id;
+
+-- name: FrozenMeters :many
+-- All leases whose money waits, and who is party to them.
+SELECT l.id, l.cluster_id, l.rank, l.host_id, h.name AS host_name, l.renter_org_id, l.host_org_id
+FROM lease_meter m
+JOIN lease l ON l.id = m.lease_id
+JOIN host h ON h.id = l.host_id
+WHERE m.frozen
+ORDER BY l.id
+LIMIT @max_rows;
+
+-- name: ConflictsOf :many
+-- What was said of leases under numbers that were accepted before.
+SELECT q.lease_id, q.payload, q.received_at
+FROM segment_quarantine q
+WHERE q.lease_id = ANY(@ids::uuid[]) AND q.reason = 'conflict'
+ORDER BY q.id;
+
+-- name: SegmentTimes :many
+SELECT s.lease_id, s.epoch, s.boot_id, s.seq, s.start_ms, s.end_ms
+FROM (SELECT unnest(@leases::uuid[]) AS lease_id, unnest(@epochs::integer[]) AS epoch,
+             unnest(@boots::text[]) AS boot_id, unnest(@seqs::bigint[]) AS seq) u
+JOIN usage_segment s ON s.lease_id = u.lease_id AND s.epoch = u.epoch AND s.boot_id = u.boot_id AND s.seq = u.seq;
+
+-- name: ListQuarantine :many
+-- Segments that were refused, newest first.
+SELECT q.id, q.host_id, q.lease_id, q.reason, q.payload, q.received_at
+FROM segment_quarantine q
+WHERE @before::bigint = 0 OR q.id < @before::bigint
+ORDER BY q.id DESC
+LIMIT @max_rows;
 
 -- name: LeasePrices :batchmany
 SELECT lease_id, from_ms, rate FROM lease_price WHERE lease_id = ANY(@ids::uuid[]) ORDER BY lease_id, from_ms;

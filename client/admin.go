@@ -1,0 +1,163 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Books is the platform's trial balance. Sums are whole nano-units as text: they may be of any size.
+type Books struct {
+	Balanced bool        `json:"balanced"`
+	Debits   string      `json:"debits_nano"`
+	Credits  string      `json:"credits_nano"`
+	Accounts []KindTotal `json:"accounts"`
+	Problems []string    `json:"problems"`
+}
+
+// KindTotal is the balance of all accounts of a kind, credit minus debit.
+type KindTotal struct {
+	Kind     string `json:"kind"`
+	Currency string `json:"currency"`
+	Nano     string `json:"balance_nano"`
+}
+
+// Books adds the whole of the books up anew. It and all below are for platform operators.
+func (c *Client) Books(ctx context.Context) (Books, error) {
+	return get[Books](ctx, c, "/admin/books", nil)
+}
+
+// BookEntry is one entry of the books.
+type BookEntry struct {
+	ID        string         `json:"id,omitempty"`
+	Kind      string         `json:"kind"`
+	Key       string         `json:"key"`
+	Memo      string         `json:"memo"`
+	Ref       string         `json:"ref,omitempty"`
+	Corrects  string         `json:"corrects,omitempty"`
+	At        string         `json:"at,omitempty"`
+	Transfers []BookTransfer `json:"transfers"`
+}
+
+// BookTransfer is one of its transfers; the orgs are "" for the platform's own accounts.
+type BookTransfer struct {
+	Debit     string     `json:"debit"`
+	DebitOrg  string     `json:"debit_org,omitempty"`
+	Credit    string     `json:"credit"`
+	CreditOrg string     `json:"credit_org,omitempty"`
+	Amount    money.Nano `json:"amount"`
+	Currency  string     `json:"currency"`
+}
+
+// SearchBooks finds entries by id, key or what they belong to, newest first.
+func (c *Client) SearchBooks(ctx context.Context, text string, p PageOf) (Page[BookEntry], error) {
+	q := p.query()
+	q.Set("q", text)
+	return get[Page[BookEntry]](ctx, c, "/admin/transactions", q)
+}
+
+// Compensate gives a charge back, or amount of it (zero: all that is left), for a reason that both sides read.
+func (c *Client) Compensate(ctx context.Context, charge id.LedgerTx, amount money.Nano, reason string) (BookEntry, error) {
+	in := map[string]string{"reason": reason}
+	if amount != 0 {
+		in["amount"] = amount.String()
+	}
+	return post[BookEntry](ctx, c, "/admin/transactions/"+charge.String()+"/compensate", in)
+}
+
+// Reconciliation is how Stripe and the books stand to each other.
+type Reconciliation struct {
+	Currency   string         `json:"currency"`
+	Stripe     money.Nano     `json:"stripe"`
+	Clearing   money.Nano     `json:"clearing"`
+	Difference money.Nano     `json:"difference"`
+	Matched    int64          `json:"matched"`
+	Waiting    int64          `json:"waiting"`
+	Suspense   int64          `json:"suspense"`
+	Open       []StripeChange `json:"open"`     // changes of Stripe's balance without an entry
+	Unproven   []Unproven     `json:"unproven"` // entries without such a change
+}
+
+// StripeChange is a change of Stripe's balance that no entry matches.
+type StripeChange struct {
+	ID     string     `json:"id"`
+	Type   string     `json:"type"`
+	Source string     `json:"source,omitempty"`
+	Amount money.Nano `json:"amount"`
+	State  string     `json:"state"` // waiting, suspense
+	At     time.Time  `json:"at"`
+}
+
+// Unproven is an entry that no change of Stripe's balance matches.
+type Unproven struct {
+	Key    string     `json:"key"`
+	Kind   string     `json:"kind"`
+	Ref    string     `json:"ref,omitempty"`
+	Amount money.Nano `json:"amount"`
+	At     time.Time  `json:"at"`
+}
+
+// Reconciliation sets Stripe's balance beside the books.
+func (c *Client) Reconciliation(ctx context.Context) (Reconciliation, error) {
+	return get[Reconciliation](ctx, c, "/admin/reconciliation", nil)
+}
+
+// FrozenLease is a lease whose money waits because its host signed two accounts of the same time.
+type FrozenLease struct {
+	Lease     id.Lease   `json:"lease_id"`
+	Cluster   id.Cluster `json:"cluster_id"`
+	Rank      int        `json:"rank"`
+	Host      id.Host    `json:"host_id"`
+	HostName  string     `json:"host_name"`
+	Renter    id.Org     `json:"renter_org_id"`
+	Operator  id.Org     `json:"host_org_id"`
+	Currency  string     `json:"currency"`
+	Posted    money.Nano `json:"posted"`
+	Waiting   money.Nano `json:"waiting"`
+	Conflicts []Conflict `json:"conflicts"`
+}
+
+// Conflict is one number under which a host signed two things. From and To are of the one that stands.
+type Conflict struct {
+	Epoch     int       `json:"epoch"`
+	BootID    string    `json:"boot_id"`
+	Seq       int64     `json:"seq"`
+	From      time.Time `json:"from"`
+	To        time.Time `json:"to"`
+	OtherFrom time.Time `json:"other_from"`
+	OtherTo   time.Time `json:"other_to"`
+	At        time.Time `json:"at"`
+}
+
+// FrozenLeases lists them, with the reason.
+func (c *Client) FrozenLeases(ctx context.Context) (Page[FrozenLease], error) {
+	return get[Page[FrozenLease]](ctx, c, "/admin/frozen-leases", nil)
+}
+
+// Unfreeze lets a frozen lease's money move again; the host's operator reads the reason.
+func (c *Client) Unfreeze(ctx context.Context, l id.Lease, reason string) error {
+	_, err := post[map[string]any](ctx, c, "/admin/leases/"+l.String()+"/unfreeze", map[string]string{"reason": reason})
+	return err
+}
+
+// RefusedSegment is a usage segment that was refused.
+type RefusedSegment struct {
+	ID     int64     `json:"id"`
+	Host   id.Host   `json:"host_id"`
+	Lease  string    `json:"lease_id"` // as the host named it
+	Reason string    `json:"reason"`
+	Why    string    `json:"why"` // for people
+	Epoch  int       `json:"epoch"`
+	BootID string    `json:"boot_id"`
+	Seq    int64     `json:"seq"`
+	From   time.Time `json:"from"` // what it claims
+	To     time.Time `json:"to"`
+	At     time.Time `json:"at"`
+}
+
+// Quarantine lists refused segments, newest first.
+func (c *Client) Quarantine(ctx context.Context, p PageOf) (Page[RefusedSegment], error) {
+	return get[Page[RefusedSegment]](ctx, c, "/admin/quarantine", p.query())
+}

@@ -1,0 +1,229 @@
+package metering
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+// FrozenLease is a lease whose money waits because its host signed two accounts of the same time.
+type FrozenLease struct {
+	Lease     id.Lease   `json:"lease_id"`
+	Cluster   id.Cluster `json:"cluster_id"`
+	Rank      int        `json:"rank"`
+	Host      id.Host    `json:"host_id"`
+	HostName  string     `json:"host_name"`
+	Renter    id.Org     `json:"renter_org_id"`
+	Operator  id.Org     `json:"host_org_id"`
+	Currency  string     `json:"currency"`
+	Posted    money.Nano `json:"posted" doc:"charged before it was frozen"`
+	Waiting   money.Nano `json:"waiting" doc:"proven since: posted once it moves again"`
+	Conflicts []Conflict `json:"conflicts" doc:"oldest first"`
+}
+
+// Conflict is one number under which a host signed two things. The first stands.
+type Conflict struct {
+	Epoch  int       `json:"epoch"`
+	BootID string    `json:"boot_id"`
+	Seq    int64     `json:"seq"`
+	From   time.Time `json:"from" doc:"of the account that stands"`
+	To     time.Time `json:"to"`
+	// The account that was refused.
+	OtherFrom time.Time `json:"other_from"`
+	OtherTo   time.Time `json:"other_to"`
+	At        time.Time `json:"at" doc:"when it came"`
+}
+
+// maxFrozen bounds the list of frozen leases: one is an alarm.
+const maxFrozen = 200
+
+// AllFrozen lists the leases whose money waits, oldest first, at most 200, with the reason. Only a platform operator
+// sees them.
+func AllFrozen(ctx context.Context, q *dbq.Queries, who account.Principal) ([]FrozenLease, error) {
+	if !who.Admin {
+		return nil, fault.New(fault.Forbidden, "only a platform operator sees the frozen leases")
+	}
+	rows, err := q.FrozenMeters(ctx, maxFrozen)
+	if err != nil {
+		return nil, fmt.Errorf("metering: frozen leases: %w", err)
+	}
+	ids := make([]id.Lease, len(rows))
+	for i, r := range rows {
+		ids[i] = r.ID
+	}
+	leases, err := readMeters(ctx, q, ids, true)
+	if err != nil {
+		return nil, err
+	}
+	conflicts, err := conflictsOf(ctx, q, ids)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]FrozenLease, len(rows))
+	for i, r := range rows {
+		l := leases[i] // both in lease-id order
+		_, p := Charge(l.meter, nil, l.windows, l.terms)
+		out[i] = FrozenLease{
+			Lease: r.ID, Cluster: r.ClusterID, Rank: int(r.Rank), Host: r.HostID, HostName: r.HostName, Renter: r.RenterOrgID, Operator: r.HostOrgID,
+			Currency: l.Currency, Posted: l.meter.Posted, Waiting: p.Renter, Conflicts: append([]Conflict{}, conflicts[r.ID]...),
+		}
+	}
+	return out, nil
+}
+
+// conflictsOf sets what was refused beside what stands.
+func conflictsOf(ctx context.Context, q *dbq.Queries, ids []id.Lease) (map[id.Lease][]Conflict, error) {
+	rows, err := q.ConflictsOf(ctx, idList(ids...))
+	if err != nil {
+		return nil, fmt.Errorf("metering: conflicts: %w", err)
+	}
+	segs := make([]agentapi.Segment, len(rows))
+	var k dbq.SegmentTimesParams
+	for i, r := range rows {
+		if err := json.Unmarshal(r.Payload, &segs[i]); err != nil {
+			return nil, fmt.Errorf("metering: quarantined segment of %s: %w", r.LeaseID, err)
+		}
+		k.Leases, k.Epochs = append(k.Leases, raw(r.LeaseID)), append(k.Epochs, int32(segs[i].Epoch))
+		k.Boots, k.Seqs = append(k.Boots, segs[i].BootID), append(k.Seqs, segs[i].Seq)
+	}
+	times, err := q.SegmentTimes(ctx, k)
+	if err != nil {
+		return nil, fmt.Errorf("metering: conflicts: %w", err)
+	}
+	stands := map[segmentKey]dbq.SegmentTimesRow{}
+	for _, s := range times {
+		stands[segmentKey{s.LeaseID, int(s.Epoch), s.BootID, s.Seq}] = s
+	}
+	out := map[id.Lease][]Conflict{}
+	for i, r := range rows {
+		s := segs[i]
+		first := stands[segmentKey{r.LeaseID, s.Epoch, s.BootID, s.Seq}]
+		out[r.LeaseID] = append(out[r.LeaseID], Conflict{
+			Epoch: s.Epoch, BootID: s.BootID, Seq: s.Seq, From: time.UnixMilli(first.StartMs).UTC(), To: time.UnixMilli(first.EndMs).UTC(),
+			OtherFrom: time.UnixMilli(s.StartMS).UTC(), OtherTo: time.UnixMilli(s.EndMS).UTC(), At: r.ReceivedAt.UTC(),
+		})
+	}
+	return out, nil
+}
+
+// Frozen lists the operator's leases whose money waits because its host signed two accounts of the same time. While
+// there is one, nothing the operator has pending may be paid out.
+func Frozen(ctx context.Context, q *dbq.Queries, operator id.Org) ([]id.Lease, error) {
+	ids, err := q.FrozenLeases(ctx, operator)
+	if err != nil {
+		return nil, fmt.Errorf("metering: frozen leases of %s: %w", operator, err)
+	}
+	return ids, nil
+}
+
+// Unfreeze lets a lease's money move again after a platform operator has looked at its conflicting segments. The first
+// accepted ones stand. What has been proven meanwhile is posted, the host's operator is told why, and a trail is kept.
+// Faults: Forbidden, Invalid (no reason), NotFound, Conflict (the lease is not frozen).
+func Unfreeze(ctx context.Context, tx *db.Tx, who account.Principal, of id.Lease, reason string) error {
+	if !who.Admin {
+		return fault.New(fault.Forbidden, "only a platform operator lets a frozen lease's money move")
+	}
+	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
+		return fault.InvalidField("reason", "says why, in at most 500 bytes: the host's operator reads it")
+	}
+	cluster, err := tx.Q.ClusterOfLease(ctx, of)
+	if db.NoRows(err) {
+		return fault.New(fault.NotFound, "there is no such lease")
+	}
+	if err != nil {
+		return fmt.Errorf("metering: unfreeze: %w", err)
+	}
+	leases, err := lockCluster(ctx, tx, cluster) // all of the cluster, in order, before one of them changes
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(leases, func(l *lease) bool { return l.ID == of })
+	if i < 0 || !leases[i].frozen {
+		return fault.New(fault.Conflict, "the lease is not frozen")
+	}
+	if err := tx.Q.UnfreezeMeter(ctx, of); err != nil {
+		return fmt.Errorf("metering: unfreeze: %w", err)
+	}
+	l := leases[i]
+	l.frozen = false
+	before := l.meter.Posted
+	if err := charge(ctx, tx, unsettled(leases), nil, nil); err != nil {
+		return err
+	}
+	posted := l.meter.Posted - before
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := notify.Add(ctx, tx, notify.Notice{
+		Org: l.HostOrgID, Key: fmt.Sprintf("unfrozen:%s:%d", of, now.UnixMilli()), Severity: notify.Info, Object: l.HostID.String(),
+		Title: "Money for a lease moves again",
+		Body:  fmt.Sprintf("An administrator looked at lease %s, of which your host had signed two accounts. The first stands, and %s %s that waited was charged: %s", of, posted, l.Currency, reason),
+	}); err != nil {
+		return err
+	}
+	return audit.Record(ctx, tx, who.Event("lease.unfreeze", of.String(), map[string]any{"posted": posted.String(), "reason": reason}))
+}
+
+// Refused is a segment that was refused, as it came.
+type Refused struct {
+	ID     int64     `json:"id"`
+	Host   id.Host   `json:"host_id"`
+	Lease  string    `json:"lease_id" doc:"as the host named it"`
+	Reason string    `json:"reason" doc:"bad_signature, foreign_lease, conflict, future, …"`
+	Why    string    `json:"why" doc:"for people"`
+	Epoch  int       `json:"epoch"`
+	BootID string    `json:"boot_id"`
+	Seq    int64     `json:"seq"`
+	From   time.Time `json:"from" doc:"what it claims"`
+	To     time.Time `json:"to"`
+	At     time.Time `json:"at" doc:"when it came"`
+}
+
+// Quarantined lists refused segments, newest first, those older than before (0: from the newest). Only a platform
+// operator sees them.
+func Quarantined(ctx context.Context, q *dbq.Queries, who account.Principal, before int64, limit int) ([]Refused, error) {
+	if !who.Admin {
+		return nil, fault.New(fault.Forbidden, "only a platform operator sees refused segments")
+	}
+	rows, err := q.ListQuarantine(ctx, before, int32(limit))
+	if err != nil {
+		return nil, fmt.Errorf("metering: quarantine: %w", err)
+	}
+	out := make([]Refused, len(rows))
+	for i, r := range rows {
+		var s agentapi.Segment
+		if err := json.Unmarshal(r.Payload, &s); err != nil {
+			return nil, fmt.Errorf("metering: quarantined segment %d: %w", r.ID, err)
+		}
+		why := whatRefused[r.Reason]
+		if r.Reason == refusedConflict {
+			why = "came again with other content under a number that was accepted before"
+		}
+		out[i] = Refused{ID: r.ID, Host: r.HostID, Lease: s.Lease, Reason: r.Reason, Why: why, Epoch: s.Epoch, BootID: s.BootID, Seq: s.Seq,
+			From: moment(s.StartMS), To: moment(s.EndMS), At: r.ReceivedAt.UTC()}
+	}
+	return out, nil
+}
+
+// moment is a host's word for a time, which may be out of any range: what no calendar shows is the year 1.
+func moment(ms int64) time.Time {
+	const year9999 = 253_402_300_799_999
+	if ms < 0 || ms > year9999 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}

@@ -1,0 +1,64 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/metering"
+	"github.com/musterhq/muster/web/view"
+)
+
+// frozen reads the leases whose money waits.
+func (s *Web) frozen(v *visit) ([]view.Frozen, error) {
+	list, err := metering.AllFrozen(v.r.Context(), s.DB.Q, v.who)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]view.Frozen, len(list))
+	for i, f := range list {
+		out[i] = view.Frozen{Lease: f.Lease.String(), Cluster: f.Cluster.String(), Host: f.Host.String(), HostName: f.HostName,
+			Operator: f.Operator.String(), Currency: f.Currency, Posted: f.Posted, Waiting: f.Waiting}
+		for _, c := range f.Conflicts {
+			out[i].Conflicts = append(out[i].Conflicts, fmt.Sprintf("Segment %d of start %d: %s stands; %s came %s UTC.",
+				c.Seq, c.Epoch, between(c.From, c.To), between(c.OtherFrom, c.OtherTo), view.Clock(c.At, s.Now())))
+		}
+	}
+	return out, nil
+}
+
+func between(from, to time.Time) string {
+	return from.UTC().Format("15:04:05.000") + "–" + to.UTC().Format("15:04:05.000")
+}
+
+// unfreeze lets a frozen lease's money move again, with a reason.
+func (s *Web) unfreeze(v *visit) error {
+	form := view.UnfreezeForm{Lease: v.r.FormValue("lease"), Reason: strings.TrimSpace(v.r.FormValue("reason"))}
+	lease, err := id.Parse[id.Lease](form.Lease)
+	if err != nil {
+		err = fault.InvalidField("lease", "is the id of a lease")
+	} else {
+		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
+			_, err := idem.Do(ctx, tx, v.once("lease", "reason"), func(ctx context.Context, tx *db.Tx) (int, any, error) {
+				return http.StatusOK, lease, metering.Unfreeze(ctx, tx, v.who, lease, form.Reason)
+			})
+			return err
+		})
+	}
+	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Conflict) { // of the lease, not of the page
+		err = fault.InvalidField("lease", "%s", fault.From(err).Message)
+	}
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			form.Errors = errs
+			return s.showBooks(v, form)
+		})
+	}
+	return back(v, "/admin/books?unfrozen=1")
+}
