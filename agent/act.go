@@ -74,17 +74,24 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 // overlayTries is how often an overlay is started before the node counts as failed.
 const overlayTries = 5
 
+// pullPatience is for how long a registry that does not answer is asked again before the node counts as failed.
+const pullPatience = time.Minute
+
 // refusals is how often the runtime's refusal is asked for again: a container that was killed while it was being
 // started, or an engine that is coming back, looks like one.
 const refusals = 3
 
-// final is the outcome of an error that repeating does not mend; nil when it may.
-func final(do action, err error, tries int) *outcome {
+// final is the outcome of an error that repeating does not mend; nil when it may. The step has failed tries times in a
+// row before, and failing is how long ago it did first.
+func final(do action, err error, tries int, failing time.Duration) *outcome {
 	var img *image.Error
+	var away *image.Away
 	var refusal container.Refusal
 	switch {
 	case errors.As(err, &img):
 		return failed(img.Reason, img.Detail)
+	case errors.As(err, &away) && failing >= pullPatience:
+		return failed(agentapi.ReasonRegistryAway, away.Says())
 	case errors.As(err, &refusal) && (refusal.Reason != agentapi.ReasonRuntimeFailed || tries >= refusals):
 		return failed(refusal.Reason, refusal.Detail)
 	case do == actStartOverlay && tries >= overlayTries:
@@ -97,6 +104,10 @@ func final(do action, err error, tries int) *outcome {
 func safe(err error) string {
 	if f := fault.From(err); f != nil {
 		return f.Message
+	}
+	var away *image.Away
+	if errors.As(err, &away) {
+		return away.Says() + "; it is asked again"
 	}
 	return "a step failed on the host and is tried again"
 }

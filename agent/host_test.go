@@ -73,6 +73,7 @@ type host struct {
 	dir    string
 	engine *container.Engine
 	image  string
+	allow  []string // registries beside the image's
 	stop   func()
 	log    *slog.Logger
 }
@@ -109,7 +110,8 @@ func newHost(t *testing.T) *host {
 func (h *host) start() {
 	h.t.Helper()
 	images, err := image.New(image.Config{Daemon: h.engine, Dir: filepath.Join(h.dir, "images"), Prefix: "muster-" + container.Host8(h.id),
-		Allow: []string{strings.Split(h.image, "/")[0]}, Free: func() (int64, error) { return 1 << 40, nil }, Now: time.Now, Log: h.log})
+		Allow: append([]string{strings.Split(h.image, "/")[0]}, h.allow...), Driver: func() image.Driver { return image.Driver{Version: "550.90.07", CUDA: "12.4"} },
+		Free: func() (int64, error) { return 1 << 40, nil }, Now: time.Now, Log: h.log})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -173,7 +175,10 @@ func (h *host) clean() {
 	}
 }
 
-func pushJob(t *testing.T, ref string) {
+func pushJob(t *testing.T, ref string) { pushJobAs(t, ref, nil) }
+
+// pushJobAs pushes the job's image with another configuration, and with credentials.
+func pushJobAs(t *testing.T, ref string, alter func(*v1.ConfigFile), opts ...remote.Option) {
 	t.Helper()
 	program, err := os.ReadFile(built.job)
 	if err != nil {
@@ -191,7 +196,11 @@ func pushJob(t *testing.T, ref string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, Config: v1.Config{Cmd: []string{"/job", "run"}}})
+	cfg := &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, Config: v1.Config{Cmd: []string{"/job", "run"}}}
+	if alter != nil {
+		alter(cfg)
+	}
+	img, err := mutate.ConfigFile(empty.Image, cfg)
 	if err == nil {
 		img, err = mutate.AppendLayers(img, layer)
 	}
@@ -200,7 +209,7 @@ func pushJob(t *testing.T, ref string) {
 	}
 	r, err := name.ParseReference(ref)
 	if err == nil {
-		err = remote.Write(r, img)
+		err = remote.Write(r, img, opts...)
 	}
 	if err != nil {
 		t.Fatal(err)

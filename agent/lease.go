@@ -34,6 +34,7 @@ type run struct {
 	overlay *overlay.Handle
 	peers   []agentapi.Peer // what the overlay was given
 	tries   int             // failures of the present step in a row
+	failed  time.Time       // the first of them
 	blind   int             // failures to see how it is, in a row
 	told    time.Time       // when its progress was last worth a report
 	looked  bool            // this process has seen how it is
@@ -138,7 +139,10 @@ func (a *Agent) step(ctx context.Context, l *lease, r *run) time.Duration {
 	case ctx.Err() != nil:
 		return 0 // given up: something changed
 	}
-	if o := final(s.do, err, r.tries); o != nil {
+	if r.tries == 0 {
+		r.failed = a.cfg.Now()
+	}
+	if o := final(s.do, err, r.tries, a.cfg.Now().Sub(r.failed)); o != nil {
 		a.log.Warn("lease failed", "lease", r.ref, "step", s.do, "reason", o.Reason, "err", err)
 		if err := a.change(r, func(rec *record) { rec.Outcome = o }); err != nil {
 			a.log.Error("cannot write a lease's record", "lease", r.ref, "err", err)

@@ -9,6 +9,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/host"
@@ -156,6 +157,9 @@ func nodeRow(n cluster.Node, u metering.Usage, told *readings, now time.Time) vi
 		Trouble: n.State == cluster.NodeLost || n.State == cluster.NodeFailed, Detail: n.Detail,
 	}
 	row.Progress, row.Percent = progress(n, now)
+	if n.State == cluster.NodePulling {
+		row.Layers = layers(n.Progress)
+	}
 	row.Util = told.mean(n.Rank, func(s host.Sample) int { return s.Util })
 	row.Power = told.mean(n.Rank, func(s host.Sample) int { return s.PowerW })
 	return row
@@ -177,6 +181,37 @@ func progress(n cluster.Node, now time.Time) (text string, percent float64) {
 		return p.Step, -1
 	}
 	return "", -1
+}
+
+// maxMoving is how many layers in flight a rank's row names: Docker downloads three at a time.
+const maxMoving = 4
+
+// layers says how far an image's layers are; nil before they are known.
+func layers(p agentapi.Progress) *view.Layers {
+	if len(p.Layers) == 0 {
+		return nil
+	}
+	var out view.Layers
+	here, before := 0, 0
+	for _, l := range p.Layers {
+		switch {
+		case l.Cached:
+			here, before = here+1, before+1
+		case l.Done >= l.Total:
+			here++
+		case l.Done > 0 && len(out.Moving) < maxMoving:
+			out.Moving = append(out.Moving, view.Layer{Digest: l.Digest, Percent: 100 * float64(l.Done) / float64(l.Total),
+				Text: fmt.Sprintf("%s of %s", view.Bytes(l.Done), view.Bytes(l.Total))})
+		}
+	}
+	out.Summary = fmt.Sprintf("%d of %d layers here", here, len(p.Layers))
+	if before > 0 {
+		out.Summary += fmt.Sprintf(", %d of them before", before)
+	}
+	if p.Step == "unpack" {
+		out.Summary += "; unpacking"
+	}
+	return &out
 }
 
 func actions(c cluster.Cluster) []view.Action {

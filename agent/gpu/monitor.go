@@ -112,6 +112,13 @@ func (m *Monitor) Close() error {
 	return nil
 }
 
+// Driver is the driver's version and the highest CUDA it supports, as it said last; "" while it has not.
+func (m *Monitor) Driver() (version, cuda string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sys.Driver, m.sys.CUDA
+}
+
 // Batch is samples taken together. GPUSample.AtMS is left 0: who sends them knows the anchor that maps BootMS.
 type Batch struct {
 	BootMS  int64 // CLOCK_BOOTTIME, milliseconds

@@ -21,6 +21,7 @@ const (
 
 // found is an image as its registry describes it, checked but not downloaded.
 type found struct {
+	registry string // host:port
 	image    v1.Image
 	digest   v1.Hash // of the manifest for this host's platform
 	manifest []byte
@@ -46,7 +47,7 @@ func (p *Puller) look(ctx context.Context, r Request) (*found, error) {
 	desc, err := remote.Get(ref, remote.WithContext(ctx), remote.WithTransport(p.guard), remote.WithAuth(auth),
 		remote.WithPlatform(platform), remote.WithUserAgent("muster-agent"))
 	if err != nil {
-		return nil, err
+		return nil, &fromRegistry{ref.Context().RegistryStr(), err}
 	}
 	if !desc.MediaType.IsImage() && !desc.MediaType.IsIndex() {
 		return nil, refused("it is not an image but %s", desc.MediaType)
@@ -55,7 +56,12 @@ func (p *Puller) look(ctx context.Context, r Request) (*found, error) {
 	if err != nil {
 		return nil, err
 	}
-	return check(img, r.MaxBytes)
+	f, err := p.check(img, r.MaxBytes)
+	if err != nil {
+		return nil, &fromRegistry{ref.Context().RegistryStr(), err}
+	}
+	f.registry = ref.Context().RegistryStr()
+	return f, nil
 }
 
 // reference is what to ask for: the renter's words, pinned to a digest where one is known.
@@ -78,7 +84,7 @@ func (p *Puller) reference(r Request) (name.Reference, error) {
 	return pinned, nil
 }
 
-func check(img v1.Image, maxBytes int64) (*found, error) {
+func (p *Puller) check(img v1.Image, maxBytes int64) (*found, error) {
 	m, err := img.Manifest()
 	if err != nil {
 		return nil, err
@@ -100,14 +106,19 @@ func check(img v1.Image, maxBytes int64) (*found, error) {
 		f.total += l.Size
 	}
 	if f.total > maxBytes {
-		return nil, refused("it has %d bytes compressed; the node's disk has %d", f.total, maxBytes)
+		return nil, tooBig("it has %s compressed; the node's disk has %s", gb(f.total), gb(maxBytes))
 	}
 	config, err := img.ConfigFile()
 	if err != nil {
 		return nil, err
 	}
 	if config.Architecture != runtime.GOARCH || (config.OS != "" && config.OS != "linux") {
-		return nil, refused("it is made for %s/%s, this host is linux/%s", config.OS, config.Architecture, runtime.GOARCH)
+		return nil, wrongArch("it is made for %s/%s, this host is linux/%s", config.OS, config.Architecture, runtime.GOARCH)
+	}
+	if p.cfg.Driver != nil {
+		if err := p.cfg.Driver().runs(config.Config); err != nil {
+			return nil, err
+		}
 	}
 	if f.config, err = img.RawConfigFile(); err != nil {
 		return nil, err

@@ -37,6 +37,7 @@ type Config struct {
 	Prefix string                // of its tags, telling this agent's from others': "muster-1a2b3c4d"
 	Allow  []string              // host:port of registries that may be at a private address and speak plain HTTP
 	Free   func() (int64, error) // bytes free where images go
+	Driver func() Driver         // the host's NVIDIA driver; nil: none to compare images with
 	Now    func() time.Time
 	Log    *slog.Logger
 }
@@ -103,13 +104,13 @@ func (p *Puller) Pull(ctx context.Context, r Request, report func(agentapi.Progr
 	} else if id != "" {
 		img := Image{ID: id, Digest: f.digest.String(), Bytes: size}
 		if size > r.MaxBytes {
-			return Image{}, refused("it unpacks to %d bytes; the node's disk has %d", size, r.MaxBytes)
+			return Image{}, tooBig("it unpacks to %s; the node's disk has %s", gb(size), gb(r.MaxBytes))
 		}
 		report(allCached(f))
 		return img, p.store.used(img, p.cfg.Now())
 	}
 	if free, err := p.cfg.Free(); err == nil && free < 2*f.total {
-		return Image{}, &Error{Reason: agentapi.ReasonNoDisk, Detail: fmt.Sprintf("the image needs about %d bytes, the host has %d free", 2*f.total, free)}
+		return Image{}, &Error{Reason: agentapi.ReasonNoDisk, Detail: fmt.Sprintf("the image needs about %s, the host has %s free", gb(2*f.total), gb(free))}
 	}
 	fl := p.join(f, r.MaxBytes)
 	defer p.leave(fl)

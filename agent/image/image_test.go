@@ -118,6 +118,20 @@ func build(t *testing.T, arch string, layers ...v1.Layer) v1.Image {
 	return img
 }
 
+func withEnv(t *testing.T, img v1.Image, env ...string) v1.Image {
+	t.Helper()
+	cfg, err := img.ConfigFile()
+	if err == nil {
+		cfg = cfg.DeepCopy()
+		cfg.Config.Env = env
+		img, err = mutate.ConfigFile(img, cfg)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
 func push(t *testing.T, ref string, img v1.Image) {
 	t.Helper()
 	r, err := name.ParseReference(ref, name.Insecure)
@@ -206,9 +220,9 @@ func TestRefusals(t *testing.T) {
 		free   int64
 		reason string
 	}{
-		{"wrong processor", Request{Image: reg + "/arch:1"}, 1 << 40, agentapi.ReasonImageRefused},
-		{"unpacks to too much", Request{Image: reg + "/bomb:1", MaxBytes: 1 << 20}, 1 << 40, agentapi.ReasonImageRefused},
-		{"is too big packed", Request{Image: reg + "/bomb:1", MaxBytes: 100}, 1 << 40, agentapi.ReasonImageRefused},
+		{"wrong processor", Request{Image: reg + "/arch:1"}, 1 << 40, agentapi.ReasonImageWrongArch},
+		{"unpacks to too much", Request{Image: reg + "/bomb:1", MaxBytes: 1 << 20}, 1 << 40, agentapi.ReasonImageTooBig},
+		{"is too big packed", Request{Image: reg + "/bomb:1", MaxBytes: 100}, 1 << 40, agentapi.ReasonImageTooBig},
 		{"no such tag", Request{Image: reg + "/ok:2"}, 1 << 40, agentapi.ReasonImageNotFound},
 		{"no such name", Request{Image: reg + "/nothing"}, 1 << 40, agentapi.ReasonImageNotFound},
 		{"no such digest", Request{Image: reg + "/ok", Digest: "sha256:" + strings.Repeat("0", 64)}, 1 << 40, agentapi.ReasonImageNotFound},

@@ -24,7 +24,7 @@ func newBudget(n int64) *budget {
 
 func (b *budget) Write(p []byte) (int, error) {
 	if b.left.Add(-int64(len(p))) < 0 {
-		return 0, refused("it unpacks to more than the node's disk of %d bytes", b.of.Load())
+		return 0, tooBig("it unpacks to more than %s, the node's disk", gb(b.of.Load()))
 	}
 	return len(p), nil
 }

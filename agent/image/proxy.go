@@ -119,11 +119,11 @@ func (f *flight) serveLayer(ctx context.Context, w http.ResponseWriter, i int) {
 	err := func() error {
 		layer, err := f.found.image.LayerByDigest(f.found.layers[i].Digest)
 		if err != nil {
-			return err
+			return &fromRegistry{f.found.registry, err}
 		}
 		body, err := layer.Compressed() // verifies the digest and the length at its end
 		if err != nil {
-			return err
+			return &fromRegistry{f.found.registry, err}
 		}
 		defer body.Close()
 		f.restart(i)

@@ -2,10 +2,12 @@ package image
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
@@ -31,6 +33,58 @@ func (e *Error) Unwrap() error { return e.cause }
 
 func refused(format string, args ...any) *Error {
 	return &Error{Reason: agentapi.ReasonImageRefused, Detail: fmt.Sprintf(format, args...)}
+}
+
+func tooBig(format string, args ...any) *Error {
+	return &Error{Reason: agentapi.ReasonImageTooBig, Detail: fmt.Sprintf(format, args...)}
+}
+
+func wrongArch(format string, args ...any) *Error {
+	return &Error{Reason: agentapi.ReasonImageWrongArch, Detail: fmt.Sprintf(format, args...)}
+}
+
+// gb is a size for people, in the gigabytes of disk_gb.
+func gb(n int64) string { return fmt.Sprintf("%.2f GB", float64(n)/1e9) }
+
+// Away is why a registry gave no answer of use. It may pass: whoever pulls decides how often to try again.
+type Away struct {
+	Registry string // host:port
+	Why      string // for the renter
+	cause    error
+}
+
+func (a *Away) Error() string { return fmt.Sprintf("registry %s: %s: %v", a.Registry, a.Why, a.cause) }
+
+func (a *Away) Unwrap() error { return a.cause }
+
+// Says is a sentence for the renter.
+func (a *Away) Says() string { return fmt.Sprintf("the registry %s %s", a.Registry, a.Why) }
+
+// away recognises a registry that cannot be reached or has trouble of its own; "" for any other error. The cause's own
+// words stay in the log: they may name addresses of the host's network.
+func away(err error) string {
+	var answer *transport.Error
+	var dns *net.DNSError
+	var op *net.OpError
+	var cert *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &answer) && answer.StatusCode == http.StatusTooManyRequests:
+		return "limits how often it is asked from here"
+	case errors.As(err, &answer) && answer.StatusCode >= 500:
+		return fmt.Sprintf("answers with an error of its own (%d)", answer.StatusCode)
+	case errors.As(err, &cert):
+		return "shows a certificate that is not trusted"
+	case errors.As(err, &record):
+		return "does not speak TLS"
+	case errors.As(err, &dns):
+		return "is not found by its name just now"
+	case errors.As(err, &op) && op.Timeout():
+		return "does not answer in time"
+	case errors.As(err, &op):
+		return "cannot be connected to"
+	}
+	return ""
 }
 
 // classify turns what a registry, the guard or the daemon said into an Error where it is final.
@@ -59,10 +113,24 @@ func classify(err error) error {
 	case strings.Contains(err.Error(), "error verifying"), strings.Contains(err.Error(), "does not match requested digest"):
 		return &Error{agentapi.ReasonImageRefused, "the registry sent something else than the digest it was asked for", err}
 	case strings.Contains(err.Error(), "no child with platform"):
-		return &Error{agentapi.ReasonImageRefused, "the image is not made for this host's processor", err}
+		return &Error{agentapi.ReasonImageWrongArch, "it is not made for linux/" + runtime.GOARCH + ", which this host is", err}
+	}
+	var from *fromRegistry
+	if errors.As(err, &from) {
+		if why := away(err); why != "" {
+			return &Away{from.registry, why, err}
+		}
 	}
 	return err
 }
+
+// fromRegistry marks what the registry side of a pull said, apart from what the daemon's side did.
+type fromRegistry struct {
+	registry string
+	error
+}
+
+func (f *fromRegistry) Unwrap() error { return f.error }
 
 func innermost(err error) string {
 	for _, e := range []error{errNotPublic, errPlain} {

@@ -148,7 +148,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	}
 	defer engine.Close()
 	images, err := image.New(image.Config{Daemon: engine, Dir: filepath.Join(h.flags.state, "images"), Prefix: imagePrefix(h.identity),
-		Allow: h.flags.registries, Free: h.diskFree, Now: time.Now, Log: h.log})
+		Allow: h.flags.registries, Free: h.diskFree, Driver: h.driver, Now: time.Now, Log: h.log})
 	if err != nil {
 		return err
 	}
@@ -236,6 +236,11 @@ func (h *hostDaemon) inventory(ctx context.Context) agentapi.Inventory {
 			Cause: "The host could not be read in full.", Evidence: err.Error()})
 	}
 	return inv
+}
+
+func (h *hostDaemon) driver() image.Driver {
+	version, cuda := h.monitor.Driver()
+	return image.Driver{Version: version, CUDA: cuda}
 }
 
 func (h *hostDaemon) diskFree() (int64, error) {

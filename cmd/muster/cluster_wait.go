@@ -117,7 +117,21 @@ func progressOf(n client.Node) string {
 	case p.WaitingFor != "":
 		return p.WaitingFor
 	case p.Total > 0 && p.Done < p.Total:
-		return fmt.Sprintf("%s %d of %d MB", p.Step, p.Done>>20, p.Total>>20)
+		return fmt.Sprintf("%s %d of %d MB%s", p.Step, p.Done>>20, p.Total>>20, layersOf(p))
 	}
 	return p.Step
+}
+
+// layersOf is how many of the image's layers are there.
+func layersOf(p client.Progress) string {
+	if len(p.Layers) == 0 {
+		return ""
+	}
+	here := 0
+	for _, l := range p.Layers {
+		if l.Cached || l.Done >= l.Total {
+			here++
+		}
+	}
+	return fmt.Sprintf(", %d of %d layers", here, len(p.Layers))
 }

@@ -204,7 +204,11 @@ type Preflight struct {
 const (
 	ReasonImageNotFound     = "image_not_found"
 	ReasonImageUnauthorized = "image_unauthorized"
-	ReasonImageRefused      = "image_refused" // too big, wrong architecture, malformed
+	ReasonImageRefused      = "image_refused"          // malformed, or from an address that is not pulled from
+	ReasonImageTooBig       = "image_too_big"          // for the node's disk_gb
+	ReasonImageWrongArch    = "image_wrong_arch"       // made for another processor
+	ReasonImageNewerCUDA    = "image_needs_newer_cuda" // than the host's driver supports
+	ReasonRegistryAway      = "registry_unreachable"   // tried for a minute
 	ReasonNoDisk            = "no_disk"
 	ReasonCommandNotFound   = "command_not_found"
 	ReasonPreflightFailed   = "preflight_failed"

@@ -100,6 +100,7 @@ func TestAStartThatFailsIsFree(t *testing.T) {
 	t.Parallel()
 	for i, reason := range []string{
 		agentapi.ReasonImageNotFound, agentapi.ReasonImageUnauthorized, agentapi.ReasonImageRefused, agentapi.ReasonNoDisk,
+		agentapi.ReasonImageTooBig, agentapi.ReasonImageWrongArch, agentapi.ReasonImageNewerCUDA, agentapi.ReasonRegistryAway,
 		agentapi.ReasonCommandNotFound, agentapi.ReasonPreflightFailed, agentapi.ReasonHostInterrupted, agentapi.ReasonGPUFailed,
 		agentapi.ReasonRuntimeFailed, agentapi.ReasonOverlayFailed, agentapi.ReasonGuestDied,
 	} {

@@ -26,6 +26,10 @@ const (
 	ReasonImageNotFound     Reason = agentapi.ReasonImageNotFound
 	ReasonImageUnauthorized Reason = agentapi.ReasonImageUnauthorized
 	ReasonImageRefused      Reason = agentapi.ReasonImageRefused
+	ReasonImageTooBig       Reason = agentapi.ReasonImageTooBig
+	ReasonImageWrongArch    Reason = agentapi.ReasonImageWrongArch
+	ReasonImageNewerCUDA    Reason = agentapi.ReasonImageNewerCUDA
+	ReasonRegistryAway      Reason = agentapi.ReasonRegistryAway
 	ReasonNoDisk            Reason = agentapi.ReasonNoDisk
 	ReasonCommandNotFound   Reason = agentapi.ReasonCommandNotFound
 	ReasonPreflightFailed   Reason = agentapi.ReasonPreflightFailed
@@ -61,8 +65,12 @@ var sentences = map[Reason]Sentence{
 	ReasonPlatformOutage:    {Happened: "Muster's servers were away for longer than the cluster was authorised to run, so its hosts stopped it in order.", Do: "Rent again."},
 	ReasonImageNotFound:     {Happened: "The registry does not know the image.", Do: "Check its name and tag."},
 	ReasonImageUnauthorized: {Happened: "The registry refused access to the image.", Do: "Check the registry credentials, or that the image is public."},
-	ReasonImageRefused:      {Happened: "The image cannot run here: too big for disk_gb, another processor architecture, or malformed.", Do: "See the detail; raise disk_gb or use another image."},
-	ReasonNoDisk:            {Happened: "The image and its data do not fit the disk of the node.", Do: "Rent again with a larger disk_gb."},
+	ReasonImageRefused:      {Happened: "The image cannot be used: malformed, or its registry is not on the public internet.", Do: "See the detail; use another image."},
+	ReasonImageTooBig:       {Happened: "The image is too big for the node's disk_gb.", Do: "Rent again with a larger disk_gb, or use a smaller image."},
+	ReasonImageWrongArch:    {Happened: "The image is made for another processor architecture than the host's.", Do: "Use an image for the host's architecture, or one for several."},
+	ReasonImageNewerCUDA:    {Happened: "The image needs a newer CUDA than the host's driver supports.", Do: "Ask for hosts that have it, such as cuda_max>=12.4 in gpu, or use an image for an older CUDA."},
+	ReasonRegistryAway:      {Happened: "A host could not reach the image's registry.", Do: "Check the registry's address and that it answers; then rent again."},
+	ReasonNoDisk:            {Happened: "The host's disk has no room for the image.", Do: "Rent again, on another host if it repeats."},
 	ReasonCommandNotFound:   {Happened: "The command does not exist in the image, or may not be executed.", Do: "Check command and image."},
 	ReasonPreflightFailed:   {Happened: "The ranks could not talk to each other well enough over the cluster's network.", Do: "Rent again, or ask for another network scope; the detail names the pair of ranks."},
 	ReasonHostInterrupted:   {Happened: "A host stopped the workload through trouble of its own.", Do: "Rent again; the host's record shows it."},

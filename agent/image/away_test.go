@@ -1,0 +1,52 @@
+package image
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// A registry that does not answer is told apart from one that says no, and from a daemon that is away.
+func TestARegistryThatIsAway(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := l.Addr().String()
+	l.Close()
+	down := serve(t, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	})
+	busy := serve(t, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })
+	})
+	blobs := serve(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
+				w.WriteHeader(http.StatusBadGateway)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	e := setUp(t, closed, down, busy, blobs)
+	push(t, blobs+"/app:1", build(t, runtime.GOARCH, layer(t, map[string][]byte{"a": nil})))
+	for registry, says := range map[string]string{closed: "cannot be connected to", down: "error of its own (503)", busy: "limits how often", blobs: "error of its own (502)"} {
+		_, err := e.puller.Pull(t.Context(), Request{Image: registry + "/app:1", MaxBytes: 1 << 20}, func(agentapi.Progress) {})
+		var a *Away
+		var final *Error
+		if !errors.As(err, &a) || errors.As(err, &final) || a.Registry != registry || !strings.Contains(a.Says(), says) {
+			t.Errorf("%s: %v", says, err)
+			continue
+		}
+		if strings.Contains(a.Says(), "dial tcp") {
+			t.Error(a.Says())
+		}
+	}
+}

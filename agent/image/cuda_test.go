@@ -1,0 +1,62 @@
+package image
+
+import (
+	"runtime"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+func TestImagesNewerThanTheDriverAreRefused(t *testing.T) {
+	t.Parallel()
+	nvidia := "NVIDIA_REQUIRE_CUDA=cuda>=12.6 brand=tesla,driver>=470,driver<471 brand=unknown,driver>=535,driver<536"
+	for _, c := range []struct {
+		name   string
+		driver Driver
+		config v1.Config
+		ok     bool
+	}{
+		{"as new as needed", Driver{"560.28.03", "12.6"}, v1.Config{Env: []string{nvidia}}, true},
+		{"newer than needed", Driver{"575.1", "13.0"}, v1.Config{Env: []string{nvidia}}, true},
+		{"older", Driver{"550.90.07", "12.4"}, v1.Config{Env: []string{nvidia}}, false},
+		{"older, of a branch with forward compatibility", Driver{"535.183.01", "12.2"}, v1.Config{Env: []string{nvidia}}, true},
+		{"a driver", Driver{"550.90.07", "12.4"}, v1.Config{Env: []string{"NVIDIA_REQUIRE_DRIVER=driver>=560"}}, false},
+		{"a range", Driver{"550.90.07", "12.4"}, v1.Config{Env: []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.0,cuda<12.4"}}, false},
+		{"switched off", Driver{"550.90.07", "12.4"}, v1.Config{Env: []string{nvidia, "NVIDIA_DISABLE_REQUIRE=true"}}, true},
+		{"made for a newer one", Driver{"550.90.07", "12.4"}, v1.Config{Env: []string{"CUDA_VERSION=12.5.1"}}, false},
+		{"made for an older one", Driver{"550.90.07", "12.4"}, v1.Config{Env: []string{"CUDA_VERSION=11.8.0"}}, true},
+		{"labelled", Driver{"550.90.07", "12.4"}, v1.Config{Labels: map[string]string{"com.nvidia.cuda.version": "13.0.0"}}, false},
+		{"nothing said", Driver{"550.90.07", "12.4"}, v1.Config{}, true},
+		{"not to be read", Driver{"550.90.07", "12.4"}, v1.Config{Env: []string{"NVIDIA_REQUIRE_CUDA=cuda>>latest x", "CUDA_VERSION=new"}}, true},
+		{"no driver", Driver{}, v1.Config{Env: []string{nvidia}}, true},
+	} {
+		if err := c.driver.runs(c.config); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func FuzzRequirements(f *testing.F) {
+	f.Add("cuda>=12.4 brand=tesla,driver>=470,driver<471")
+	f.Add("cuda!=,=<>1.. ,")
+	f.Fuzz(func(t *testing.T, need string) {
+		d := Driver{"550.90.07", "12.4"}
+		if d.meets(need) != d.meets(" "+need+" ") {
+			t.Errorf("spaces around %q count", need)
+		}
+	})
+}
+
+func TestTheDriverIsAskedForEveryImage(t *testing.T) {
+	t.Parallel()
+	reg := serve(t, nil)
+	e := setUp(t, reg)
+	e.puller.cfg.Driver = func() Driver { return Driver{"550.90.07", "12.4"} }
+	img := build(t, runtime.GOARCH, layer(t, map[string][]byte{"a": nil}))
+	push(t, reg+"/cuda:13", withEnv(t, img, "NVIDIA_REQUIRE_CUDA=cuda>=13.0"))
+	push(t, reg+"/cuda:12", withEnv(t, img, "NVIDIA_REQUIRE_CUDA=cuda>=12.0"))
+	e.pull(Request{Image: reg + "/cuda:13"}, agentapi.ReasonImageNewerCUDA)
+	e.pull(Request{Image: reg + "/cuda:12"}, "")
+}
