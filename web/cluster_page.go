@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -92,19 +93,25 @@ func (s *Web) viewCluster(ctx context.Context, who account.Principal, cl id.Clus
 func callout(c cluster.Cluster) *view.Note {
 	switch {
 	case c.State == cluster.Failed:
-		return &view.Note{Tone: "bad", Icon: "failed", Title: c.Reason.Happened(), Text: c.Detail}
+		return happened("bad", "failed", c)
 	case c.State == cluster.Degraded:
-		return &view.Note{Tone: "warn", Icon: "degraded", Title: c.Reason.Happened(), Text: c.Detail}
+		return happened("warn", "degraded", c)
 	case c.State.Ended() && c.Reason != cluster.ReasonReleasedByUser:
-		return &view.Note{Tone: "idle", Icon: "info", Title: c.Reason.Happened(), Text: c.Detail}
+		return happened("idle", "info", c)
 	}
 	return nil
+}
+
+// happened says what happened as a title, and the rest of the detail, which begins with the same sentence, below.
+func happened(tone, icon string, c cluster.Cluster) *view.Note {
+	title := c.Reason.Happened()
+	return &view.Note{Tone: tone, Icon: icon, Title: title, Text: strings.TrimSpace(strings.TrimPrefix(c.Detail, title))}
 }
 
 func (s *Web) strip(c cluster.Cluster, u metering.Usage, now time.Time) view.ClusterStrip {
 	st := view.ClusterStrip{
 		Cost: c.CostSoFar, Billed: time.Duration(c.BillableSeconds), Rate: c.PricePerHour, GPUs: c.Spec.GPUs(), Currency: c.Currency,
-		Running: c.Billing, Since: clockSince(c, now), Runway: "none", RunwayNote: "time is paid ahead once it runs",
+		Running: c.Billing, Ended: c.State.Ended(), Since: clockSince(c, now), Runway: "none", RunwayNote: "time is paid ahead once it runs",
 	}
 	switch {
 	case c.Billing:

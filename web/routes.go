@@ -4,6 +4,8 @@ import (
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/fault"
 )
 
 // access says who may open a page. What a page shows and does is limited to the visitor's own org by the nouns.
@@ -87,6 +89,7 @@ func (s *Web) Routes(r chi.Router) {
 		post("/account/ssh-keys/{id}/remove", signedIn, s.removeKey)
 	})
 	r.Get("/static/*", s.assets.ServeHTTP)
+	r.NotFound(s.handle(anybody, func(*visit) error { return fault.New(fault.NotFound, "there is no such page") }))
 }
 
 // limitForms bounds what a form may send: all of ours are short.

@@ -147,6 +147,14 @@ func TestSignUpInAndOut(t *testing.T) {
 	}
 }
 
+func TestAPageThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	res, doc := open(t).get("/no/such/page")
+	if res.StatusCode != http.StatusNotFound || !strings.Contains(doc.Find("main").Text(), "no such page") || doc.Find("nav a").Length() == 0 {
+		t.Errorf("%d %s", res.StatusCode, doc.Text())
+	}
+}
+
 func TestPagesAreStrictAndWhole(t *testing.T) {
 	t.Parallel()
 	b := open(t)

@@ -334,7 +334,7 @@ func AccountPage(p Page, a Account) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 31, " <section class=\"panel\"><header><h2>Sessions</h2></header><div class=\"row\"><form method=\"post\" action=\"/signout\"><button class=\"btn\" type=\"submit\">Sign out</button></form><form method=\"post\" action=\"/signout/everywhere\"><button class=\"btn danger\" type=\"submit\">Sign out everywhere</button></form></div></section>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 31, " <section class=\"panel apart\"><header><h2>Sessions</h2></header><div class=\"row\"><form method=\"post\" action=\"/signout\"><button class=\"btn\" type=\"submit\">Sign out</button></form><form method=\"post\" action=\"/signout/everywhere\"><button class=\"btn danger\" type=\"submit\">Sign out everywhere</button></form></div></section>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -127,7 +127,7 @@ func ClustersPage(p Page, c Clusters) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "<section class=\"panel\"><div class=\"scroll\"><table class=\"tbl two pad fold fold-clusters\"><caption class=\"vh\">Clusters, newest first</caption> <thead><tr><th scope=\"col\">Cluster</th><th scope=\"col\">State</th><th scope=\"col\">GPUs</th><th scope=\"col\" class=\"num\">per hour</th><th scope=\"col\" class=\"num\">Cost so far</th><th scope=\"col\" class=\"num hide-s\">Created, UTC</th></tr></thead> <tbody>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "<section class=\"panel\"><div class=\"scroll\"><table class=\"tbl two pad fold fold-clusters\"><caption class=\"vh\">Clusters, newest first</caption> <thead><tr><th scope=\"col\">Cluster</th><th scope=\"col\">State</th><th scope=\"col\">GPUs</th><th scope=\"col\" class=\"num\">per hour</th><th scope=\"col\" class=\"num\">Cost</th><th scope=\"col\" class=\"num hide-s\">Created, UTC</th></tr></thead> <tbody>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
