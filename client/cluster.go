@@ -52,6 +52,14 @@ type Cluster struct {
 	CostSoFar       money.Nano     `json:"cost_so_far"`
 	BillableSeconds json.Number    `json:"billable_seconds"`
 	Billing         bool           `json:"billing"`
+	Replacing       *Replacing     `json:"replacing"` // nil: no rank waits for another host
+}
+
+// Replacing says that ranks whose hosts were lost wait for other ones.
+type Replacing struct {
+	Ranks []int     `json:"ranks"`
+	Until time.Time `json:"until"` // when the cluster ends if none is found
+	Why   string    `json:"why"`   // why none was found so far
 }
 
 // Node is one rank.

@@ -73,7 +73,7 @@ func eventLook(kind string) (icon, tone string) {
 	switch cluster.Trigger(kind) {
 	case cluster.OnStartFailed, cluster.OnStartTimeout, cluster.OnLossFinal, cluster.OnWorkloadFailed:
 		return "failed", "bad"
-	case cluster.OnNodeLost, cluster.OnRankIgnored:
+	case cluster.OnNodeLost, cluster.OnRankIgnored, cluster.OnReplacing, cluster.OnReplaceWaiting:
 		return "lost", "warn"
 	case cluster.OnAllStarted, cluster.OnResumed, cluster.OnNodeBack:
 		return "running", "ok"
@@ -85,7 +85,7 @@ func eventLook(kind string) (icon, tone string) {
 		return "released", "idle"
 	case cluster.OnCompleted:
 		return "check", "ok"
-	case cluster.OnRented:
+	case cluster.OnRented, cluster.OnReplaced:
 		return "provisioning", "idle"
 	}
 	if state, ok := strings.CutPrefix(kind, "node_"); ok {

@@ -194,10 +194,14 @@ func printCluster(p *printer, c client.Cluster) {
 	if c.Network.BusbwGbps > 0 {
 		busbw = fmt.Sprintf("%.1f Gbps all-reduce, measured at the start", c.Network.BusbwGbps)
 	}
+	replacing := ""
+	if r := c.Replacing; r != nil {
+		replacing = fmt.Sprintf("rank %s, until %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Ranks), " ", ", "), "[]"), when(r.Until))
+	}
 	p.facts("Cluster", c.ID.String(), "Name", c.Name, "State", string(c.State), "Reason", c.Reason, "", c.Detail, "Image", c.Spec.Image,
 		"Price", micro(c.PricePerHour)+" per hour", "Cost so far", nano(c.CostSoFar)+" "+c.Currency, "Billable", c.BillableSeconds.String()+" s",
 		"Created", when(c.CreatedAt), "Running", whenPtr(c.RunningAt), "Ended", whenPtr(c.EndedAt), "Paid until", whenPtr(c.RunUntil),
-		"Network", busbw, "You can", strings.Join(c.Actions, ", "))
+		"Another host", replacing, "Network", busbw, "You can", strings.Join(c.Actions, ", "))
 	p.line("")
 	rows := make([][]string, len(c.Nodes))
 	for i, n := range c.Nodes {

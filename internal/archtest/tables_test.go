@@ -27,9 +27,10 @@ var owners = map[string]string{
 	"time_anchor": "metering", "usage_segment": "metering", "segment_quarantine": "metering",
 	"service_credit": "metering",
 	"cluster":        "cluster", "node": "cluster", "node_status": "cluster", "cluster_event": "cluster", "node_log": "cluster",
-	"replica":        "hostlink",
-	"sandbox_object": "stripetest",
-	"ssh_host_key":   "gateway",
+	"node_replacement": "cluster",
+	"replica":          "hostlink",
+	"sandbox_object":   "stripetest",
+	"ssh_host_key":     "gateway",
 }
 
 var (

@@ -33,14 +33,23 @@ func (x *change) apply(d Decision) {
 	case OnRankIgnored:
 		x.ignore(d.Ranks)
 		x.row.Reason, x.row.Detail = string(d.Reason), join(d.Reason.Happened(), d.Detail)
+	case OnReplacing:
+		x.giveUp(d)
+	case OnReplaced:
+		x.replaced(d)
 	case OnRestart:
 		x.suspendAt(x.firstFailure())
+		x.countFailure()
 		x.startAgain()
 	case OnAllGone:
+	case OnLossFinal:
+		x.unreplaced(d)
+		x.end(d.Reason, d.Detail)
 	default:
 		x.end(d.Reason, d.Detail)
 	}
 	x.say(string(d.On), d.Says, join(d.Reason.Happened(), d.Detail))
+	x.said[len(x.said)-1].Data = d.eventData()
 }
 
 // release opens the barrier of this epoch: hosts learn it from their desired state.
@@ -59,6 +68,7 @@ func (x *change) running() {
 		x.row.RunningAt = &at
 	}
 	x.row.StartDeadline, x.row.Reason, x.row.Detail = nil, "", ""
+	x.row.ReplaceUntil, x.row.ReplaceNote = nil, ""
 	x.resumeAt(at)
 	x.books = append(x.books, x.authorise)
 }
@@ -111,13 +121,17 @@ func (x *change) ignore(ranks []int) {
 	x.raiseLive() // the others no longer see it among their peers
 }
 
-// startAgain begins a new epoch on the same hosts: what runs of the old one is stopped there.
-func (x *change) startAgain() {
+// countFailure counts commands that fail soon after their start, in a row.
+func (x *change) countFailure() {
 	if x.row.GoAt != nil && x.now.Sub(*x.row.GoAt) < quickFailure {
 		x.row.QuickFailures++
 	} else {
 		x.row.QuickFailures = 0
 	}
+}
+
+// startAgain begins a new epoch on the ranks' hosts: what runs of the old one is stopped there.
+func (x *change) startAgain() {
 	x.row.Epoch++
 	x.row.GoAt, x.row.Reason, x.row.Detail = nil, "", ""
 	x.deadline(x.c.cfg.StartTimeout)
@@ -144,6 +158,7 @@ func (x *change) end(r Reason, detail string) {
 		at = *x.row.RunUntil // hosts have stopped there by themselves
 	}
 	x.row.StopAt, x.row.EndedAt, x.row.StartDeadline = &at, &x.now, nil
+	x.row.ReplaceUntil, x.row.ReplaceNote = nil, ""
 	x.row.Reason, x.row.Detail = string(r), join(r.Explain(x.row.RunningAt != nil), detail)
 	x.row.Secrets = nil // nobody needs them any more
 	x.raiseLive()

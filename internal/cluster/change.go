@@ -29,6 +29,8 @@ type change struct {
 
 	nodes  []*node
 	window bool // a billing window is open
+	// lost are leases of lost hosts whose ranks went on elsewhere, of which something may still be left there.
+	lost []dbq.LostLeasesRow
 
 	raise map[id.Host]bool // hosts whose desired state changes
 	freed []*node          // nodes of which nothing is left: their claims end
@@ -45,6 +47,7 @@ type node struct {
 	ended    *time.Time // lease: no longer desired
 	gone     *time.Time // lease: nothing left on the host
 	dirty    bool
+	moved    bool // LeaseID and HostID are new
 }
 
 // alter locks a cluster, lets f put in what happened, applies what follows from it, and writes the result in tx.
@@ -68,7 +71,7 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change,
 	p := db.NewPipe(tx.Q) // each statement sees what is there once the first has the lock
 	one := []id.Cluster{cl}
 	locked, clock := p.Q.LockCluster(ctx, one), p.Now()
-	nodes, open := p.Q.ClusterNodes(ctx, [][]pgtype.UUID{uuids(cl)}), p.Q.HasOpenWindow(ctx, one)
+	nodes, open, lost := p.Q.ClusterNodes(ctx, [][]pgtype.UUID{uuids(cl)}), p.Q.HasOpenWindow(ctx, one), p.Q.LostLeases(ctx, one)
 	p.Send(ctx)
 	x := &change{c: c, tx: tx, raise: map[id.Host]bool{}}
 	var r dbq.LockClusterRow
@@ -77,6 +80,7 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change,
 	var rows []dbq.ClusterNodesRow
 	nodes.Query(db.Keep(p, &rows))
 	open.QueryRow(db.Keep(p, &x.window))
+	lost.Query(db.Keep(p, &x.lost))
 	err := p.Close()
 	if db.NoRows(err) {
 		return nil, errNotFound
@@ -116,7 +120,11 @@ func (x *change) facts() Facts {
 	f := Facts{
 		Now: x.now, Go: x.row.GoAt != nil, WindowOpen: x.window, MoneyReason: Reason(x.row.MoneyReason),
 		Ignore: x.spec.OnNodeFailure == "ignore", Replace: x.spec.OnNodeFailure == "replace", LossGrace: x.c.cfg.LossGrace,
-		StartDeadline: deref(x.row.StartDeadline), RunUntil: deref(x.row.RunUntil), MaxUntil: deref(x.maxUntil()),
+		StartDeadline: deref(x.row.StartDeadline), MaxUntil: deref(x.maxUntil()),
+		ReplaceUntil: deref(x.row.ReplaceUntil), ReplaceNote: x.row.ReplaceNote, Ran: x.row.RunningAt != nil,
+	}
+	if x.living() {
+		f.RunUntil = deref(x.row.RunUntil) // without a live lease nothing runs that could outlast it
 	}
 	whole := true
 	for _, n := range x.nodes {
@@ -124,7 +132,7 @@ func (x *change) facts() Facts {
 		f.Nodes = append(f.Nodes, NodeFacts{
 			Rank: int(n.Rank), State: NodeState(n.State), Reason: Reason(n.Reason), Detail: n.Detail, Required: n.required,
 			Started: n.StartedAt != nil, Exit: intp(n.ExitCode), ExitSeen: deref(n.ExitAt), Heard: n.status.ReportedAt,
-			Since: n.Since, Gone: n.gone != nil,
+			Since: n.Since, Gone: n.gone != nil, Ended: n.ended != nil,
 		})
 	}
 	f.RestartOnFail = whole && x.spec.Restart == "on_failure" && x.row.QuickFailures < maxQuickFailures
@@ -207,6 +215,11 @@ func (x *change) raiseHosts(ctx context.Context, hosts []id.Host) error {
 	return p.Close()
 }
 
+// living reports whether the cluster has a lease that has not ended.
+func (x *change) living() bool {
+	return slices.ContainsFunc(x.nodes, func(n *node) bool { return n.ended == nil })
+}
+
 func (x *change) allGone() bool {
 	return !slices.ContainsFunc(x.nodes, func(n *node) bool { return n.gone == nil })
 }
@@ -227,6 +240,11 @@ func (x *change) write(ctx context.Context, tx *db.Tx) error {
 		if !n.dirty {
 			continue
 		}
+		if n.moved {
+			if err := x.move(ctx, tx, n); err != nil {
+				return err
+			}
+		}
 		if err := tx.Q.SaveNode(ctx, dbq.SaveNodeParams{
 			ID: n.ID, Epoch: n.Epoch, State: n.State, Reason: n.Reason, Detail: n.Detail, WgKey: n.WgKey, Endpoints: n.Endpoints,
 			StartedAt: n.StartedAt, ExitCode: n.ExitCode, ExitAt: n.ExitAt, Preflight: n.Preflight, Since: n.Since,
@@ -245,5 +263,6 @@ func (x *change) write(ctx context.Context, tx *db.Tx) error {
 		ID: r.ID, State: r.State, Reason: r.Reason, Detail: r.Detail, ImageDigest: r.ImageDigest, Secrets: r.Secrets, Epoch: r.Epoch,
 		GoAt: r.GoAt, StartDeadline: r.StartDeadline, QuickFailures: r.QuickFailures, MoneyReason: r.MoneyReason, StopAt: r.StopAt,
 		Network: r.Network, RunningAt: r.RunningAt, EndedAt: r.EndedAt, RunUntil: r.RunUntil, DueAt: r.DueAt, SettledAt: r.SettledAt,
+		Rate: r.Rate, ReplaceUntil: r.ReplaceUntil, ReplaceNote: r.ReplaceNote,
 	})
 }

@@ -8,6 +8,7 @@
 //     happens whole or not at all, and never takes a GPU that another live claim holds.
 //   - Seconds count from the last rank's start, as its host proves it, until the run ends, and only while every required rank
 //     is proven up: a start that fails is free.
+//   - A rank has one live lease. One that is lost for good ends before another host takes its rank, and stays ended.
 //   - The barrier of an epoch opens once, after every rank is at it and has talked to the others.
 //   - Reports are facts, never orders: foreign leases and old epochs are refused, late and doubled ones change nothing.
 //   - A GPU stays claimed until its host has shown, knowing of the lease's end, that nothing is left, or is given up.
@@ -41,6 +42,7 @@ type Config struct {
 	LostAfter    time.Duration // silence of a running node until it counts as lost; 35 s
 	StartSilence time.Duration // silence of a starting node until it counts as lost; 150 s
 	LossGrace    time.Duration // how long a lost node may take to come back; 90 s
+	ReplaceWait  time.Duration // on_node_failure: replace: how long a lost rank waits for another host; 10 min
 	// AbandonAfter is how long the host of an ended lease may be silent before the cluster stops waiting for it: 10 min,
 	// as host.AbandonAfter.
 	AbandonAfter time.Duration
@@ -52,7 +54,7 @@ func (c Config) withDefaults() Config {
 		d time.Duration
 	}{
 		{&c.StartTimeout, 30 * time.Minute}, {&c.GoTimeout, 90 * time.Second}, {&c.LostAfter, 35 * time.Second},
-		{&c.StartSilence, 150 * time.Second}, {&c.LossGrace, 90 * time.Second}, {&c.AbandonAfter, 10 * time.Minute},
+		{&c.StartSilence, 150 * time.Second}, {&c.LossGrace, 90 * time.Second}, {&c.AbandonAfter, 10 * time.Minute}, {&c.ReplaceWait, 10 * time.Minute},
 	} {
 		if *d.v == 0 {
 			*d.v = d.d

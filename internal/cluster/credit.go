@@ -14,13 +14,13 @@ var hostFaults = []Reason{ReasonHostLost, ReasonHostInterrupted, ReasonGPUFailed
 // transition that ends or leaves them, and books after the window is closed.
 func (x *change) creditLost(d Decision) {
 	switch d.On {
-	case OnLossFinal, OnRankIgnored:
+	case OnLossFinal, OnRankIgnored, OnReplacing:
 	default:
 		return
 	}
 	for _, n := range x.nodes {
 		s := NodeState(n.State)
-		if s != NodeLost && s != NodeFailed || n.StartedAt == nil || n.ended != nil || d.On == OnRankIgnored && !slices.Contains(d.Ranks, int(n.Rank)) {
+		if s != NodeLost && s != NodeFailed || n.StartedAt == nil || n.ended != nil || d.On != OnLossFinal && !slices.Contains(d.Ranks, int(n.Rank)) {
 			continue
 		}
 		r := Reason(n.Reason)

@@ -75,6 +75,7 @@ func (x *change) due() *time.Time {
 		sooner(x.now.Add(lookRunning))
 		sooner(deref(x.row.RunUntil))
 		sooner(deref(x.maxUntil()))
+		x.dueReplacing(sooner)
 		for _, n := range x.nodes {
 			if NodeState(n.State) == NodeLost {
 				sooner(n.Since.Add(x.c.cfg.LossGrace))
@@ -82,7 +83,7 @@ func (x *change) due() *time.Time {
 				sooner(latest(time.UnixMilli(n.status.LastGoodMs), *n.StartedAt).Add(x.c.cfg.LostAfter + time.Millisecond))
 			}
 		}
-	case x.window || !x.allGone():
+	case x.window || !x.allGone() || len(x.lost) > 0:
 		sooner(x.now.Add(lookReleased))
 	case x.row.SettledAt == nil:
 		sooner(x.now.Add(lookUnbilled))

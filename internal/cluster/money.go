@@ -94,12 +94,12 @@ func (c *Clusters) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
 				return fmt.Errorf("post cluster %s: %w", cl, err)
 			}
 		}
-		if !x.lapsed() {
+		if !x.lapsed() && x.living() { // while every rank waits for another host nothing is paid ahead
 			if err := x.authorise(ctx); err != nil {
 				return fmt.Errorf("extend cluster %s: %w", cl, err)
 			}
 		}
-		if s == Running || s == Degraded {
+		if (s == Running || s == Degraded) && x.living() {
 			if err := x.warn(ctx); err != nil {
 				return err
 			}

@@ -161,19 +161,56 @@ func rankIgnored(f Facts) (Trigger, Decision) {
 	return OnRankIgnored, d
 }
 
-// lossFinal: a lost rank did not come back in time, or its host says that it never will.
+// replaceable reports whether another host may take the rank: the renter wants it, and the rank was lost through its host.
+func (f Facts) replaceable(n NodeFacts) bool {
+	return f.Replace && f.Ran && slices.Contains(hostFaults, about(n).Reason)
+}
+
+// lostForGood: ranks that another host is to take. Their leases end before one is looked for.
+func lostForGood(f Facts) (Trigger, Decision) {
+	if f.WindowOpen {
+		return "", Decision{} // suspend first
+	}
+	return f.replacing(func(n NodeFacts) bool { return n.finally(f) || !n.Started })
+}
+
+// lostAtStart is lostForGood while the ranks start again after a loss, a restart or a failure: nothing runs, so there
+// is nothing to wait for.
+func lostAtStart(f Facts) (Trigger, Decision) {
+	return f.replacing(func(NodeFacts) bool { return true })
+}
+
+func (f Facts) replacing(final func(NodeFacts) bool) (Trigger, Decision) {
+	var d Decision
+	for _, n := range f.required() {
+		if !n.Ended && n.down(f) && final(n) && f.replaceable(n) {
+			one := about(n)
+			d.Reason, d.Detail, d.Ranks = one.Reason, list(d.Detail, one.Detail), append(d.Ranks, n.Rank)
+		}
+	}
+	if len(d.Ranks) == 0 {
+		return "", Decision{}
+	}
+	return OnReplacing, d
+}
+
+// lossFinal: a lost rank did not come back in time, or its host says that it never will; and no other host took its place.
 func lossFinal(f Facts) (Trigger, Decision) {
 	if f.WindowOpen {
 		return "", Decision{} // suspend first
 	}
 	for _, n := range f.required() {
-		if n.down(f) && n.finally(f) {
-			d := about(n)
-			if f.Replace {
-				d.Detail += "; a lost node is not replaced yet, so on_node_failure: replace ends the cluster like fail"
-			}
-			return OnLossFinal, d
+		if !n.down(f) || !n.finally(f) {
+			continue
 		}
+		d := about(n)
+		if f.replaceable(n) {
+			if f.ReplaceUntil.IsZero() || f.Now.Before(f.ReplaceUntil) {
+				continue
+			}
+			d.Detail = join(d.Detail+"; no other host was found for it in time", f.ReplaceNote)
+		}
+		return OnLossFinal, d
 	}
 	return "", Decision{}
 }

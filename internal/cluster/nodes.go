@@ -34,6 +34,7 @@ const (
 	NodeDismissed    NodeEvent = "dismissed"   // no longer desired
 	NodeGone         NodeEvent = "gone"        // nothing is left on its host, or its host is given up
 	NodeAgain        NodeEvent = "start_again" // a new epoch
+	NodeReplaced     NodeEvent = "replaced"    // another host takes the rank, in a new epoch
 )
 
 // NodeTransition is one row of the table.
@@ -90,6 +91,11 @@ var nodeTransitions = []NodeTransition{
 	{NodeJoining, NodeAgain, NodePending, ByHosts, "Starting again"},
 	{NodeReady, NodeAgain, NodePending, ByHosts, "Starting again"},
 	{NodeStopped, NodeAgain, NodePending, ByHosts, "Starting again"},
+	{NodeLost, NodeAgain, NodePending, ByWatchdog, "Starting again"}, // silent, but not for long: another rank is replaced
+
+	{NodeLost, NodeReplaced, NodePending, ByWatchdog, "Another host takes its place"},
+	{NodeFailed, NodeReplaced, NodePending, ByWatchdog, "Another host takes its place"},
+	{NodeStopped, NodeReplaced, NodePending, ByWatchdog, "Another host takes its place"},
 }
 
 // NextNode is the state a node goes to, or false when the event changes nothing.

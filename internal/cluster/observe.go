@@ -54,6 +54,9 @@ func (c *Clusters) Observe(ctx context.Context, hostID id.Host, s agentapi.Sync,
 		if err := c.db.Q.ForgetLogs(ctx, hostID, uuids(named(s)...)); err != nil {
 			return fmt.Errorf("kept logs of %s: %w", hostID, err)
 		}
+		if err := c.db.Q.ForgetLostLogs(ctx, hostID, uuids(named(s)...)); err != nil {
+			return fmt.Errorf("kept logs of lost leases on %s: %w", hostID, err)
+		}
 	}
 	for _, cl := range order(byCluster) {
 		err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -112,8 +115,8 @@ func (c *Clusters) saveStatuses(ctx context.Context, s agentapi.Sync, at time.Ti
 	p := dbq.SaveNodeStatusesParams{BootID: s.BootID, BootMs: s.BootMS, ReportedAt: at}
 	moved := map[id.Cluster]bool{}
 	for _, h := range all {
-		if !slices.Equal(h.kept, h.row.NodeStatus.LogsKept) {
-			if err := c.db.Q.SaveLogsKept(ctx, h.kept, h.row.Node.ID); err != nil {
+		if !slices.Equal(h.kept, h.row.LogsKept) {
+			if err := c.saveLogsKept(ctx, h); err != nil {
 				return fmt.Errorf("kept logs of %s: %w", h.row.Node.ID, err)
 			}
 		}
@@ -155,10 +158,21 @@ func (c *Clusters) saveStatuses(ctx context.Context, s agentapi.Sync, at time.Ti
 	return nil
 }
 
+// saveLogsKept keeps of which epochs a host has the log of a lease, also when the lease's rank went on elsewhere.
+func (c *Clusters) saveLogsKept(ctx context.Context, h heard) error {
+	if h.row.Node.LeaseID != h.row.LeaseID {
+		return c.db.Q.SaveLostLogsKept(ctx, h.kept, h.row.LeaseID)
+	}
+	return c.db.Q.SaveLogsKept(ctx, h.kept, h.row.Node.ID)
+}
+
 // hear puts one host's word into the change. The rows were read without the lock, so all is checked again.
 func (x *change) hear(h heard) {
 	n := x.byLease(h.row.LeaseID)
 	if n == nil {
+		if h.gone {
+			x.partLost(h.row.LeaseID)
+		}
 		return
 	}
 	if h.gone && n.ended != nil && n.gone == nil {
@@ -209,6 +223,17 @@ func (x *change) part(n *node) {
 	x.freed = append(x.freed, n)
 	x.step(n, NodeGone, ReasonNone, "")
 	x.book(func(ctx context.Context) error { return metering.LeaseGone(ctx, x.tx, n.LeaseID) })
+}
+
+// partLost is part for a lease whose rank went on elsewhere.
+func (x *change) partLost(l id.Lease) {
+	i := slices.IndexFunc(x.lost, func(r dbq.LostLeasesRow) bool { return r.LostLease == l })
+	if i < 0 {
+		return
+	}
+	x.freed = append(x.freed, &node{Node: dbq.Node{LeaseID: l, HostID: x.lost[i].LostHost}})
+	x.lost = slices.Delete(x.lost, i, i+1)
+	x.book(func(ctx context.Context) error { return metering.LeaseGone(ctx, x.tx, l) })
 }
 
 const maxEndpoints = 8

@@ -154,6 +154,7 @@ func views(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster) ([]Cluster, 
 				out[i].Nodes = append(out[i].Nodes, viewNode(n, device))
 			}
 		}
+		out[i].Replacing = replacingOf(r, nodes)
 		if r.RunningAt == nil {
 			continue
 		}

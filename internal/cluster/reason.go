@@ -60,7 +60,7 @@ var sentences = map[Reason]Sentence{
 	ReasonFundsExhausted:    {Happened: "The wallet could not cover more time, so the cluster was stopped in order.", Do: "Add credit, then rent again."},
 	ReasonMaxDuration:       {Happened: "The cluster reached the longest duration you set for it.", Do: "Rent again with a longer max_duration to go on."},
 	ReasonWorkloadFailed:    {Happened: "The command ended with an error on at least one rank.", Do: "Read the log of the rank that failed first; restart: on_failure starts the command again by itself."},
-	ReasonHostLost:          {Happened: "A host of the cluster could no longer be reached.", Do: "Rent again; on_node_failure: ignore goes on with the remaining ranks."},
+	ReasonHostLost:          {Happened: "A host of the cluster could no longer be reached.", Do: "Rent again; on_node_failure: replace lets another host take the rank, ignore goes on with the remaining ranks."},
 	ReasonTimeout:           {Happened: "The cluster was not ready in time.", Do: "The timeline shows which step of which rank took so long; rent again, on other hosts if it repeats."},
 	ReasonPlatformOutage:    {Happened: "Muster's servers were away for longer than the cluster was authorised to run, so its hosts stopped it in order.", Do: "Rent again."},
 	ReasonImageNotFound:     {Happened: "The registry does not know the image.", Do: "Check its name and tag."},

@@ -131,7 +131,7 @@ func (r *rental) afford() error {
 	leases := make([]metering.NewLease, len(r.placed.Nodes))
 	for i, n := range r.placed.Nodes {
 		lease := r.lease(n.Rank)
-		leases[i] = newLease(r.id, r.nodes[n.Rank], lease, r.principal.Org, r.c.cfg.Currency, n)
+		leases[i] = newLease(r.id, r.nodes[n.Rank], lease, r.principal.Org, r.c.cfg.Currency, 1, n)
 	}
 	a, err := r.money.Decide(leases, notAfter(r.now, nil, r.spec.MaxDuration), r.now)
 	if err != nil {
@@ -203,10 +203,10 @@ func (r *rental) view() (Cluster, error) {
 	return v, err
 }
 
-func newLease(cl id.Cluster, node id.Node, lease id.Lease, renter id.Org, currency string, n market.Placed) metering.NewLease {
+func newLease(cl id.Cluster, node id.Node, lease id.Lease, renter id.Org, currency string, epoch int, n market.Placed) metering.NewLease {
 	l := metering.NewLease{
 		ID: lease, Cluster: cl, Node: node, Rank: n.Rank, Host: n.Host, Renter: renter, Operator: n.HostOrg, GPUModel: n.Model,
-		CPUs: n.CPUCores, RAMMB: n.RAMMB, DiskGB: n.DiskGB, Currency: currency, HostSharePPM: int64(n.HostSharePPM), Epoch: 1, Rate: n.Rate,
+		CPUs: n.CPUCores, RAMMB: n.RAMMB, DiskGB: n.DiskGB, Currency: currency, HostSharePPM: int64(n.HostSharePPM), Epoch: epoch, Rate: n.Rate,
 	}
 	for _, g := range n.GPUs {
 		l.GPUs = append(l.GPUs, g.ID)

@@ -24,7 +24,8 @@ type heard struct {
 // read sorts out what a report says of one lease. A report that is older than the last one says nothing.
 func read(row dbq.HostLeasesRow, s agentapi.Sync, clock dbq.ReportClockRow, at time.Time) (h heard, late bool) {
 	h = heard{row: row, at: at, kept: []int32{}}
-	if st := row.NodeStatus; st.BootID == s.BootID && s.BootMS < st.BootMs || st.BootID != s.BootID && at.Before(st.ReportedAt) {
+	own := row.Node.LeaseID == row.LeaseID // else the rank went on elsewhere, and its status is the other host's
+	if st := row.NodeStatus; own && (st.BootID == s.BootID && s.BootMS < st.BootMs || st.BootID != s.BootID && at.Before(st.ReportedAt)) {
 		return h, true
 	}
 	listed := false
@@ -104,6 +105,8 @@ func (h heard) matters(goodMS int64) bool {
 		return false
 	case h.gone:
 		return true
+	case h.row.Node.LeaseID != h.row.LeaseID:
+		return false
 	case h.row.LeaseEndedAt != nil:
 		stop := h.row.StopAt
 		return stop != nil && st.LastGoodMs < stop.UnixMilli() && goodMS >= stop.UnixMilli()

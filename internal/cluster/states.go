@@ -42,6 +42,9 @@ const (
 	OnNodeBack       Trigger = "node_back"
 	OnRankIgnored    Trigger = "rank_ignored"
 	OnResumed        Trigger = "resumed"
+	OnReplacing      Trigger = "replacing"
+	OnReplaced       Trigger = "replaced"
+	OnReplaceWaiting Trigger = "replace_waiting" // in the timeline only: why a lost rank still waits
 	OnLossFinal      Trigger = "loss_final"
 	OnCompleted      Trigger = "completed"
 	OnWorkloadFailed Trigger = "workload_failed"
@@ -67,6 +70,7 @@ var transitions = []Transition{
 
 	{Provisioning, OnAllAtBarrier, Provisioning, ByHosts, "All ranks are ready and have talked to each other: starting the command"},
 	{Provisioning, OnAllStarted, Running, ByHosts, "Running: every rank has started, seconds count from now"},
+	{Provisioning, OnReplacing, Degraded, ByWatchdog, "A rank was lost while starting again: looking for another host"},
 	{Provisioning, OnStartFailed, Failed, ByHosts, "The start failed"},
 	{Provisioning, OnStartTimeout, Failed, ByWatchdog, "Not ready in time"},
 	{Provisioning, OnWorkloadFailed, Failed, ByHosts, "The command failed as it started"},
@@ -86,6 +90,8 @@ var transitions = []Transition{
 	{Degraded, OnRankIgnored, Degraded, ByWatchdog, "Going on without the lost rank"},
 	{Degraded, OnResumed, Degraded, ByHosts, "Every remaining rank is proven up: seconds count for them"},
 	{Degraded, OnNodeLost, Degraded, ByHosts, "One more rank is not proven up: billing is suspended"},
+	{Degraded, OnReplacing, Degraded, ByWatchdog, "A rank is lost for good: looking for another host"},
+	{Degraded, OnReplaced, Provisioning, ByWatchdog, "Another host takes the lost rank: starting again, billing is suspended until every rank has started"},
 	{Degraded, OnLossFinal, Failed, ByWatchdog, "A rank was lost"},
 	{Degraded, OnCompleted, Releasing, ByHosts, "Completed: exit code 0 on every remaining rank"},
 	{Degraded, OnWorkloadFailed, Failed, ByHosts, "The command failed"},
@@ -118,6 +124,9 @@ type Facts struct {
 	RestartOnFail bool      // restart: on_failure, every rank can take part, and it has not failed too often in a row
 	Ignore        bool      // on_node_failure: ignore
 	Replace       bool      // on_node_failure: replace
+	ReplaceUntil  time.Time // a lost rank waits for another host until then; zero = none waits
+	ReplaceNote   string    // why none was found
+	Ran           bool      // it has been running before the present start
 	LossGrace     time.Duration
 	Nodes         []NodeFacts
 }
@@ -135,6 +144,7 @@ type NodeFacts struct {
 	Heard    time.Time // the last report, on the server's clock
 	Since    time.Time // in State
 	Gone     bool      // nothing left on the host
+	Ended    bool      // its lease has ended: it never comes back
 }
 
 // Decision is the outcome of Next.
@@ -147,15 +157,15 @@ type Decision struct {
 
 // Next decides the next transition from what is known, or says there is none. It is pure: the same facts give the
 // same decision on every replica. Apply it until it has nothing more to say. Renting and releasing are not among its
-// outcomes: the renter asks for them.
+// outcomes: the renter asks for them. Nor is a replacement: it takes a host, see replace.go.
 func Next(s State, f Facts) (Decision, bool) {
 	switch s {
 	case Provisioning:
-		return first(s, f, startFailed, progress, exited, startTimeout, moneyOut)
+		return first(s, f, lostAtStart, startFailed, progress, exited, startTimeout, moneyOut)
 	case Running:
 		return first(s, f, exited, newLoss, maxDuration, moneyOut)
 	case Degraded:
-		return first(s, f, exited, rankIgnored, lossFinal, newLoss, nodeBack, maxDuration, moneyOut)
+		return first(s, f, exited, rankIgnored, lostForGood, lossFinal, newLoss, nodeBack, maxDuration, moneyOut)
 	case Releasing:
 		return first(s, f, allGone)
 	}

@@ -113,6 +113,9 @@ func TestNext(t *testing.T) {
 	bad := NodeFacts{State: NodeStopped, Started: true, Exit: exit(3), ExitSeen: now.Add(-time.Second), Reason: ReasonExited}
 	behind := started
 	behind.Heard = now.Add(-time.Minute)
+	given := longLost // its lease has ended
+	given.Ended = true
+	replace := func(f *Facts) { f.Replace, f.Ran = true, true }
 	with := func(f Facts, set func(*Facts)) Facts { set(&f); return f }
 
 	for _, c := range []struct {
@@ -155,6 +158,16 @@ func TestNext(t *testing.T) {
 		{"its GPU is broken", Degraded, factsOf(started, NodeFacts{State: NodeFailed, Started: true, Reason: ReasonGPUFailed}), OnLossFinal, Failed, ReasonGPUFailed},
 		{"go on without it", Degraded, with(factsOf(started, longLost), func(f *Facts) { f.Ignore = true }), OnRankIgnored, Degraded, ReasonHostLost},
 		{"nobody is left to go on", Degraded, with(factsOf(longLost), func(f *Facts) { f.Ignore = true }), OnLossFinal, Failed, ReasonHostLost},
+		{"another host is to take it", Degraded, with(factsOf(started, longLost), replace), OnReplacing, Degraded, ReasonHostLost},
+		{"not before it is lost for good", Degraded, with(factsOf(started, lost), replace), "", "", ""},
+		{"not while seconds count", Degraded, with(factsOf(started, longLost), func(f *Facts) { replace(f); f.WindowOpen = true }), OnNodeLost, Degraded, ReasonHostLost},
+		{"it waits for another host", Degraded, with(factsOf(started, given), func(f *Facts) { replace(f); f.ReplaceUntil = now.Add(time.Second) }), "", "", ""},
+		{"one more is lost meanwhile", Degraded, with(factsOf(longLost, given), func(f *Facts) { replace(f); f.ReplaceUntil = now.Add(time.Second) }), OnReplacing, Degraded, ReasonHostLost},
+		{"the others notice and fail", Degraded, with(factsOf(bad, given), func(f *Facts) { replace(f); f.ReplaceUntil = now.Add(time.Second) }), "", "", ""},
+		{"no other host in time", Degraded, with(factsOf(started, given), func(f *Facts) { replace(f); f.ReplaceUntil = now }), OnLossFinal, Failed, ReasonHostLost},
+		{"a loss that is no host's fault", Degraded, with(factsOf(started, NodeFacts{State: NodeFailed, Started: true, Reason: ReasonNoDisk}), replace), OnLossFinal, Failed, ReasonNoDisk},
+		{"lost while starting again", Provisioning, with(factsOf(ready, NodeFacts{State: NodeLost, Reason: ReasonHostLost}), replace), OnReplacing, Degraded, ReasonHostLost},
+		{"never ran: it fails free of charge", Provisioning, with(factsOf(ready, NodeFacts{State: NodeLost, Reason: ReasonHostLost}), func(f *Facts) { f.Replace = true }), OnStartFailed, Failed, ReasonHostLost},
 		{"seconds count for the others", Degraded, with(factsOf(started, longLost), func(f *Facts) { f.Nodes[1].Required = false }), OnResumed, Degraded, ""},
 		{"one more is lost", Degraded, with(factsOf(lost, longLost), func(f *Facts) { f.WindowOpen, f.Nodes[1].Required = true, false }), OnNodeLost, Degraded, ReasonHostLost},
 		{"the others complete", Degraded, with(factsOf(ok, longLost), func(f *Facts) { f.WindowOpen, f.Nodes[1].Required = true, false }), OnCompleted, Releasing, ReasonCompleted},
@@ -180,7 +193,7 @@ func TestNext(t *testing.T) {
 		})
 	}
 	for _, tr := range transitions {
-		if tr.On != OnRented && tr.On != OnRelease && !shown[[2]string{string(tr.From), string(tr.On)}] {
+		if tr.On != OnRented && tr.On != OnRelease && tr.On != OnReplaced && !shown[[2]string{string(tr.From), string(tr.On)}] {
 			t.Errorf("no facts lead from %s by %s", tr.From, tr.On)
 		}
 	}

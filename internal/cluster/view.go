@@ -45,6 +45,8 @@ type Cluster struct {
 	// they are what was billed.
 	CostSoFar       money.Nano `json:"cost_so_far"`
 	BillableSeconds Seconds    `json:"billable_seconds"`
+	// Replacing is set while ranks that are lost for good wait for another host.
+	Replacing *Replacing `json:"replacing,omitempty"`
 	// Billing says whether seconds count at this moment.
 	Billing bool `json:"billing"`
 }

@@ -19,7 +19,7 @@ type Result struct {
 const maxPass = 500
 
 // Watchdog looks at every cluster whose time has come: it confirms and posts proven time, extends the authorisation,
-// warns of a short runway, finds lost nodes, passed deadlines and the ends of money and duration, gives up hosts that
+// warns of a short runway, finds lost nodes and other hosts for them, passed deadlines and the ends of money and duration, gives up hosts that
 // never answer, and settles what has ended. Any number of replicas may run it at once: each cluster is taken by one.
 func (c *Clusters) Watchdog(ctx context.Context) (Result, error) {
 	var r Result
@@ -68,15 +68,23 @@ func (c *Clusters) look(ctx context.Context, cl id.Cluster) error {
 	if err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return c.tend(ctx, tx, cl) }); err != nil {
 		return err
 	}
-	return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return c.alter(ctx, tx, cl, func(ctx context.Context, x *change) error { return x.unclaimed(ctx) })
+	var seen *change
+	err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return c.alter(ctx, tx, cl, func(ctx context.Context, x *change) error { seen = x; return x.unclaimed(ctx) })
 	})
+	if err == nil && len(seen.waiting()) > 0 {
+		err = c.replace(ctx, cl)
+	}
+	return err
 }
 
-// unclaimed parts with nodes of an ended cluster whose claims have ended: the host has shown that nothing is left, or
+// unclaimed parts with nodes whose leases have ended and whose claims have ended: the host has shown that nothing is left, or
 // was out of reach for so long that host.AbandonClaims gave it up.
 func (x *change) unclaimed(ctx context.Context) error {
 	var waiting []id.Lease
+	for _, l := range x.lost {
+		waiting = append(waiting, l.LostLease)
+	}
 	for _, n := range x.nodes {
 		if n.ended != nil && n.gone == nil {
 			waiting = append(waiting, n.LeaseID)
@@ -90,8 +98,13 @@ func (x *change) unclaimed(ctx context.Context) error {
 		return fmt.Errorf("claims of cluster %s: %w", x.row.ID, err)
 	}
 	for _, l := range waiting {
-		if !slices.Contains(claimed, uuids(l)[0]) {
-			x.part(x.byLease(l))
+		if slices.Contains(claimed, uuids(l)[0]) {
+			continue
+		}
+		if n := x.byLease(l); n != nil {
+			x.part(n)
+		} else {
+			x.partLost(l)
 		}
 	}
 	return nil

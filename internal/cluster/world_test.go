@@ -46,11 +46,15 @@ type worldConfig struct {
 	hosts, gpus int
 	replicas    int        // 0 = 1
 	funds       money.Nano // 0 = 1000 units
+	db          *db.DB     // nil: one of its own
 }
 
 func newWorld(t testing.TB, c worldConfig) *world {
 	t.Helper()
-	w := &world{t: t, ctx: t.Context(), d: dbtest.New(t), ranks: map[int]behaviour{}}
+	if c.db == nil {
+		c.db = dbtest.New(t)
+	}
+	w := &world{t: t, ctx: t.Context(), d: c.db, ranks: map[int]behaviour{}}
 	box, err := seal.NewBox(bytes.Repeat([]byte{7}, 32))
 	w.must(err)
 	for range max(c.replicas, 1) {

@@ -2,6 +2,8 @@ package market
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -19,9 +21,13 @@ type Ask struct {
 	DiskGB   int64       // per node
 	Duration int64       // seconds; 0 = open-ended
 	MaxRate  money.Micro // per hour for the whole gang; 0 = no limit
-	// Within restricts the gang to one fabric, Exclude takes hosts out: for replacing a node of a running cluster.
+	// For replacing nodes of a running cluster: they join others on other hosts, within one fabric (zero: any) or on the
+	// one host of the others (zero: any), not on hosts it has or had, on GPUs like those that were lost (empty: any).
+	Joins   bool
 	Within  id.Fabric
+	On      id.Host
 	Exclude []id.Host
+	Models  []string
 }
 
 // Ask reads the spec for placement, for the org that would rent. The spec is valid.
@@ -85,6 +91,12 @@ func (a *Ask) constraints() []constraint {
 			return true
 		}})
 	}
+	if !a.On.IsZero() {
+		out = append(out, constraint{name: "the host of the other ranks", named: func(w *identity) bool { return w.host == a.On }})
+	}
+	if len(a.Models) > 0 {
+		add(func(f *facts) bool { return slices.Contains(a.Models, f.model) }, "the same GPU: %s", strings.Join(a.Models, " or "))
+	}
 	add(func(f *facts) bool { return f.total >= a.GPUs }, "gpus_per_node = %d", a.GPUs)
 	add(func(f *facts) bool { return f.free >= a.GPUs }, "%d free now", a.GPUs)
 	add(func(f *facts) bool { return f.minGPUs <= a.GPUs }, "min_gpus <= %d", a.GPUs)
@@ -96,7 +108,7 @@ func (a *Ask) constraints() []constraint {
 	add(func(f *facts) bool { return f.diskFreeGB >= a.DiskGB*int64(onHost) }, "disk_gb = %d", a.DiskGB)
 	add(func(f *facts) bool { return f.hasShare(a.GPUs) }, "cpu and memory for %d GPUs", a.GPUs)
 	switch {
-	case a.Nodes > 1 && a.Scope != ScopeHost:
+	case (a.Nodes > 1 || a.Joins) && a.Scope != ScopeHost:
 		add(func(f *facts) bool { return f.multiNode }, "multi_node: reachable from other hosts")
 		if a.MinGbps > 0 {
 			add(func(f *facts) bool { return f.mayReach(a.MinGbps) }, "network.min_gbps = %g", a.MinGbps)

@@ -17,7 +17,7 @@ func wasteOf(c *class, a *Ask, gpus int) waste {
 	if left := c.free - gpus; left > 0 && left < c.minGPUs {
 		w.stranded = left
 	}
-	w.fabric = !c.fabric.IsZero() && (a.Nodes == 1 || a.Scope == ScopeHost)
+	w.fabric = !c.fabric.IsZero() && (a.Nodes == 1 && !a.Joins || a.Scope == ScopeHost)
 	return w
 }
 

@@ -65,6 +65,16 @@ func (q *Queries) ForgetLogs(ctx context.Context, hostID id.Host, named []pgtype
 	return err
 }
 
+const forgetLostLogs = `-- name: ForgetLostLogs :exec
+UPDATE node_replacement SET logs_kept = '{}' WHERE lost_host = $1 AND logs_kept <> '{}' AND NOT lost_lease = ANY ($2::uuid[])
+`
+
+// The same of leases whose rank went on elsewhere.
+func (q *Queries) ForgetLostLogs(ctx context.Context, hostID id.Host, named []pgtype.UUID) error {
+	_, err := q.db.Exec(ctx, forgetLostLogs, hostID, named)
+	return err
+}
+
 const gPUNames = `-- name: GPUNames :many
 SELECT id, uuid, model FROM gpu WHERE id = ANY ($1::uuid[])
 `
@@ -148,7 +158,7 @@ func (q *Queries) GPUsOfCluster(ctx context.Context, clusterID id.Cluster) ([]GP
 }
 
 const getCluster = `-- name: GetCluster :one
-SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at FROM cluster WHERE id = $1
+SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.replace_until, cluster.replace_note FROM cluster WHERE id = $1
 `
 
 type GetClusterRow struct {
@@ -192,6 +202,8 @@ func (q *Queries) GetCluster(ctx context.Context, argID id.Cluster) (GetClusterR
 		&i.Cluster.RunUntil,
 		&i.Cluster.DueAt,
 		&i.Cluster.SettledAt,
+		&i.Cluster.ReplaceUntil,
+		&i.Cluster.ReplaceNote,
 	)
 	return i, err
 }
@@ -199,12 +211,14 @@ func (q *Queries) GetCluster(ctx context.Context, argID id.Cluster) (GetClusterR
 const hostLeases = `-- name: HostLeases :many
 SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision,
-       EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND m.exit_code <> 0) AS in_doubt
+       EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND m.exit_code <> 0) AS in_doubt,
+       coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
 FROM lease l
 JOIN node n ON n.id = l.node_id
 JOIN node_status s ON s.node_id = n.id
 JOIN cluster c ON c.id = l.cluster_id
 JOIN host h ON h.id = l.host_id
+LEFT JOIN node_replacement r ON r.lost_lease = l.id
 WHERE l.host_id = $1 AND (l.gone_at IS NULL OR l.id = ANY ($2::uuid[]))
 ORDER BY l.cluster_id, l.id
 `
@@ -223,6 +237,7 @@ type HostLeasesRow struct {
 	NodeCount    int32
 	Revision     int64
 	InDoubt      bool
+	LogsKept     []int32
 }
 
 // What this host may speak of: its leases that are not gone, and those it names itself (kept logs outlive a lease).
@@ -276,6 +291,7 @@ func (q *Queries) HostLeases(ctx context.Context, hostID id.Host, named []pgtype
 			&i.NodeCount,
 			&i.Revision,
 			&i.InDoubt,
+			&i.LogsKept,
 		); err != nil {
 			return nil, err
 		}
@@ -405,14 +421,23 @@ func (q *Queries) InsertNode(ctx context.Context, arg InsertNodeParams) error {
 }
 
 const keptLogs = `-- name: KeptLogs :many
-SELECT n.id AS node_id, n.cluster_id, n.host_id, n.lease_id, n.rank, k.epoch::integer AS epoch
-FROM node_status s
-JOIN node n ON n.id = s.node_id
-CROSS JOIN LATERAL unnest(s.logs_kept) AS k (epoch)
-JOIN host_status hs ON hs.host_id = n.host_id AND hs.connected
-WHERE s.logs_kept <> '{}'
-  AND NOT EXISTS (SELECT FROM node_log g WHERE g.node_id = n.id AND g.epoch = k.epoch)
-ORDER BY s.reported_at
+SELECT w.node_id, w.cluster_id, w.host_id, w.lease_id, w.rank, w.epoch
+FROM (
+    SELECT n.id AS node_id, n.cluster_id, n.host_id, n.lease_id, n.rank, k.epoch::integer AS epoch, s.reported_at
+    FROM node_status s
+    JOIN node n ON n.id = s.node_id
+    CROSS JOIN LATERAL unnest(s.logs_kept) AS k (epoch)
+    WHERE s.logs_kept <> '{}'
+    UNION ALL
+    SELECT r.node_id, r.cluster_id, r.lost_host, r.lost_lease, n.rank, k.epoch::integer, r.at
+    FROM node_replacement r
+    JOIN node n ON n.id = r.node_id
+    CROSS JOIN LATERAL unnest(r.logs_kept) AS k (epoch)
+    WHERE r.logs_kept <> '{}'
+) w
+JOIN host_status hs ON hs.host_id = w.host_id AND hs.connected
+WHERE NOT EXISTS (SELECT FROM node_log g WHERE g.node_id = w.node_id AND g.epoch = w.epoch)
+ORDER BY w.reported_at
 LIMIT $1
 `
 
@@ -499,7 +524,7 @@ func (q *Queries) ListClusterEvents(ctx context.Context, clusterID id.Cluster, a
 }
 
 const listClusters = `-- name: ListClusters :many
-SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at FROM cluster
+SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.replace_until, cluster.replace_note FROM cluster
 WHERE org_id = $1
   AND ($2::uuid IS NULL OR id < $2::uuid)
   AND ($3::text = '' OR state = $3::text)
@@ -566,6 +591,8 @@ func (q *Queries) ListClusters(ctx context.Context, arg ListClustersParams) ([]L
 			&i.Cluster.RunUntil,
 			&i.Cluster.DueAt,
 			&i.Cluster.SettledAt,
+			&i.Cluster.ReplaceUntil,
+			&i.Cluster.ReplaceNote,
 		); err != nil {
 			return nil, err
 		}
@@ -675,7 +702,8 @@ func (q *Queries) OrgBurn(ctx context.Context, orgID id.Org) (int64, error) {
 
 const reportClock = `-- name: ReportClock :one
 SELECT clock_timestamp()::timestamptz AS now, coalesce(a.boot_ms, 0)::bigint AS boot_ms, coalesce(a.server_ms, 0)::bigint AS server_ms,
-       EXISTS (SELECT FROM node_status s JOIN node n ON n.id = s.node_id WHERE s.logs_kept <> '{}' AND n.host_id = $1) AS logs_wait
+       (EXISTS (SELECT FROM node_status s JOIN node n ON n.id = s.node_id WHERE s.logs_kept <> '{}' AND n.host_id = $1)
+        OR EXISTS (SELECT FROM node_replacement r WHERE r.lost_host = $1 AND r.logs_kept <> '{}'))::boolean AS logs_wait
 FROM (SELECT 1) one
 LEFT JOIN LATERAL (
     SELECT t.boot_ms, t.server_ms FROM time_anchor t
@@ -709,8 +737,8 @@ UPDATE cluster
 SET state = $1, reason = $2, detail = $3, image_digest = $4, secrets = $5, epoch = $6,
     go_at = $7, start_deadline = $8, quick_failures = $9, money_reason = $10,
     stop_at = $11, network = $12, running_at = $13, ended_at = $14, run_until = $15,
-    due_at = $16, settled_at = $17
-WHERE id = $18
+    due_at = $16, settled_at = $17, rate = $18, replace_until = $19, replace_note = $20
+WHERE id = $21
 `
 
 type SaveClusterParams struct {
@@ -731,6 +759,9 @@ type SaveClusterParams struct {
 	RunUntil      *time.Time
 	DueAt         *time.Time
 	SettledAt     *time.Time
+	Rate          money.Micro
+	ReplaceUntil  *time.Time
+	ReplaceNote   string
 	ID            id.Cluster
 }
 
@@ -753,6 +784,9 @@ func (q *Queries) SaveCluster(ctx context.Context, arg SaveClusterParams) error 
 		arg.RunUntil,
 		arg.DueAt,
 		arg.SettledAt,
+		arg.Rate,
+		arg.ReplaceUntil,
+		arg.ReplaceNote,
 		arg.ID,
 	)
 	return err
@@ -764,6 +798,15 @@ UPDATE node_status SET logs_kept = $1 WHERE node_id = $2
 
 func (q *Queries) SaveLogsKept(ctx context.Context, logsKept []int32, nodeID id.Node) error {
 	_, err := q.db.Exec(ctx, saveLogsKept, logsKept, nodeID)
+	return err
+}
+
+const saveLostLogsKept = `-- name: SaveLostLogsKept :exec
+UPDATE node_replacement SET logs_kept = $1 WHERE lost_lease = $2
+`
+
+func (q *Queries) SaveLostLogsKept(ctx context.Context, logsKept []int32, lostLease id.Lease) error {
+	_, err := q.db.Exec(ctx, saveLostLogsKept, logsKept, lostLease)
 	return err
 }
 
@@ -906,7 +949,12 @@ FROM node n
 JOIN node_status s ON s.node_id = n.id AND s.logs_kept <> '{}'
 JOIN node_log g ON g.node_id = n.id AND g.epoch = ANY (s.logs_kept)
 WHERE n.host_id = $1
-ORDER BY n.lease_id, g.epoch
+UNION ALL
+SELECT r.lost_lease, g.epoch
+FROM node_replacement r
+JOIN node_log g ON g.node_id = r.node_id AND g.epoch = ANY (r.logs_kept)
+WHERE r.lost_host = $1
+ORDER BY lease_id, epoch
 `
 
 type StoredLogsRow struct {

@@ -115,6 +115,8 @@ type Cluster struct {
 	RunUntil      *time.Time
 	DueAt         *time.Time
 	SettledAt     *time.Time
+	ReplaceUntil  *time.Time
+	ReplaceNote   string
 }
 
 type ClusterEvent struct {
@@ -464,6 +466,17 @@ type NodeLog struct {
 	Content   []byte
 	Truncated bool
 	CreatedAt time.Time
+}
+
+type NodeReplacement struct {
+	LostLease id.Lease
+	ClusterID id.Cluster
+	NodeID    id.Node
+	LostHost  id.Host
+	LeaseID   id.Lease
+	HostID    id.Host
+	LogsKept  []int32
+	At        time.Time
 }
 
 type NodeStatus struct {

@@ -19,7 +19,7 @@ UPDATE cluster
 SET state = @state, reason = @reason, detail = @detail, image_digest = @image_digest, secrets = @secrets, epoch = @epoch,
     go_at = @go_at, start_deadline = @start_deadline, quick_failures = @quick_failures, money_reason = @money_reason,
     stop_at = @stop_at, network = @network, running_at = @running_at, ended_at = @ended_at, run_until = @run_until,
-    due_at = @due_at, settled_at = @settled_at
+    due_at = @due_at, settled_at = @settled_at, rate = @rate, replace_until = sqlc.narg(replace_until), replace_note = @replace_note
 WHERE id = @id;
 
 -- name: GetCluster :one
@@ -69,12 +69,14 @@ SELECT id, uuid, model FROM gpu WHERE id = ANY (@ids::uuid[]);
 -- One snapshot, so that revision is the one these rows belong to.
 SELECT sqlc.embed(n), sqlc.embed(s), l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision,
-       EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND m.exit_code <> 0) AS in_doubt
+       EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND m.exit_code <> 0) AS in_doubt,
+       coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
 FROM lease l
 JOIN node n ON n.id = l.node_id
 JOIN node_status s ON s.node_id = n.id
 JOIN cluster c ON c.id = l.cluster_id
 JOIN host h ON h.id = l.host_id
+LEFT JOIN node_replacement r ON r.lost_lease = l.id
 WHERE l.host_id = @host_id AND (l.gone_at IS NULL OR l.id = ANY (@named::uuid[]))
 ORDER BY l.cluster_id, l.id;
 
@@ -99,6 +101,13 @@ UPDATE node_status SET logs_kept = @logs_kept WHERE node_id = @node_id;
 UPDATE node_status s SET logs_kept = '{}'
 FROM node n
 WHERE n.id = s.node_id AND n.host_id = @host_id AND s.logs_kept <> '{}' AND NOT n.lease_id = ANY (@named::uuid[]);
+
+-- name: ForgetLostLogs :exec
+-- The same of leases whose rank went on elsewhere.
+UPDATE node_replacement SET logs_kept = '{}' WHERE lost_host = @host_id AND logs_kept <> '{}' AND NOT lost_lease = ANY (@named::uuid[]);
+
+-- name: SaveLostLogsKept :exec
+UPDATE node_replacement SET logs_kept = @logs_kept WHERE lost_lease = @lost_lease;
 
 -- name: LeaseFacts :batchmany
 -- Everything the desired state of one host is made of.
@@ -152,18 +161,32 @@ FROM node n
 JOIN node_status s ON s.node_id = n.id AND s.logs_kept <> '{}'
 JOIN node_log g ON g.node_id = n.id AND g.epoch = ANY (s.logs_kept)
 WHERE n.host_id = @host_id
-ORDER BY n.lease_id, g.epoch;
+UNION ALL
+SELECT r.lost_lease, g.epoch
+FROM node_replacement r
+JOIN node_log g ON g.node_id = r.node_id AND g.epoch = ANY (r.logs_kept)
+WHERE r.lost_host = @host_id
+ORDER BY lease_id, epoch;
 
 -- name: KeptLogs :many
 -- Kept logs that wait on connected hosts, oldest report first.
-SELECT n.id AS node_id, n.cluster_id, n.host_id, n.lease_id, n.rank, k.epoch::integer AS epoch
-FROM node_status s
-JOIN node n ON n.id = s.node_id
-CROSS JOIN LATERAL unnest(s.logs_kept) AS k (epoch)
-JOIN host_status hs ON hs.host_id = n.host_id AND hs.connected
-WHERE s.logs_kept <> '{}'
-  AND NOT EXISTS (SELECT FROM node_log g WHERE g.node_id = n.id AND g.epoch = k.epoch)
-ORDER BY s.reported_at
+SELECT w.node_id, w.cluster_id, w.host_id, w.lease_id, w.rank, w.epoch
+FROM (
+    SELECT n.id AS node_id, n.cluster_id, n.host_id, n.lease_id, n.rank, k.epoch::integer AS epoch, s.reported_at
+    FROM node_status s
+    JOIN node n ON n.id = s.node_id
+    CROSS JOIN LATERAL unnest(s.logs_kept) AS k (epoch)
+    WHERE s.logs_kept <> '{}'
+    UNION ALL
+    SELECT r.node_id, r.cluster_id, r.lost_host, r.lost_lease, n.rank, k.epoch::integer, r.at
+    FROM node_replacement r
+    JOIN node n ON n.id = r.node_id
+    CROSS JOIN LATERAL unnest(r.logs_kept) AS k (epoch)
+    WHERE r.logs_kept <> '{}'
+) w
+JOIN host_status hs ON hs.host_id = w.host_id AND hs.connected
+WHERE NOT EXISTS (SELECT FROM node_log g WHERE g.node_id = w.node_id AND g.epoch = w.epoch)
+ORDER BY w.reported_at
 LIMIT @max_rows;
 
 -- name: LiveLease :one
@@ -179,7 +202,8 @@ SELECT coalesce(sum(rate), 0)::bigint FROM cluster WHERE org_id = @org_id AND st
 -- name: ReportClock :one
 -- PostgreSQL's clock, the newest anchor of a host's boot (0 when it has none), and whether the host keeps logs for us.
 SELECT clock_timestamp()::timestamptz AS now, coalesce(a.boot_ms, 0)::bigint AS boot_ms, coalesce(a.server_ms, 0)::bigint AS server_ms,
-       EXISTS (SELECT FROM node_status s JOIN node n ON n.id = s.node_id WHERE s.logs_kept <> '{}' AND n.host_id = @host_id) AS logs_wait
+       (EXISTS (SELECT FROM node_status s JOIN node n ON n.id = s.node_id WHERE s.logs_kept <> '{}' AND n.host_id = @host_id)
+        OR EXISTS (SELECT FROM node_replacement r WHERE r.lost_host = @host_id AND r.logs_kept <> '{}'))::boolean AS logs_wait
 FROM (SELECT 1) one
 LEFT JOIN LATERAL (
     SELECT t.boot_ms, t.server_ms FROM time_anchor t
