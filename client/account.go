@@ -13,6 +13,7 @@ type User struct {
 	Email     string    `json:"email"`
 	Name      string    `json:"name"`
 	Admin     bool      `json:"admin"`
+	Verified  bool      `json:"email_verified"`
 	CreatedAt time.Time `json:"created_at"`
 }
 
@@ -45,6 +46,14 @@ type Me struct {
 
 // Me tells who the token belongs to, and what it may do.
 func (c *Client) Me(ctx context.Context) (Me, error) { return get[Me](ctx, c, "/me", nil) }
+
+// SendVerification has the link that proves the caller's e-mail address sent again.
+func (c *Client) SendVerification(ctx context.Context) (to string, err error) {
+	v, err := post[struct {
+		To string `json:"to"`
+	}](ctx, c, "/me/email-verification", nil)
+	return v.To, err
+}
 
 // Token is an API token without its secret.
 type Token struct {

@@ -20,6 +20,11 @@ func (s *Web) accountPage(v *visit) error { return s.showAccount(v, view.Account
 func (s *Web) showAccount(v *visit, a view.Account) error {
 	ctx := v.r.Context()
 	a.Email, a.Org = v.who.Email, v.who.OrgName
+	profile, err := s.Accounts.Profile(ctx, v.who)
+	if err != nil {
+		return err
+	}
+	a.Verified, a.Sent = profile.Verified, v.r.FormValue("sent") != ""
 	tokens, err := s.Accounts.Tokens(ctx, v.who, account.Page[id.Token]{Limit: account.MaxTokens})
 	if err != nil {
 		return err

@@ -34,6 +34,13 @@ func (s *Web) paying(ctx context.Context, org id.Org) (out view.Paying, err erro
 	for _, t := range list {
 		out.Payments = append(out.Payments, s.viewPayment(t))
 	}
+	standing, err := s.Payments.Standing(ctx, org)
+	if err != nil {
+		return out, err
+	}
+	if standing.Limit != nil {
+		out.Limit = view.PayInLimit{Limit: typed(*standing.Limit), Left: typed(*standing.Left), Email: standing.EmailVerified, Card: standing.CardVerified}
+	}
 	auto, err := s.Payments.AutoTopUp(ctx, org)
 	if err != nil {
 		return out, err

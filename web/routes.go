@@ -31,6 +31,8 @@ func (s *Web) Routes(r chi.Router) {
 		post("/signin", anybody, s.signIn)
 		get("/signup", anybody, s.signUpForm)
 		post("/signup", anybody, s.signUp)
+		get("/verify-email/{code}", anybody, s.verifyForm)
+		post("/verify-email", anybody, s.verifyEmail)
 		post("/signout", signedIn, s.signOut)
 		post("/signout/everywhere", signedIn, s.signOutEverywhere)
 		post("/theme", anybody, s.setTheme)
@@ -81,6 +83,7 @@ func (s *Web) Routes(r chi.Router) {
 		post("/notices/{id}/read", signedIn, s.readNotice)
 
 		get("/account", signedIn, s.accountPage)
+		post("/account/verification", signedIn, s.sendVerification)
 		post("/account/legal", signedIn, s.setLegal)
 		post("/account/legal/erase", signedIn, s.eraseLegal)
 		post("/account/tokens", signedIn, s.createToken)

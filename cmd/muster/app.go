@@ -164,7 +164,10 @@ func (a *app) openNouns(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.accounts = account.New(a.db, account.Config{SignUpOff: a.cfg.SignUpOff, SignUpsPerHour: a.cfg.SignUpsPerHour})
+	a.accounts = account.New(a.db, account.Config{SignUpOff: a.cfg.SignUpOff, SignUpsPerHour: a.cfg.SignUpsPerHour, PublicURL: a.cfg.PublicURL,
+		Post: func(ctx context.Context, tx *db.Tx, l account.Letter) error {
+			return notify.Write(ctx, tx, l.User, l.To, l.Subject, l.Body)
+		}})
 	a.market, err = market.New(a.db, box, market.Config{Currency: a.cfg.Currency, AllowSimulated: a.cfg.AllowSimulated})
 	if err != nil {
 		return err
@@ -224,8 +227,11 @@ func (a *app) openHostlink(ctx context.Context, secret []byte) (*hostlink.Link, 
 func (a *app) openPayments(ctx context.Context) (*payment.Payments, error) {
 	sc := stripepay.Config{Key: string(a.cfg.StripeKey), WebhookSecret: string(a.cfg.StripeWebhookSecret)}
 	pc := payment.Config{Currency: a.cfg.Currency, ReturnURL: a.cfg.PublicURL + "/billing?returned=1", Sandbox: a.cfg.sandbox()}
+	var err error
+	if pc.UnverifiedLimit, err = a.cfg.unverifiedLimit(); err != nil {
+		return nil, err
+	}
 	if a.cfg.sandbox() {
-		var err error
 		if sc, err = a.openSandbox(ctx); err != nil {
 			return nil, err
 		}

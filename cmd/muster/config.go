@@ -17,7 +17,9 @@ import (
 	"github.com/caarlos0/env/v11"
 
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/report"
 )
 
@@ -70,6 +72,9 @@ type serverConfig struct {
 	MerchantName    string   `env:"MUSTER_MERCHANT_NAME"`                     // merchant of record: legal name on invoices
 	MerchantAddress []string `env:"MUSTER_MERCHANT_ADDRESS" envSeparator:"|"` // lines, country included: "1 Street|12345 Town|Country"
 	MerchantVATID   string   `env:"MUSTER_MERCHANT_VAT_ID"`
+
+	// What an org may add before an owner's e-mail address and a card are verified: an amount, or off. Default: 25, off in the sandbox.
+	UnverifiedLimit string `env:"MUSTER_UNVERIFIED_LIMIT"`
 
 	SMTPURL  secretText `env:"MUSTER_SMTP_URL"`  // smtp://user:password@host:587 or smtps://…; "" = mail is only noted in the log
 	MailFrom string     `env:"MUSTER_MAIL_FROM"` // "Muster <no-reply@muster.example>"; required with MUSTER_SMTP_URL
@@ -170,6 +175,11 @@ func (c *serverConfig) complete() error {
 	if _, err := c.mailer(nil); err != nil {
 		bad.Add("MUSTER_SMTP_URL", "%s (MUSTER_SMTP_URL, MUSTER_MAIL_FROM)", err)
 	}
+	if limit, err := c.unverifiedLimit(); err != nil || (limit != 0 && limit < payment.MinTopUp) {
+		bad.Add("MUSTER_UNVERIFIED_LIMIT", "is off, or an amount of at least %s such as 25.00", payment.MinTopUp)
+	} else if limit > 0 && c.SMTPURL == "" && !c.sandbox() {
+		bad.Add("MUSTER_UNVERIFIED_LIMIT", "needs MUSTER_SMTP_URL: without mail nobody can verify an address and pay in more than %s; off lifts the limit", limit)
+	}
 	if c.Holdback < 0 {
 		bad.Add("MUSTER_HOLDBACK", "is how long earnings wait, such as 168h; it cannot be negative")
 	}
@@ -185,9 +195,21 @@ func (c *serverConfig) complete() error {
 // mailer is how mail goes out.
 func (c *serverConfig) mailer(log *slog.Logger) (notify.Mailer, error) {
 	if c.SMTPURL == "" {
-		return notify.LogMailer{Log: log}, nil
+		return notify.LogMailer{Log: log, Text: c.sandbox()}, nil
 	}
 	return notify.NewSMTP(string(c.SMTPURL), c.MailFrom)
+}
+
+// unverifiedLimit is 0 for none.
+func (c *serverConfig) unverifiedLimit() (money.Nano, error) {
+	switch s := strings.TrimSpace(c.UnverifiedLimit); {
+	case s == "off", s == "" && c.sandbox():
+		return 0, nil
+	case s == "":
+		return 25 * money.Unit, nil
+	default:
+		return money.ParseNano(s)
+	}
 }
 
 // sandbox says that no real money moves.

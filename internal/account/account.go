@@ -77,6 +77,9 @@ type Config struct {
 	AccountTries   int           // sign-ins per account and 15 min; 0 = 10
 	AddressTries   int           // sign-ins per address and 15 min; 0 = 60
 	SignUpsPerHour int           // per address; 0 = 20
+	// Post writes a mail in a transaction; nil: no mail goes out, and no address can be verified.
+	Post      func(ctx context.Context, tx *db.Tx, l Letter) error
+	PublicURL string // where people reach the platform, for links
 }
 
 func (c Config) withDefaults() Config {
@@ -120,14 +123,17 @@ type Page[C any] struct {
 }
 
 // Swept says what Sweep removed.
-type Swept struct{ Sessions, Attempts int64 }
+type Swept struct{ Sessions, Attempts, Links int64 }
 
-// Sweep removes sessions that are over and attempts that no longer count.
+// Sweep removes sessions that are over, attempts that no longer count, and old links.
 func (a *Accounts) Sweep(ctx context.Context) (s Swept, err error) {
 	if s.Sessions, err = a.db.Q.DeleteDeadSessions(ctx, a.cfg.SessionIdle.Seconds()); err != nil {
 		return s, err
 	}
-	s.Attempts, err = a.db.Q.DeleteOldAttempts(ctx)
+	if s.Attempts, err = a.db.Q.DeleteOldAttempts(ctx); err != nil {
+		return s, err
+	}
+	s.Links, err = a.db.Q.DeleteOldVerifications(ctx)
 	return s, err
 }
 

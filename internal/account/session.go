@@ -276,6 +276,7 @@ type Profile struct {
 	User        id.User
 	Email, Name string
 	Admin       bool
+	Verified    bool // the e-mail address
 	CreatedAt   time.Time
 	Org         id.Org
 	OrgName     string
@@ -289,7 +290,7 @@ func (a *Accounts) Profile(ctx context.Context, p Principal) (Profile, error) {
 	if err != nil {
 		return Profile{}, fmt.Errorf("read profile of %s: %w", p.User, err)
 	}
-	return Profile{r.ID, r.Email, r.Name, r.Admin, r.CreatedAt, r.OrgID, r.OrgName, r.Personal, r.Zone}, nil
+	return Profile{r.ID, r.Email, r.Name, r.Admin, r.EmailVerified, r.CreatedAt, r.OrgID, r.OrgName, r.Personal, r.Zone}, nil
 }
 
 const secretLen = 43 // 32 bytes in unpadded base64

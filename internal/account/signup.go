@@ -58,7 +58,7 @@ func (a *Accounts) PrepareSignUp(ctx context.Context, s SignUp) (PreparedSignUp,
 	return PreparedSignUp{email: email, name: name, hash: hash, address: s.Address}, nil
 }
 
-// SignUp makes the user, their personal org and the membership. A taken e-mail is a Conflict.
+// SignUp makes the user, their personal org and the membership, and mails the link that proves the address. A taken e-mail is a Conflict.
 func (a *Accounts) SignUp(ctx context.Context, tx *db.Tx, s PreparedSignUp) (Principal, error) {
 	p := Principal{
 		User: id.New[id.User](), Org: id.New[id.Org](), Scopes: Scopes(),
@@ -78,6 +78,9 @@ func (a *Accounts) SignUp(ctx context.Context, tx *db.Tx, s PreparedSignUp) (Pri
 	}
 	if err := tx.Q.InsertMembership(ctx, p.Org, p.User, "owner"); err != nil {
 		return Principal{}, fmt.Errorf("insert membership: %w", err)
+	}
+	if err := a.sendVerification(ctx, tx, p); err != nil {
+		return Principal{}, err
 	}
 	return p, audit.Record(ctx, tx, p.Event("user.sign_up", p.User.String(), nil))
 }

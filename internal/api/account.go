@@ -16,6 +16,7 @@ type userView struct {
 	Email     string    `json:"email"`
 	Name      string    `json:"name"`
 	Admin     bool      `json:"admin"`
+	Verified  bool      `json:"email_verified" doc:"the e-mail address is known to be the user's"`
 	CreatedAt time.Time `json:"created_at"`
 }
 
@@ -38,7 +39,7 @@ func (a *API) me(ctx context.Context, p account.Principal, _ *struct{}) (meView,
 		return meView{}, err
 	}
 	return meView{
-		User:   userView{v.User, v.Email, v.Name, v.Admin, v.CreatedAt.UTC()},
+		User:   userView{v.User, v.Email, v.Name, v.Admin, v.Verified, v.CreatedAt.UTC()},
 		Org:    orgView{v.Org, v.OrgName, v.Personal},
 		Scopes: p.Scopes, Token: p.Token,
 	}, nil
@@ -83,6 +84,17 @@ func (a *API) signUp(ctx context.Context, caller account.Principal, in *signUpIn
 		}, err
 	})
 	return answer, signUpView{}, err
+}
+
+// sendVerification mails the link again.
+func (a *API) sendVerification(ctx context.Context, tx *db.Tx, p account.Principal, _ *verificationInput) (sentView, error) {
+	return sentView{p.Email}, a.accounts.SendVerification(ctx, tx, p)
+}
+
+type verificationInput struct{ Keyed }
+
+type sentView struct {
+	To string `json:"to" doc:"the address the link went to"`
 }
 
 type tokenView struct {

@@ -30,6 +30,7 @@ func (a *API) inside(t *table) {
 	// The caller.
 	postBy(t, "/signup", public, 201, "signUp: Make an account", a.signUp, withSecret)
 	get(t, "/me", signedIn, "getMe: Who you are, and for which organisation", a.me)
+	post(t, "/me/email-verification", signedIn, 202, "sendVerification: Have the link that proves your e-mail address sent again", a.sendVerification)
 	get(t, "/org/legal", readBilling, "getLegal: Who your organisation is before the law, as invoices name it", a.getLegal)
 	put(t, "/org/legal", writeBilling, "setLegal: Say who your organisation is: legal name, address, country, VAT id", a.setLegal)
 	remove(t, "/org/legal", writeBilling, "eraseLegal: Have it forgotten", a.eraseLegal)
@@ -81,6 +82,7 @@ func (a *API) inside(t *table) {
 	remove(t, "/budgets/{id}", writeBilling, "removeBudget: Lift a budget; set again, it counts anew", a.removeBudget)
 	get(t, "/ledger/head", public, "getLedgerHead: The newest batch of the chained books, to be noted and compared later", a.ledgerHead)
 	get(t, "/billing/balance", readBilling, "getBalance: What there is, what is held, and how long it lasts", a.balance)
+	get(t, "/billing/standing", readBilling, "getStanding: What may be added before e-mail address and card are verified", a.standing)
 	get(t, "/billing/statement", readBilling, "getStatement: What was billed between two days, by cluster, day, project, lease or label", a.statement)
 	t.stream("GET", "/billing/statement.csv", readBilling, "getStatementCSV: Its lines as a table", a.statementCSV, statementParams()...)
 	get(t, "/billing/invoices/{month}", readBilling, "getInvoice: The invoice of a calendar month", a.invoice)

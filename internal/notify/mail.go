@@ -32,11 +32,27 @@ var ErrRefused = errors.New("the mail was refused")
 
 // LogMailer is the Mailer of an installation without SMTP: it notes that a mail would have been sent, and neither to
 // whom nor what it says.
-type LogMailer struct{ Log *slog.Logger }
+type LogMailer struct {
+	Log *slog.Logger
+	// Text has the log show what the mail says, so that its links can be followed: for the sandbox.
+	Text bool
+}
 
 // Send notes the mail's subject.
 func (l LogMailer) Send(ctx context.Context, m Mail) error {
-	l.Log.InfoContext(ctx, "a mail is not sent: MUSTER_SMTP_URL is not set", "mail", m.ID, "subject", m.Subject)
+	said := []any{"mail", m.ID, "subject", m.Subject}
+	if l.Text {
+		said = append(said, "text", m.Body)
+	}
+	l.Log.InfoContext(ctx, "a mail is not sent: MUSTER_SMTP_URL is not set", said...)
+	return nil
+}
+
+// Write has a mail sent to a user once tx has committed.
+func Write(ctx context.Context, tx *db.Tx, user id.User, to, subject, body string) error {
+	if err := tx.Q.InsertMail(ctx, dbq.InsertMailParams{ID: id.New[id.Mail](), UserID: user, Address: to, Subject: subject, Body: body}); err != nil {
+		return fmt.Errorf("write mail: %w", err)
+	}
 	return nil
 }
 

@@ -3,7 +3,8 @@
 // A notice is written in the transaction of the fact it tells of. Its key names the cause ("runway:1h:cl_…"); a second
 // notice with the same key in the same org is dropped, so that whoever notices a fact may say so every time it looks.
 // What warns, went wrong or runs out is also mailed to the org's owners: a mail is a row, written once with the note that
-// its notice was mailed, and goes out at least once, whatever dies in between. Mail holds no secrets.
+// its notice was mailed, and goes out at least once, whatever dies in between. Mail holds no secrets but links that
+// prove whose the address is: good once, for a day.
 package notify
 
 import (

@@ -130,6 +130,13 @@ func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox,
 		if money.Nano(now.LastDay)+a.Amount > a.DailyCap {
 			return p.capped(ctx, tx, org, a.DailyCap)
 		}
+		if err := p.allow(ctx, tx, org, a.Amount); err != nil {
+			f := fault.From(err)
+			if f == nil || f.Kind != fault.QuotaExceeded {
+				return err
+			}
+			return p.stopAuto(ctx, tx, org, sentence(f.Message))
+		}
 		payer := account.Principal{Org: org, User: a.UserID, Email: a.Email, OrgName: a.OrgName}
 		out := &outgoing{tx: tx}
 		method, err := p.customer(ctx, out, payer)

@@ -37,7 +37,9 @@ type Config struct {
 	DefaultMethod string
 	// ReturnURL is where the checkout page, the page for saving a card and the payer's bank send people back to.
 	ReturnURL string
-	Sandbox   bool // the Stripe behind it is our own fake; no real money moves
+	// UnverifiedLimit is what an org may add before an owner's e-mail address and a card are verified; 0: any amount.
+	UnverifiedLimit money.Nano
+	Sandbox         bool // the Stripe behind it is our own fake; no real money moves
 }
 
 // Payments is the use cases. Safe for concurrent use.

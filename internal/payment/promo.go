@@ -82,8 +82,16 @@ func (p *Payments) CountPromoTry(ctx context.Context, payer account.Principal) e
 }
 
 // Redeem adds a code's credit to the org's wallet; call CountPromoTry first. Faults: NotFound (no such code, or it is
-// used up or over: which of them is not said), Conflict (the org had it before).
+// used up or over: which of them is not said), Conflict (the org had it before),
+// QuotaExceeded (the org's e-mail address has to be verified first).
 func (p *Payments) Redeem(ctx context.Context, tx *db.Tx, payer account.Principal, code string) (money.Nano, error) {
+	s, err := p.standing(ctx, tx.Q, payer.Org)
+	if err != nil {
+		return 0, err
+	}
+	if s.Limit != nil && !s.EmailVerified {
+		return 0, fault.New(fault.QuotaExceeded, "codes are for verified accounts: confirm your e-mail address (the account page sends the link)")
+	}
 	code = promoName(code)
 	c, err := tx.Q.UsePromoCode(ctx, code)
 	if db.NoRows(err) {

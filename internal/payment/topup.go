@@ -28,7 +28,7 @@ type TopUpRequest struct {
 }
 
 // TopUp pays into the org's wallet: with a saved card, else through the checkout page its answer names. Faults: Invalid
-// (the amount), NotFound (the card). With an idempotency key the same top-up is returned again, in its present state. A
+// (the amount), NotFound (the card), QuotaExceeded (the limit before verification). With an idempotency key the same top-up is returned again, in its present state. A
 // declined card is a top-up in state Failed, no error. When the payer's bank wants to ask them, the top-up is Pending
 // and its ActionURL says where. When Stripe does not answer, the top-up is returned Pending and settles by itself.
 func (p *Payments) TopUp(ctx context.Context, payer account.Principal, r TopUpRequest, key idem.Request) (TopUp, error) {
@@ -70,6 +70,9 @@ const what = "Muster credit"
 
 // decide writes the top-up and what is to be said to Stripe, in the order in which to say it.
 func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principal, topup id.TopUp, r TopUpRequest) ([]id.Outbox, error) {
+	if err := p.allow(ctx, tx, payer.Org, r.Amount); err != nil {
+		return nil, err
+	}
 	out := &outgoing{tx: tx}
 	method, err := p.customer(ctx, out, payer)
 	if err != nil {

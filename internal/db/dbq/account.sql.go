@@ -678,21 +678,22 @@ func (q *Queries) UserPasswordHash(ctx context.Context, argID id.User) (UserPass
 }
 
 const userProfile = `-- name: UserProfile :one
-SELECT u.id, u.email, u.name, u.admin, u.created_at, o.id AS org_id, o.name AS org_name, o.personal, o.zone
+SELECT u.id, u.email, u.name, u.admin, (u.email_verified_at IS NOT NULL)::boolean AS email_verified, u.created_at, o.id AS org_id, o.name AS org_name, o.personal, o.zone
 FROM app_user u JOIN membership m ON m.user_id = u.id JOIN org o ON o.id = m.org_id
 WHERE u.id = $1 AND o.id = $2
 `
 
 type UserProfileRow struct {
-	ID        id.User
-	Email     string
-	Name      string
-	Admin     bool
-	CreatedAt time.Time
-	OrgID     id.Org
-	OrgName   string
-	Personal  bool
-	Zone      string
+	ID            id.User
+	Email         string
+	Name          string
+	Admin         bool
+	EmailVerified bool
+	CreatedAt     time.Time
+	OrgID         id.Org
+	OrgName       string
+	Personal      bool
+	Zone          string
 }
 
 func (q *Queries) UserProfile(ctx context.Context, userID id.User, orgID id.Org) (UserProfileRow, error) {
@@ -703,6 +704,7 @@ func (q *Queries) UserProfile(ctx context.Context, userID id.User, orgID id.Org)
 		&i.Email,
 		&i.Name,
 		&i.Admin,
+		&i.EmailVerified,
 		&i.CreatedAt,
 		&i.OrgID,
 		&i.OrgName,

@@ -152,6 +152,15 @@ type Dispute struct {
 	ClosedAt  *time.Time
 }
 
+type EmailVerification struct {
+	SecretHash []byte
+	UserID     id.User
+	Address    string
+	CreatedAt  time.Time
+	ExpiresAt  time.Time
+	UsedAt     *time.Time
+}
+
 type EnrollmentToken struct {
 	ID        id.Enrollment
 	OrgID     id.Org

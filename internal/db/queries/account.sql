@@ -23,7 +23,7 @@ UPDATE app_user SET admin = @admin WHERE email = @email;
 SELECT o.id FROM membership m JOIN org o ON o.id = m.org_id WHERE m.user_id = $1 ORDER BY o.personal DESC, o.id LIMIT 1;
 
 -- name: UserProfile :one
-SELECT u.id, u.email, u.name, u.admin, u.created_at, o.id AS org_id, o.name AS org_name, o.personal, o.zone
+SELECT u.id, u.email, u.name, u.admin, (u.email_verified_at IS NOT NULL)::boolean AS email_verified, u.created_at, o.id AS org_id, o.name AS org_name, o.personal, o.zone
 FROM app_user u JOIN membership m ON m.user_id = u.id JOIN org o ON o.id = m.org_id
 WHERE u.id = @user_id AND o.id = @org_id;
 

@@ -1,0 +1,86 @@
+package account
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Letter is a mail to a user.
+type Letter struct {
+	User              id.User
+	To, Subject, Body string
+}
+
+const (
+	verifyLife   = 24 * time.Hour // of a link
+	verifyTries  = 5              // links per user
+	verifyWindow = 24 * time.Hour
+)
+
+// sendVerification mails the link that proves an address; nothing where no mail goes out.
+func (a *Accounts) sendVerification(ctx context.Context, tx *db.Tx, p Principal) error {
+	if a.cfg.Post == nil {
+		return nil
+	}
+	secret := newSecret()
+	if err := tx.Q.InsertEmailVerification(ctx, dbq.InsertEmailVerificationParams{
+		SecretHash: hashSecret(secret), UserID: p.User, Address: p.Email, LifeS: verifyLife.Seconds()}); err != nil {
+		return fmt.Errorf("insert verification: %w", err)
+	}
+	return a.cfg.Post(ctx, tx, Letter{User: p.User, To: p.Email, Subject: "Confirm your e-mail address", Body: fmt.Sprintf(
+		"Somebody, probably you, has an account at %s with this e-mail address.\n\nTo confirm that the address is yours, open within 24 hours:\n\n%s/verify-email/%s\n\n"+
+			"If it was not you, there is nothing to do.\n", a.cfg.PublicURL, a.cfg.PublicURL, secret)})
+}
+
+// SendVerification mails the link again. Faults: Conflict (the address is verified), RateLimited, Unavailable (no mail
+// goes out here).
+func (a *Accounts) SendVerification(ctx context.Context, tx *db.Tx, p Principal) error {
+	if a.cfg.Post == nil {
+		return fault.New(fault.Unavailable, "this platform sends no mail: ask its operator")
+	}
+	verified, err := tx.Q.EmailVerified(ctx, p.User)
+	if err != nil {
+		return fmt.Errorf("read user %s: %w", p.User, err)
+	}
+	if verified {
+		return fault.New(fault.Conflict, "your e-mail address is verified already")
+	}
+	if err := a.count(ctx, "verify:"+p.User.String(), verifyTries, verifyWindow); err != nil {
+		return err
+	}
+	if err := a.sendVerification(ctx, tx, p); err != nil {
+		return err
+	}
+	return audit.Record(ctx, tx, p.Event("user.verification_sent", p.User.String(), nil))
+}
+
+// VerifyEmail uses the secret of a link: the address it was sent to is verified. from is where the call comes from. Fault:
+// NotFound, for a link that is used, too old, or to an address the user has no longer; which of them is not said.
+func VerifyEmail(ctx context.Context, tx *db.Tx, secret, from string) error {
+	gone := fault.New(fault.NotFound, "this link was used already or is too old: your account page says whether your e-mail address is verified, and sends a new link")
+	if len(secret) != secretLen {
+		return gone
+	}
+	v, err := tx.Q.UseEmailVerification(ctx, hashSecret(secret))
+	if db.NoRows(err) {
+		return gone
+	}
+	if err != nil {
+		return fmt.Errorf("use verification: %w", err)
+	}
+	n, err := tx.Q.VerifyEmail(ctx, v.UserID, v.Address)
+	if err != nil {
+		return fmt.Errorf("verify: %w", err)
+	}
+	if n == 0 {
+		return gone
+	}
+	return audit.Record(ctx, tx, audit.Event{User: v.UserID, Action: "user.email_verified", Object: v.UserID.String(), Address: from})
+}

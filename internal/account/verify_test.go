@@ -1,0 +1,136 @@
+package account_test
+
+import (
+	"context"
+	"regexp"
+	"testing"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+var link = regexp.MustCompile(`http://muster\.test/verify-email/([A-Za-z0-9_-]{43})\n`)
+
+// letters are accounts whose mail ends in a list.
+func letters(t *testing.T) (*db.DB, *account.Accounts, *[]account.Letter) {
+	t.Helper()
+	var sent []account.Letter
+	d, a := open(t, account.Config{PublicURL: "http://muster.test", Post: func(_ context.Context, _ *db.Tx, l account.Letter) error {
+		sent = append(sent, l)
+		return nil
+	}})
+	return d, a, &sent
+}
+
+func secretIn(t *testing.T, l account.Letter) string {
+	t.Helper()
+	m := link.FindStringSubmatch(l.Body)
+	if m == nil {
+		t.Fatalf("no link in %q", l.Body)
+	}
+	return m[1]
+}
+
+func verify(d *db.DB, ctx context.Context, secret string) error {
+	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return account.VerifyEmail(ctx, tx, secret, "") })
+}
+
+func resend(d *db.DB, ctx context.Context, a *account.Accounts, p account.Principal) error {
+	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return a.SendVerification(ctx, tx, p) })
+}
+
+func TestALinkProvesAnAddressOnce(t *testing.T) {
+	t.Parallel()
+	d, a, sent := letters(t)
+	p, other := register(t, a, "ada@example.com"), register(t, a, "bob@example.com")
+	if len(*sent) != 2 || (*sent)[0].To != "ada@example.com" || (*sent)[0].User != p.User {
+		t.Fatalf("%+v", *sent)
+	}
+	first := secretIn(t, (*sent)[0])
+	for _, bad := range []string{"", "x", first[1:] + "A", first + "A"} {
+		if err := verify(d, t.Context(), bad); !fault.Is(err, fault.NotFound) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	if v, err := a.Profile(t.Context(), p); err != nil || v.Verified {
+		t.Fatal(v, err)
+	}
+	if err := resend(d, t.Context(), a, p); err != nil {
+		t.Fatal(err)
+	}
+	second := secretIn(t, (*sent)[2])
+	if err := verify(d, t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := a.Profile(t.Context(), p); err != nil || !v.Verified {
+		t.Fatal(v, err)
+	}
+	if v, err := a.Profile(t.Context(), other); err != nil || v.Verified {
+		t.Fatal("another user was verified", err)
+	}
+	if err := verify(d, t.Context(), first); !fault.Is(err, fault.NotFound) {
+		t.Errorf("used twice: %v", err)
+	}
+	if err := verify(d, t.Context(), second); err != nil {
+		t.Errorf("the other link, which was not used: %v", err)
+	}
+	if err := resend(d, t.Context(), a, p); !fault.Is(err, fault.Conflict) {
+		t.Errorf("sent to a verified address: %v", err)
+	}
+	var kept int
+	if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM email_verification WHERE encode(secret_hash, 'escape') LIKE '%' || $1 || '%'", first).Scan(&kept); err != nil || kept != 0 {
+		t.Error("the secret is kept", err)
+	}
+}
+
+func TestALinkGrowsOldAndIsForItsAddress(t *testing.T) {
+	t.Parallel()
+	d, a, sent := letters(t)
+	p := register(t, a, "ada@example.com")
+	old := secretIn(t, (*sent)[0])
+	if _, err := d.Pool.Exec(t.Context(), "UPDATE email_verification SET expires_at = clock_timestamp()"); err != nil {
+		t.Fatal(err)
+	}
+	if err := verify(d, t.Context(), old); !fault.Is(err, fault.NotFound) {
+		t.Errorf("too old: %v", err)
+	}
+	if err := resend(d, t.Context(), a, p); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Pool.Exec(t.Context(), "UPDATE app_user SET email = 'new@example.com' WHERE id = $1", p.User); err != nil {
+		t.Fatal(err)
+	}
+	if err := verify(d, t.Context(), secretIn(t, (*sent)[1])); !fault.Is(err, fault.NotFound) {
+		t.Errorf("another address: %v", err)
+	}
+	if _, err := d.Pool.Exec(t.Context(), "UPDATE email_verification SET expires_at = clock_timestamp() - interval '8 days'"); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := a.Sweep(t.Context()); err != nil || s.Links != 2 {
+		t.Error(s, err)
+	}
+}
+
+func TestLinksAreSentAFewTimesADay(t *testing.T) {
+	t.Parallel()
+	d, a, sent := letters(t)
+	p, other := register(t, a, "ada@example.com"), register(t, a, "bob@example.com")
+	for range 5 {
+		if err := resend(d, t.Context(), a, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := len(*sent)
+	err := resend(d, t.Context(), a, p)
+	if f := fault.From(err); f == nil || f.Kind != fault.RateLimited || f.RetryAfter <= 0 || len(*sent) != n {
+		t.Fatal(err)
+	}
+	if err := resend(d, t.Context(), a, other); err != nil {
+		t.Fatal(err)
+	}
+	quiet := account.New(d, account.Config{})
+	if err := resend(d, t.Context(), quiet, other); !fault.Is(err, fault.Unavailable) {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,134 @@
+package payment
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// limited is a shop where the unverified may add 25.
+func limited(t *testing.T, method string) *shop {
+	t.Helper()
+	s := newShop(t, method)
+	s.p.cfg.UnverifiedLimit = 25 * money.Unit
+	s.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, 'a@b.c', 'x')", s.payer.User)
+	s.exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", s.payer.Org, s.payer.User)
+	return s
+}
+
+func (s *shop) verifyEmail() {
+	s.t.Helper()
+	s.exec("UPDATE app_user SET email_verified_at = clock_timestamp()")
+}
+
+func (s *shop) add(amount money.Nano) error {
+	_, err := s.p.TopUp(s.t.Context(), s.payer, TopUpRequest{Amount: amount}, idem.Request{})
+	return err
+}
+
+func TestTheUnverifiedAddALittle(t *testing.T) {
+	t.Parallel()
+	s := limited(t, "pm_card_visa")
+	if err := s.add(25*money.Unit + money.Cent); !fault.Is(err, fault.QuotaExceeded) || !strings.Contains(err.Error(), "confirm your e-mail address") || !strings.Contains(err.Error(), "25.00 EUR") {
+		t.Fatal(err)
+	}
+	if err := s.add(20 * money.Unit); err != nil {
+		t.Fatal(err)
+	}
+	st, err := s.p.Standing(t.Context(), s.payer.Org)
+	if err != nil || st.Left == nil || *st.Left != 5*money.Unit || st.Added != 20*money.Unit || st.EmailVerified {
+		t.Fatalf("%+v %v", st, err)
+	}
+	if err := s.add(6 * money.Unit); !fault.Is(err, fault.QuotaExceeded) {
+		t.Fatal(err)
+	}
+	s.verifyEmail()
+	s.deliver(s.stripe.Deliveries())
+	if st, err = s.p.Standing(t.Context(), s.payer.Org); err != nil || !st.EmailVerified {
+		t.Fatalf("%+v %v", st, err)
+	}
+	if !st.CardVerified {
+		if err := s.add(6 * money.Unit); !fault.Is(err, fault.QuotaExceeded) || strings.Contains(err.Error(), "e-mail") || !strings.Contains(err.Error(), "save a card") {
+			t.Fatal(err)
+		}
+		s.exec(`INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year)
+			VALUES (gen_random_uuid(), $1, 'pm_x', 'visa', '4242', 1, 2099)`, s.payer.Org)
+	}
+	if err := s.add(1000 * money.Unit); err != nil {
+		t.Fatal(err)
+	}
+	if st, err = s.p.Standing(t.Context(), s.payer.Org); err != nil || st.Limit != nil || st.Left != nil {
+		t.Fatalf("%+v %v", st, err)
+	}
+}
+
+// Many at once add no more than one after the other.
+func TestTheLimitHoldsAtOnce(t *testing.T) {
+	t.Parallel()
+	s := limited(t, "pm_card_visa")
+	if err := s.add(money.Unit); err != nil { // the customer exists from here on
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := s.add(10 * money.Unit); err != nil && !fault.Is(err, fault.QuotaExceeded) {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if st, err := s.p.Standing(t.Context(), s.payer.Org); err != nil || st.Added != 21*money.Unit {
+		t.Fatalf("%+v %v", st, err)
+	}
+}
+
+func TestAutoTopUpStopsAtTheLimit(t *testing.T) {
+	t.Parallel()
+	s := limited(t, "pm_card_visa")
+	if err := s.add(money.Unit); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.p.SetAutoTopUp(t.Context(), s.payer, AutoTopUp{Enabled: true, Threshold: 100 * money.Unit, Amount: 25 * money.Unit, DailyCap: 100 * money.Unit}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.p.AutoTopUps(t.Context()); err != nil || n != 0 {
+		t.Fatal(n, err)
+	}
+	a, err := s.p.AutoTopUp(t.Context(), s.payer.Org)
+	if err != nil || a.Enabled || !strings.Contains(a.Stopped, "Until you are verified") {
+		t.Fatalf("%+v %v", a, err)
+	}
+}
+
+func TestCodesAreForTheVerified(t *testing.T) {
+	t.Parallel()
+	s := limited(t, "pm_card_visa")
+	admin := s.payer
+	admin.Admin = true
+	redeem := func() error {
+		return s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			_, err := s.p.Redeem(ctx, tx, s.payer, "WELCOME-1")
+			return err
+		})
+	}
+	if err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := s.p.CreatePromoCode(ctx, tx, admin, PromoCode{Code: "WELCOME-1", Amount: 100 * money.Unit, MaxUses: 5})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := redeem(); !fault.Is(err, fault.QuotaExceeded) {
+		t.Fatal(err)
+	}
+	s.verifyEmail()
+	if err := redeem(); err != nil {
+		t.Fatal(err)
+	}
+}
