@@ -182,7 +182,7 @@ func TestAFrozenLeaseIsShownAndLetGo(t *testing.T) {
 		t.Error("frozen leases where there are none")
 	}
 	org, _, _ := b.charge()
-	lease := meteringtest.FrozenLease(t, b.db, org, org, "USD").String()
+	lease := meteringtest.Frozen(t, b.db, org, org, "USD").String()
 	_, doc := b.get("/admin/books")
 	if text := doc.Find("#frozen tbody").Text(); !strings.Contains(text, "Segment 1 of start 1") || !strings.Contains(text, "stands") {
 		t.Errorf("why: %s", text)

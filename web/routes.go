@@ -72,6 +72,8 @@ func (s *Web) Routes(r chi.Router) {
 		post("/admin/books/unfreeze", platformAdmin, s.unfreeze)
 
 		get("/hosts", signedIn, s.hosts)
+		get("/hosts/statement", signedIn, s.earningsPage)
+		get("/hosts/statement.csv", signedIn, s.earningsCSV)
 		post("/hosts/enrollments", signedIn, s.enrollHost)
 		get("/hosts/enrollments/{id}", signedIn, s.enrollmentProgress)
 		get("/hosts/{id}", signedIn, s.hostPage)

@@ -41,7 +41,8 @@ type Config struct {
 	SSHAddr string
 	AppLink func(p account.Principal, cl id.Cluster, rank, port int) (string, error)
 
-	Merchant  report.Party // of record, on invoices
+	Merchant  report.Party  // of record, on invoices
+	Holdback  time.Duration // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
 	Currency  string
 	Sandbox   bool   // no real money: said on every page
 	PublicURL string // as browsers see it; https makes cookies Secure

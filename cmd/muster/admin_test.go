@@ -64,7 +64,7 @@ func TestTheBooksByCommand(t *testing.T) {
 		}
 	}
 
-	lease := meteringtest.FrozenLease(t, p.db, org, org, "USD").String()
+	lease := meteringtest.Frozen(t, p.db, org, org, "USD").String()
 	if out := p.ok("admin", "frozen"); !strings.Contains(out, lease) || !strings.Contains(out, "stands") {
 		t.Error(out)
 	}

@@ -36,7 +36,7 @@ MUSTER_SERVER and MUSTER_TOKEN take the place of a login.`
 func addPeople(root *cobra.Command) {
 	root.Long = helpByExample
 	for _, make := range []func(*shell) *cobra.Command{
-		loginCommand, offersCommand, quoteCommand, clusterCommand, hostCommand, billingCommand, budgetCommand, tokenCommand, sshKeyCommand, platformCommand,
+		loginCommand, offersCommand, quoteCommand, clusterCommand, hostCommand, billingCommand, statementCommand, budgetCommand, tokenCommand, sshKeyCommand, platformCommand,
 	} {
 		s := &shell{}
 		cmd := make(s)

@@ -75,6 +75,8 @@ func (a *API) inside(t *table) {
 	get(t, "/hosts/{id}/earnings", readHosts, "getHostEarnings: What a host earned, per lease and per day", a.hostEarnings)
 
 	// Money.
+	get(t, "/earnings/statement", readHosts, "getEarningsStatement: What your hosts earned between two days, by host, day or lease: billed, fee, returned, in the holdback", a.earningsStatement)
+	t.stream("GET", "/earnings/statement.csv", readHosts, "getEarningsStatementCSV: Its lines as a table", a.earningsStatementCSV, earningsParams()...)
 	get(t, "/payouts/balance", readHosts, "getPayoutBalance: What your hosts earned, in the holdback and payable", a.payoutBalance)
 	post(t, "/budgets", writeBilling, 200, "setBudget: Set what your organisation, or one of its projects, may spend", a.setBudget)
 	get(t, "/budgets", readBilling, "listBudgets: Budgets, and what is left of them", a.listBudgets)

@@ -32,6 +32,8 @@ type LeaseStatement struct {
 	// OutsideMS is time of the lease's life, up to now, outside all windows (starting, suspended): not billed.
 	OutsideMS int64
 	Settled   bool
+	SharePPM  int64 // the host's part of every charge, in millionths
+	Frozen    bool  // conflicting segments: its money waits
 }
 
 // FrozenPrice is a lease's price from a moment on, and what it is made of, as it was agreed.
@@ -48,6 +50,20 @@ func RenterStatement(ctx context.Context, q *dbq.Queries, org id.Org, from, to t
 	if err != nil {
 		return nil, fmt.Errorf("metering: leases of %s: %w", org, err)
 	}
+	return statement(ctx, q, ids)
+}
+
+// OperatorStatement reads the leases on the org's hosts, or on one of them (zero: on all), that lived between the two
+// moments, oldest first. More than 2,000 of them are fault.TooLarge.
+func OperatorStatement(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host, from, to time.Time) ([]LeaseStatement, error) {
+	ids, err := q.LeaseIDsOfOperator(ctx, dbq.LeaseIDsOfOperatorParams{HostOrgID: org, OnlyHost: raw(host), FromTime: from, ToTime: to, MaxRows: maxStatement + 1})
+	if err != nil {
+		return nil, fmt.Errorf("metering: leases on hosts of %s: %w", org, err)
+	}
+	return statement(ctx, q, ids)
+}
+
+func statement(ctx context.Context, q *dbq.Queries, ids []id.Lease) ([]LeaseStatement, error) {
 	if len(ids) > maxStatement {
 		return nil, fault.New(fault.TooLarge, "more than %d leases in this time: ask for a shorter one", maxStatement)
 	}
@@ -86,6 +102,7 @@ func RenterStatement(ctx context.Context, q *dbq.Queries, org id.Org, from, to t
 		out[i] = LeaseStatement{
 			Lease: l.ID, Cluster: l.ClusterID, Host: l.HostID, Rank: int(l.Rank), GPUModel: l.GPUModel, GPUs: int(l.GPUCount),
 			From: l.CreatedAt, Until: l.EndedAt, Prices: frozen[l.ID], Lines: lines, Settled: l.settled(),
+			SharePPM: l.terms.SharePPM, Frozen: l.frozen,
 			UnprovenMS: due.Minus(billed).Len(), OutsideMS: max(0, life.Len()-due.Len()),
 		}
 	}

@@ -42,6 +42,7 @@ type UsageLine struct {
 	GPUs     int
 	Rate     money.Micro // per hour, the whole lease
 	Cost     money.Nano  // cumulative floor differences: the lines of a lease add up to its charge exactly
+	HostPart money.Nano  // of Cost, likewise
 	EnergyMJ int64       // of the whole segment, on its first line
 }
 
@@ -90,7 +91,7 @@ func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usag
 func itemise(l *lease, segs []dbq.SegmentsOfLeasesRow) (lines []UsageLine, billed Set) {
 	due, _ := billable(l.windows, l.terms.Life)
 	sum := new(big.Int)
-	var before money.Nano
+	var before, hostBefore money.Nano
 	through := int64(0)
 	for _, s := range segs {
 		own := due.Clip(Interval{max(s.StartMs, through), s.EndMs})
@@ -104,12 +105,13 @@ func itemise(l *lease, segs []dbq.SegmentsOfLeasesRow) (lines []UsageLine, bille
 			ms := part.Len()
 			sum.Add(sum, new(big.Int).Mul(big.NewInt(int64(p.Rate)), big.NewInt(ms)))
 			total := money.Posted(sum)
+			host := money.Share(total, l.terms.SharePPM)
 			lines = append(lines, UsageLine{
 				Lease: l.ID, Host: l.HostID, Rank: int(l.Rank), Epoch: int(s.Epoch), BootID: s.BootID, Seq: s.Seq,
 				From: time.UnixMilli(part[0].Start).UTC(), To: time.UnixMilli(part[len(part)-1].End).UTC(), MS: ms,
-				GPUs: int(l.GPUCount), Rate: p.Rate, Cost: total - before, EnergyMJ: energy,
+				GPUs: int(l.GPUCount), Rate: p.Rate, Cost: total - before, HostPart: host - hostBefore, EnergyMJ: energy,
 			})
-			before, energy = total, 0
+			before, hostBefore, energy = total, host, 0
 			billed = append(billed, part...)
 		}
 	}

@@ -46,12 +46,8 @@ type DayEarning struct {
 
 // HostEarnings is what one of the org's hosts earned; another org's is fault.NotFound.
 func HostEarnings(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) (Earnings, error) {
-	owner, err := q.HostOwner(ctx, host)
-	if err != nil && !db.NoRows(err) {
-		return Earnings{}, fmt.Errorf("report: owner of %s: %w", host, err)
-	}
-	if err != nil || owner != org {
-		return Earnings{}, fault.New(fault.NotFound, "there is no such host")
+	if err := ownHost(ctx, q, org, host); err != nil {
+		return Earnings{}, err
 	}
 	zone, err := zoneOf(ctx, q, org)
 	if err != nil {
@@ -62,6 +58,18 @@ func HostEarnings(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host)
 		return Earnings{}, err
 	}
 	return earnings(leases), nil
+}
+
+// ownHost is fault.NotFound for another org's host.
+func ownHost(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) error {
+	owner, err := q.HostOwner(ctx, host)
+	if err != nil && !db.NoRows(err) {
+		return fmt.Errorf("report: owner of %s: %w", host, err)
+	}
+	if err != nil || owner != org {
+		return fault.New(fault.NotFound, "there is no such host")
+	}
+	return nil
 }
 
 // zoneOf is where the org's days begin; UTC when its zone is not known here.

@@ -101,25 +101,16 @@ func Statement(ctx context.Context, q *dbq.Queries, org id.Org, currency, from, 
 	if err != nil {
 		return Period{}, fmt.Errorf("report: clock: %w", err)
 	}
-	today := now.In(zone)
-	p := Period{From: cmp.Or(from, today.Format("2006-01-")+"01"), To: cmp.Or(to, today.Format(time.DateOnly)), Zone: zone.String(),
-		Currency: currency, By: cmp.Or(by, "cluster"), Groups: []PeriodGroup{}, Lines: []PeriodLine{}, Leases: []PeriodLease{}}
-	first, err := time.ParseInLocation(time.DateOnly, p.From, zone)
+	p := Period{Zone: zone.String(), Currency: currency, By: cmp.Or(by, "cluster"), Groups: []PeriodGroup{}, Lines: []PeriodLine{}, Leases: []PeriodLease{}}
+	first, end, err := daysBetween(now.In(zone), &from, &to)
 	if err != nil {
-		return Period{}, fault.InvalidField("query.from", "is a day such as 2026-01-31")
+		return Period{}, err
 	}
-	last, err := time.ParseInLocation(time.DateOnly, p.To, zone)
-	if err != nil {
-		return Period{}, fault.InvalidField("query.to", "is a day such as 2026-01-31")
-	}
-	if last.Before(first) || last.After(first.AddDate(0, 0, maxDays)) {
-		return Period{}, fault.InvalidField("query.to", "must be the first day or later, and at most %d days later", maxDays)
-	}
+	p.From, p.To = from, to
 	label, isLabel := strings.CutPrefix(p.By, "label:")
 	if !isLabel && !slices.Contains([]string{"cluster", "day", "project", "lease"}, p.By) {
 		return Period{}, fault.InvalidField("query.by", "is cluster, day, project, lease or label:KEY")
 	}
-	end := last.AddDate(0, 0, 1)
 	leases, err := metering.RenterStatement(ctx, q, org, first, end)
 	if err != nil {
 		return Period{}, err
@@ -129,6 +120,23 @@ func Statement(ctx context.Context, q *dbq.Queries, org id.Org, currency, from, 
 	}
 	p.group(label)
 	return p, nil
+}
+
+// daysBetween reads the first and the last day of a statement, YYYY-MM-DD in the zone of today; "" becomes the first of
+// this month, and today. end is the moment after the last day.
+func daysBetween(today time.Time, from, to *string) (first, end time.Time, err error) {
+	*from, *to = cmp.Or(*from, today.Format("2006-01-")+"01"), cmp.Or(*to, today.Format(time.DateOnly))
+	if first, err = time.ParseInLocation(time.DateOnly, *from, today.Location()); err != nil {
+		return first, end, fault.InvalidField("query.from", "is a day such as 2026-01-31")
+	}
+	last, err := time.ParseInLocation(time.DateOnly, *to, today.Location())
+	if err != nil {
+		return first, end, fault.InvalidField("query.to", "is a day such as 2026-01-31")
+	}
+	if last.Before(first) || last.After(first.AddDate(0, 0, maxDays)) {
+		return first, end, fault.InvalidField("query.to", "must be the first day or later, and at most %d days later", maxDays)
+	}
+	return first, last.AddDate(0, 0, 1), nil
 }
 
 func (p *Period) fill(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, from, to time.Time, zone *time.Location) error {

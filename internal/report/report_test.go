@@ -197,9 +197,17 @@ func TestTheWorkedExample(t *testing.T) {
 	bill := []string{r.held.String(), perRank[0].String(), perRank[1].String(), u.Cost.String(), b.Available.String(),
 		u.BillableSeconds.String(), u.GPUSeconds.String(), u.EnergyWh}
 	earned := []string{u.Cost.String(), e.Leases[1].Earned.String(), e.Leases[0].Earned.String(), e.Total.String(), fee.String(), u.BillableSeconds.String()}
+	p := r.operatorStatement(t, func(q *report.OperatorRequest) { q.By = "lease" })
+	if len(p.Groups) != 2 || p.Billed != u.Cost || p.Earned != e.Total || p.Fee != fee {
+		t.Fatalf("the operator's statement: %+v", p)
+	}
+	var statement []string
+	for _, g := range p.Groups {
+		statement = append(statement, g.Seconds.String(), g.Billed.String(), g.Fee.String(), g.Earned.String())
+	}
 	lines := []string{u.Segments[0].Cost.String(), u.Segments[1].Cost.String(), u.Segments[2].Cost.String()}
 	for name, numbers := range map[string][]string{
-		"docs/money.md": slices.Concat(bill, earned, lines), "docs/your-bill.md": bill, "docs/your-earnings.md": earned,
+		"docs/money.md": slices.Concat(bill, earned, lines), "docs/your-bill.md": bill, "docs/your-earnings.md": slices.Concat(earned, statement),
 	} {
 		doc := document(t, name)
 		for _, n := range numbers {

@@ -3,7 +3,6 @@ package report
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -110,10 +109,21 @@ func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usag
 
 // hostNames are the names of the hosts that the lines tell of.
 func hostNames(ctx context.Context, q *dbq.Queries, lines []metering.UsageLine) (map[id.Host]string, error) {
+	ids := make([]id.Host, len(lines))
+	for i, l := range lines {
+		ids[i] = l.Host
+	}
+	return namesOf(ctx, q, ids)
+}
+
+// namesOf are the names of hosts, each of which may be named often.
+func namesOf(ctx context.Context, q *dbq.Queries, ids []id.Host) (map[id.Host]string, error) {
+	seen := map[id.Host]bool{}
 	var hosts []pgtype.UUID
-	for _, l := range lines {
-		if h := (pgtype.UUID{Bytes: l.Host.UUID(), Valid: true}); !slices.Contains(hosts, h) {
-			hosts = append(hosts, h)
+	for _, h := range ids {
+		if !seen[h] {
+			seen[h] = true
+			hosts = append(hosts, pgtype.UUID{Bytes: h.UUID(), Valid: true})
 		}
 	}
 	rows, err := q.HostNames(ctx, hosts)

@@ -608,6 +608,50 @@ func (q *Queries) LeaseIDsOfHost(ctx context.Context, hostID id.Host) ([]id.Leas
 	return items, nil
 }
 
+const leaseIDsOfOperator = `-- name: LeaseIDsOfOperator :many
+SELECT id FROM lease
+WHERE host_org_id = $1 AND created_at < $2::timestamptz
+  AND (settled_at IS NULL OR ended_at IS NULL OR ended_at >= $3::timestamptz)
+  AND ($4::uuid = '00000000-0000-0000-0000-000000000000' OR host_id = $4::uuid)
+ORDER BY id
+LIMIT $5
+`
+
+type LeaseIDsOfOperatorParams struct {
+	HostOrgID id.Org
+	ToTime    time.Time
+	FromTime  time.Time
+	OnlyHost  pgtype.UUID
+	MaxRows   int32
+}
+
+// Those on an operator's hosts (the zero host: on all of them) that lived between two moments.
+func (q *Queries) LeaseIDsOfOperator(ctx context.Context, arg LeaseIDsOfOperatorParams) ([]id.Lease, error) {
+	rows, err := q.db.Query(ctx, leaseIDsOfOperator,
+		arg.HostOrgID,
+		arg.ToTime,
+		arg.FromTime,
+		arg.OnlyHost,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Lease{}
+	for rows.Next() {
+		var id id.Lease
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const leaseIDsOfRenter = `-- name: LeaseIDsOfRenter :many
 SELECT id FROM lease
 WHERE renter_org_id = $1 AND created_at < $2::timestamptz

@@ -109,6 +109,55 @@ func (q *Queries) CreditsForUsage(ctx context.Context, arg CreditsForUsageParams
 	return items, nil
 }
 
+const earnedByLeaseSince = `-- name: EarnedByLeaseSince :many
+SELECT split_part(x.key, ':', 2)::text AS lease, sum(t.amount)::bigint AS amount, max(t.created_at)::timestamptz AS last_at
+FROM ledger_account a
+JOIN ledger_transfer t ON t.credit_account_id = a.id
+JOIN ledger_tx x ON x.id = t.tx_id
+WHERE a.kind = 'host_pending' AND a.org_id = $1 AND a.currency = $2 AND x.kind = 'usage'
+  AND t.id >= $3::uuid AND t.created_at > $4
+GROUP BY 1
+`
+
+type EarnedByLeaseSinceParams struct {
+	OrgID    id.Org
+	Currency string
+	FromID   pgtype.UUID
+	Cutoff   time.Time
+}
+
+type EarnedByLeaseSinceRow struct {
+	Lease  string
+	Amount int64
+	LastAt time.Time
+}
+
+// What an operator earned after the cutoff, by the charge's lease, and when last. from_id lies before it.
+func (q *Queries) EarnedByLeaseSince(ctx context.Context, arg EarnedByLeaseSinceParams) ([]EarnedByLeaseSinceRow, error) {
+	rows, err := q.db.Query(ctx, earnedByLeaseSince,
+		arg.OrgID,
+		arg.Currency,
+		arg.FromID,
+		arg.Cutoff,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []EarnedByLeaseSinceRow{}
+	for rows.Next() {
+		var i EarnedByLeaseSinceRow
+		if err := rows.Scan(&i.Lease, &i.Amount, &i.LastAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const hostNames = `-- name: HostNames :many
 SELECT id, name FROM host WHERE id = ANY ($1::uuid[])
 `
@@ -138,6 +187,17 @@ func (q *Queries) HostNames(ctx context.Context, ids []pgtype.UUID) ([]HostNames
 	return items, nil
 }
 
+const hostOfLease = `-- name: HostOfLease :one
+SELECT host_id FROM lease WHERE id = $1
+`
+
+func (q *Queries) HostOfLease(ctx context.Context, argID id.Lease) (id.Host, error) {
+	row := q.db.QueryRow(ctx, hostOfLease, argID)
+	var host_id id.Host
+	err := row.Scan(&host_id)
+	return host_id, err
+}
+
 const hostOwner = `-- name: HostOwner :one
 SELECT org_id FROM host WHERE id = $1
 `
@@ -158,4 +218,68 @@ func (q *Queries) OrgZone(ctx context.Context, argID id.Org) (string, error) {
 	var zone string
 	err := row.Scan(&zone)
 	return zone, err
+}
+
+const returnedByOperator = `-- name: ReturnedByOperator :many
+SELECT x.id, x.kind, x.memo, x.ref, x.created_at, coalesce(c.key, '')::text AS charge_key, sum(f.amount)::bigint AS amount
+FROM ledger_account a
+JOIN ledger_transfer f ON f.debit_account_id = a.id
+JOIN ledger_tx x ON x.id = f.tx_id
+LEFT JOIN ledger_tx c ON c.id = x.corrects
+WHERE a.org_id = $1 AND a.kind = 'host_pending' AND a.currency = $2
+  AND x.kind IN ('service_credit', 'compensation') AND x.created_at >= $3 AND x.created_at < $4
+GROUP BY x.id, c.key
+ORDER BY x.id
+`
+
+type ReturnedByOperatorParams struct {
+	OrgID    id.Org
+	Currency string
+	FromTime time.Time
+	ToTime   time.Time
+}
+
+type ReturnedByOperatorRow struct {
+	ID        id.LedgerTx
+	Kind      string
+	Memo      string
+	Ref       string
+	CreatedAt time.Time
+	ChargeKey string
+	Amount    int64
+}
+
+// What went back of an operator's earnings between two times, and of which charge: credits for their hosts' faults,
+// compensations.
+func (q *Queries) ReturnedByOperator(ctx context.Context, arg ReturnedByOperatorParams) ([]ReturnedByOperatorRow, error) {
+	rows, err := q.db.Query(ctx, returnedByOperator,
+		arg.OrgID,
+		arg.Currency,
+		arg.FromTime,
+		arg.ToTime,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReturnedByOperatorRow{}
+	for rows.Next() {
+		var i ReturnedByOperatorRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Kind,
+			&i.Memo,
+			&i.Ref,
+			&i.CreatedAt,
+			&i.ChargeKey,
+			&i.Amount,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -298,5 +298,14 @@ WHERE renter_org_id = @renter_org_id AND created_at < @to_time::timestamptz
 ORDER BY id
 LIMIT @max_rows;
 
+-- name: LeaseIDsOfOperator :many
+-- Those on an operator's hosts (the zero host: on all of them) that lived between two moments.
+SELECT id FROM lease
+WHERE host_org_id = @host_org_id AND created_at < @to_time::timestamptz
+  AND (settled_at IS NULL OR ended_at IS NULL OR ended_at >= @from_time::timestamptz)
+  AND (@only_host::uuid = '00000000-0000-0000-0000-000000000000' OR host_id = @only_host::uuid)
+ORDER BY id
+LIMIT @max_rows;
+
 -- name: FrozenPrices :many
 SELECT lease_id, from_ms, rate, items FROM lease_price WHERE lease_id = ANY(@ids::uuid[]) ORDER BY lease_id, from_ms;

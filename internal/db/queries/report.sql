@@ -4,6 +4,9 @@ SELECT zone FROM org WHERE id = $1;
 -- name: HostOwner :one
 SELECT org_id FROM host WHERE id = $1;
 
+-- name: HostOfLease :one
+SELECT host_id FROM lease WHERE id = $1;
+
 -- name: HostNames :many
 SELECT id, name FROM host WHERE id = ANY (@ids::uuid[]);
 
@@ -20,3 +23,26 @@ WHERE a.org_id = @org_id AND a.kind = 'renter_wallet' AND a.currency = @currency
   AND x.kind IN ('service_credit', 'compensation') AND x.created_at >= @from_time AND x.created_at < @to_time
 GROUP BY x.id
 ORDER BY x.id;
+
+-- name: ReturnedByOperator :many
+-- What went back of an operator's earnings between two times, and of which charge: credits for their hosts' faults,
+-- compensations.
+SELECT x.id, x.kind, x.memo, x.ref, x.created_at, coalesce(c.key, '')::text AS charge_key, sum(f.amount)::bigint AS amount
+FROM ledger_account a
+JOIN ledger_transfer f ON f.debit_account_id = a.id
+JOIN ledger_tx x ON x.id = f.tx_id
+LEFT JOIN ledger_tx c ON c.id = x.corrects
+WHERE a.org_id = @org_id AND a.kind = 'host_pending' AND a.currency = @currency
+  AND x.kind IN ('service_credit', 'compensation') AND x.created_at >= @from_time AND x.created_at < @to_time
+GROUP BY x.id, c.key
+ORDER BY x.id;
+
+-- name: EarnedByLeaseSince :many
+-- What an operator earned after the cutoff, by the charge's lease, and when last. from_id lies before it.
+SELECT split_part(x.key, ':', 2)::text AS lease, sum(t.amount)::bigint AS amount, max(t.created_at)::timestamptz AS last_at
+FROM ledger_account a
+JOIN ledger_transfer t ON t.credit_account_id = a.id
+JOIN ledger_tx x ON x.id = t.tx_id
+WHERE a.kind = 'host_pending' AND a.org_id = @org_id AND a.currency = @currency AND x.kind = 'usage'
+  AND t.id >= @from_id::uuid AND t.created_at > @cutoff
+GROUP BY 1;

@@ -1,0 +1,141 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// StatementOf says which statement: from one day to another, YYYY-MM-DD, both included; "" is the first of this month, and
+// today. By is what it is summed by; "" is the server's choice.
+type StatementOf struct {
+	From, To, By string
+	Host         id.Host // of an operator's statement: this host alone
+}
+
+func (s StatementOf) query() url.Values {
+	q := url.Values{}
+	for k, v := range map[string]string{"from": s.From, "to": s.To, "by": s.By, "host": s.Host.String()} {
+		if v != "" {
+			q.Set(k, v)
+		}
+	}
+	return q
+}
+
+// Statement is what was billed over some days.
+type Statement struct {
+	From     string           `json:"from"`
+	To       string           `json:"to"`
+	Zone     string           `json:"zone"`
+	Currency string           `json:"currency"`
+	By       string           `json:"by"`
+	Total    money.Nano       `json:"total"`
+	EnergyWh string           `json:"energy_wh"`
+	Groups   []StatementGroup `json:"groups"`
+	Lines    json.RawMessage  `json:"lines"`  // see the reference of the REST API
+	Leases   json.RawMessage  `json:"leases"` // likewise
+}
+
+// StatementGroup is the sum of what has something in common.
+type StatementGroup struct {
+	Key      string      `json:"key"`
+	Name     string      `json:"name"`
+	Seconds  json.Number `json:"seconds"`
+	Cost     money.Nano  `json:"cost"`
+	EnergyWh string      `json:"energy_wh"`
+}
+
+// Statement reads what was billed, by cluster, day, project, lease or label:KEY.
+func (c *Client) Statement(ctx context.Context, s StatementOf) (Statement, error) {
+	return get[Statement](ctx, c, "/billing/statement", s.query())
+}
+
+// StatementCSV is the lines of a statement as a table. The caller closes it.
+func (c *Client) StatementCSV(ctx context.Context, s StatementOf) (io.ReadCloser, error) {
+	return c.text(ctx, "/billing/statement.csv", s.query())
+}
+
+// EarningsStatement is what an operator's hosts earned over some days.
+type EarningsStatement struct {
+	From     string           `json:"from"`
+	To       string           `json:"to"`
+	Zone     string           `json:"zone"`
+	Currency string           `json:"currency"`
+	By       string           `json:"by"`
+	Billed   money.Nano       `json:"billed"`
+	Fee      money.Nano       `json:"fee"`
+	Earned   money.Nano       `json:"earned"`
+	Returned money.Nano       `json:"returned"`
+	Net      money.Nano       `json:"net"`
+	EnergyWh string           `json:"energy_wh"`
+	Groups   []EarningsGroup  `json:"groups"`
+	Lines    json.RawMessage  `json:"lines"` // see the reference of the REST API
+	Leases   []EarningsLease  `json:"leases"`
+	Returns  []EarningsReturn `json:"returns"`
+	Holdback int64            `json:"holdback_seconds"`
+}
+
+// EarningsGroup is the sum of the lines of one host, day or lease.
+type EarningsGroup struct {
+	Key     string      `json:"key"`
+	Name    string      `json:"name"`
+	Seconds json.Number `json:"seconds"`
+	Billed  money.Nano  `json:"billed"`
+	Fee     money.Nano  `json:"fee"`
+	Earned  money.Nano  `json:"earned"`
+}
+
+// EarningsLease is how one lease's money stands now.
+type EarningsLease struct {
+	Lease      id.Lease   `json:"lease_id"`
+	HostID     id.Host    `json:"host_id"`
+	HostName   string     `json:"host"`
+	StartedAt  time.Time  `json:"started_at"`
+	EndedAt    *time.Time `json:"ended_at"`
+	Settled    bool       `json:"settled"`
+	Earned     money.Nano `json:"earned"`
+	InHoldback money.Nano `json:"in_holdback"`
+	PayableAt  *time.Time `json:"payable_at"` // of the last of it
+	Frozen     bool       `json:"frozen"`
+}
+
+// EarningsReturn is what went back to a renter.
+type EarningsReturn struct {
+	ID     id.LedgerTx `json:"id"`
+	At     time.Time   `json:"at"`
+	Kind   string      `json:"kind"`
+	Why    string      `json:"why"`
+	Lease  string      `json:"lease_id"`
+	Amount money.Nano  `json:"amount"`
+}
+
+// EarningsStatement reads what the org's hosts earned, by host, day or lease.
+func (c *Client) EarningsStatement(ctx context.Context, s StatementOf) (EarningsStatement, error) {
+	return get[EarningsStatement](ctx, c, "/earnings/statement", s.query())
+}
+
+// EarningsCSV is its lines as a table. The caller closes it.
+func (c *Client) EarningsCSV(ctx context.Context, s StatementOf) (io.ReadCloser, error) {
+	return c.text(ctx, "/earnings/statement.csv", s.query())
+}
+
+// text reads an answer that is no JSON. The caller closes it.
+func (c *Client) text(ctx context.Context, path string, q url.Values) (io.ReadCloser, error) {
+	resp, err := c.send(ctx, http.MethodGet, path, q, nil, "")
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "%s cannot be reached: %s", c.base, reachable(err))
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, problemOf(resp)
+	}
+	return resp.Body, nil
+}

@@ -1,0 +1,74 @@
+package web_test
+
+import (
+	"encoding/csv"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/host/hosttest"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/metering/meteringtest"
+)
+
+// An operator sees what each host earned, prints it or takes it as CSV; nobody else does.
+func TestTheEarningsPage(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	if res, _ := b.get("/hosts/statement.csv"); res.Header.Get("Content-Type") == "text/csv; charset=utf-8" {
+		t.Error("open to anybody")
+	}
+	b.signUp()
+	if _, doc := b.get("/hosts/statement"); !strings.Contains(doc.Find("#sums").Text(), "Nothing earned") || doc.Find("#lines, #leases, #returns").Length() != 0 {
+		t.Errorf("nothing yet: %s", doc.Find("main").Text())
+	}
+	var own id.Org
+	if err := b.db.Pool.QueryRow(t.Context(), "SELECT id FROM org").Scan(&own); err != nil {
+		t.Fatal(err)
+	}
+	other, _ := hosttest.Org(t, b.db)
+	lease, foreign := meteringtest.New(t, b.db, other, own, "USD"), meteringtest.New(t, b.db, own, other, "USD")
+	lease.Run(123_456)
+	foreign.Run(1_000)
+	cost, host := meteringtest.Cost(123_456)
+	days := "?from=" + daysAgo(2) + "&to=" + daysAgo(-1)
+	res, doc := b.get("/hosts/statement" + days + "&by=lease")
+	text := strings.Join(strings.Fields(doc.Find("#sums").Text()), " ")
+	for _, want := range []string{"123.456", cost.String(), (cost - host).String(), host.String()} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the sums do not say %s: %s", want, text)
+		}
+	}
+	if res.StatusCode != http.StatusOK || doc.Find("#lines tbody tr").Length() != 1 || !strings.Contains(doc.Find("#leases").Text(), "Settled") ||
+		!strings.Contains(doc.Find("#leases").Text(), "7 days") || doc.Find("#by option[selected]").Text() != "lease" {
+		t.Errorf("%s %s", res.Status, doc.Find("main").Text())
+	}
+	link, _ := doc.Find("a[href*='.csv']").Attr("href")
+	csvRes, err := b.http.Get(b.url + link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer csvRes.Body.Close()
+	rows, err := csv.NewReader(csvRes.Body).ReadAll()
+	if err != nil || len(rows) != 2 || rows[1][12] != host.String() {
+		t.Errorf("%v %v", rows, err)
+	}
+	if _, doc := b.get("/hosts/statement" + days + "&host=" + lease.Host.String()); doc.Find("#lines tbody tr").Length() != 1 {
+		t.Errorf("of the host: %s", doc.Find("main").Text())
+	}
+	for _, h := range []string{foreign.Host.String(), "nonsense"} {
+		if res, _ := b.get("/hosts/statement?host=" + h); res.StatusCode != http.StatusNotFound {
+			t.Errorf("of the host %s: %s", h, res.Status)
+		}
+	}
+	if res, doc := b.get("/hosts/statement?from=2026-02-02&to=2026-02-01"); res.StatusCode != http.StatusUnprocessableEntity || doc.Find("#from-e").Length() != 1 {
+		t.Errorf("days that are none: %s", res.Status)
+	}
+	if _, doc := b.get("/hosts"); doc.Find("a[href='/hosts/statement']").Length() != 1 {
+		t.Error("the hosts page does not lead there")
+	}
+}
+
+// daysAgo is a day of the visitor's org, which counts in UTC.
+func daysAgo(n int) string { return time.Now().UTC().AddDate(0, 0, -n).Format(time.DateOnly) }
