@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/journal"
@@ -81,7 +82,8 @@ type Agent struct {
 	syncNow   chan struct{} // something must be reported
 	inventory chan struct{} // the inventory must be sent
 	rescan    chan struct{} // Docker's list must be read again
-	firewall  sync.Mutex    // one change at a time
+	admitting sync.Mutex    // one change of the firewall at a time, each with what is to be then
+	firewall  firewall.Keeper
 
 	mu      sync.Mutex
 	leases  map[string]*lease

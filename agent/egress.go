@@ -23,6 +23,13 @@ func (a *Agent) admit(ctx context.Context, r *run, c container.Container, mode s
 	return a.ensureFirewall(ctx)
 }
 
+// admitted reports whether this process has given a guest that way out: the firewall's own loop keeps it since.
+func (a *Agent) admitted(r *run, c container.Container, mode string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return c.IP.IsValid() && r.egress == egress{c.IP, firewall.Egress(mode)}
+}
+
 // expel takes it away, before its address is given to another.
 func (a *Agent) expel(ctx context.Context, r *run) error {
 	a.mu.Lock()
@@ -56,8 +63,8 @@ func (a *Agent) firewallLoop(ctx context.Context) {
 
 // ensureFirewall makes the agent's table what the runs are allowed.
 func (a *Agent) ensureFirewall(ctx context.Context) error {
-	a.firewall.Lock()
-	defer a.firewall.Unlock()
+	a.admitting.Lock()
+	defer a.admitting.Unlock()
 	cfg := firewall.Config{Host8: container.Host8(a.cfg.Host), Leases: map[netip.Addr]firewall.Egress{}}
 	a.mu.Lock()
 	for _, l := range a.leases {
@@ -68,5 +75,5 @@ func (a *Agent) ensureFirewall(ctx context.Context) error {
 		}
 	}
 	a.mu.Unlock()
-	return firewall.Ensure(ctx, cfg)
+	return a.firewall.Ensure(ctx, cfg)
 }

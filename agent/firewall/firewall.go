@@ -43,56 +43,12 @@ func (c Config) Bridge() string { return "mst" + c.Host8 }
 // Table is the agent's nftables table.
 func (c Config) Table() string { return "muster_" + c.Host8 }
 
-// Ensure makes the table as cfg says: it loads it where it is missing or was changed, and else only moves leases
-// between the egress sets (their flow counts stay).
-func Ensure(ctx context.Context, cfg Config) error {
-	text, have, want, err := compare(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	switch {
-	case have.equal(want, true):
-		return nil
-	case have.equal(want, false):
-		err = load(ctx, moves(cfg, have))
-	default:
-		err = load(ctx, replacement(cfg, text))
-	}
-	if err != nil {
-		return fault.New(fault.Unavailable, "the firewall cannot be set: %v", err)
-	}
-	return Check(ctx, cfg)
-}
+// Ensure makes the table as cfg says; see Keeper.Ensure. It remembers nothing.
+func Ensure(ctx context.Context, cfg Config) error { return (&Keeper{}).Ensure(ctx, cfg) }
 
 // Check returns an Unavailable fault that names what differs when the table is not exactly as cfg says. It changes
-// nothing. It runs before every start.
-func Check(ctx context.Context, cfg Config) error {
-	_, have, want, err := compare(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	if d := have.difference(want); d != "" {
-		return fault.New(fault.Unavailable, "the firewall %s is not as it should be: %s", cfg.Table(), d)
-	}
-	return nil
-}
-
-// compare returns the table's text, what the kernel has, and what the text means to it.
-func compare(ctx context.Context, cfg Config) (text string, have, want listing, err error) {
-	if err := cfg.validate(); err != nil {
-		return "", nil, nil, err
-	}
-	if text, err = rules(cfg); err == nil {
-		want, err = meaning(ctx, cfg.Table(), text)
-	}
-	if err == nil {
-		have, err = list(ctx, cfg.Table())
-	}
-	if err != nil {
-		return "", nil, nil, fault.New(fault.Unavailable, "the firewall cannot be read: %v", err)
-	}
-	return text, have, want, nil
-}
+// nothing.
+func Check(ctx context.Context, cfg Config) error { return (&Keeper{}).check(ctx, cfg) }
 
 // Flows counts the connections each lease has tried to open to the outside since its egress was set, allowed or over
 // its rate. Packets until the first answer count singly.

@@ -17,7 +17,8 @@ import (
 // A table is compared by what nft lists of it, not by its text: the same text is listed differently by different
 // versions of nft and kernels. So the wanted text is loaded into an empty network namespace of a moment, listed there
 // by the same nft and kernel, and that listing is compared with the host's. Any rule added, removed or changed by
-// anybody shows, and nothing has to be known about how nft writes.
+// anybody shows, and nothing has to be known about how nft writes. Leases come and go without it: each is listed as the
+// example of its set is, with another address.
 
 // listing is nft's JSON objects of a table, without what is no part of the rules (handles, counts).
 type listing []map[string]any

@@ -77,15 +77,7 @@ var table = template.Must(template.New("").Parse(`table inet {{.Table}} {
 }
 `))
 
-// rules is the table of cfg on this host, as nft reads it.
-func rules(cfg Config) (string, error) {
-	near, err := onLink()
-	if err != nil {
-		return "", fmt.Errorf("find the host's own networks: %w", err)
-	}
-	return render(cfg, near), nil
-}
-
+// render is the table of cfg, as nft reads it, on a host that is on the networks near.
 func render(cfg Config, near []netip.Prefix) string {
 	deny := slices.Clone(denied)
 	for _, p := range near {
@@ -107,10 +99,13 @@ func replacement(cfg Config, text string) string {
 	return fmt.Sprintf("add table inet %s\ndelete table inet %s\n%s", cfg.Table(), cfg.Table(), text)
 }
 
+// egressSets hold the leases' addresses; one that is off is in none.
+var egressSets = map[string]Egress{"full4": EgressFull, "limited4": EgressLimited}
+
 // moves brings the egress sets from what have lists to cfg's, leaving the elements that stay, and their counters.
 func moves(cfg Config, have listing) string {
 	var b strings.Builder
-	for set, egress := range map[string]Egress{"full4": EgressFull, "limited4": EgressLimited} {
+	for set, egress := range egressSets {
 		listed := have.elements(set)
 		for _, a := range listed {
 			if cfg.Leases[a] != egress {

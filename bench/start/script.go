@@ -29,18 +29,19 @@ type script struct {
 
 // rank is one host of the script.
 type rank struct {
-	dir     string
-	bin     string
-	host    id.Host
-	engine  *container.Engine
-	images  *image.Puller
-	stop    context.CancelFunc
-	served  chan struct{}
-	spec    agentapi.LeaseSpec
-	files   leasefiles.Layout
-	handle  *overlay.Handle
-	imageID string
-	guest   container.Container
+	dir      string
+	bin      string
+	host     id.Host
+	engine   *container.Engine
+	images   *image.Puller
+	firewall firewall.Keeper
+	stop     context.CancelFunc
+	served   chan struct{}
+	spec     agentapi.LeaseSpec
+	files    leasefiles.Layout
+	handle   *overlay.Handle
+	imageID  string
+	guest    container.Container
 }
 
 func newScript(s *stack, n int) (*script, error) {
@@ -144,14 +145,14 @@ func (r *rank) join(ctx context.Context) error {
 		return err
 	}
 	rules := firewall.Config{Host8: container.Host8(r.host), Leases: map[netip.Addr]firewall.Egress{}}
-	if err := firewall.Ensure(ctx, rules); err != nil {
+	if err := r.firewall.Ensure(ctx, rules); err != nil {
 		return fmt.Errorf("firewall: %w", err)
 	}
 	if r.guest, err = r.engine.EnsureGuest(ctx, r.spec, r.files); err != nil {
 		return fmt.Errorf("guest: %w", err)
 	}
 	rules.Leases[r.guest.IP] = firewall.EgressFull
-	if err := firewall.Ensure(ctx, rules); err != nil {
+	if err := r.firewall.Ensure(ctx, rules); err != nil {
 		return fmt.Errorf("firewall: %w", err)
 	}
 	n := r.spec.Network

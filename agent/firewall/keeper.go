@@ -1,0 +1,177 @@
+package firewall
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// Keeper keeps one agent's table as it should be. It remembers how this machine lists the rules, which takes a network
+// namespace and two runs of nft to learn; while nothing has changed, a look is then one run of nft. What it remembers
+// is never the reason to call a table wrong: before that it is learnt anew, as nft itself may have been updated.
+// The zero Keeper knows nothing yet. Safe for concurrent use: one change at a time.
+type Keeper struct {
+	mu    sync.Mutex
+	text  string  // of the rules without leases
+	means listing // how they are listed, with one example of an element in each egress set
+}
+
+// Ensure makes the table as cfg says: it loads it where it is missing or was changed, and else only moves leases
+// between the egress sets (their flow counts stay). It has looked at the result when it returns nil.
+func (k *Keeper) Ensure(ctx context.Context, cfg Config) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	text, have, want, err := k.compare(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	switch {
+	case have.equal(want, true):
+		return nil
+	case have.equal(want, false):
+		err = load(ctx, moves(cfg, have))
+	default:
+		err = load(ctx, replacement(cfg, text))
+	}
+	if err != nil {
+		return fault.New(fault.Unavailable, "the firewall cannot be set: %v", err)
+	}
+	return k.verify(ctx, cfg)
+}
+
+func (k *Keeper) check(ctx context.Context, cfg Config) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.verify(ctx, cfg)
+}
+
+func (k *Keeper) verify(ctx context.Context, cfg Config) error {
+	_, have, want, err := k.compare(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if d := have.difference(want); d != "" {
+		return fault.New(fault.Unavailable, "the firewall %s is not as it should be: %s", cfg.Table(), d)
+	}
+	return nil
+}
+
+// compare returns the table's text, what the kernel has, and what the text means to it.
+func (k *Keeper) compare(ctx context.Context, cfg Config) (text string, have, want listing, err error) {
+	if err := cfg.validate(); err != nil {
+		return "", nil, nil, err
+	}
+	near, err := onLink()
+	if err != nil {
+		return "", nil, nil, fault.New(fault.Unavailable, "the firewall cannot be read: find the host's own networks: %v", err)
+	}
+	have, err = list(ctx, cfg.Table())
+	if err == nil {
+		want, err = k.meaning(ctx, cfg, near, have)
+	}
+	if err != nil {
+		return "", nil, nil, fault.New(fault.Unavailable, "the firewall cannot be read: %v", err)
+	}
+	return render(cfg, near), have, want, nil
+}
+
+// examples are the leases of the rules whose listing is remembered: addresses for documentation, which no guest has.
+var examples = map[netip.Addr]Egress{netip.MustParseAddr("192.0.2.1"): EgressFull, netip.MustParseAddr("192.0.2.2"): EgressLimited}
+
+// meaning is how this machine lists cfg's rules. What is remembered serves where have differs from it by nothing, or by
+// leases that are to be moved.
+func (k *Keeper) meaning(ctx context.Context, cfg Config, near []netip.Prefix, have listing) (listing, error) {
+	text := render(Config{cfg.Host8, examples}, near)
+	if text == k.text {
+		want, err := k.means.with(cfg)
+		if err != nil {
+			return nil, err
+		}
+		if have.equal(want, true) || (have.equal(want, false) && !have.admits(cfg)) {
+			return want, nil
+		}
+	}
+	l, err := meaning(ctx, cfg.Table(), text)
+	if err != nil {
+		return nil, err
+	}
+	k.text, k.means = text, l
+	return l.with(cfg)
+}
+
+// with is l with cfg's leases in the place of the examples.
+func (l listing) with(cfg Config) (listing, error) {
+	out := make(listing, len(l))
+	for i, o := range l {
+		out[i] = o
+		kind, b := body(o)
+		egress, ok := egressSets[fmt.Sprint(b["name"])]
+		if kind != "set" || !ok {
+			continue
+		}
+		elems, _ := b["elem"].([]any)
+		if len(elems) != 1 {
+			return nil, fmt.Errorf("nft lists %d elements in a set of one", len(elems))
+		}
+		set := map[string]any{}
+		for k, v := range b {
+			set[k] = v
+		}
+		delete(set, "elem")
+		var named []any
+		for a, e := range cfg.Leases {
+			if e != egress {
+				continue
+			}
+			x, err := renamed(elems[0], a)
+			if err != nil {
+				return nil, err
+			}
+			named = append(named, x)
+		}
+		if len(named) > 0 {
+			set["elem"] = named
+		}
+		out[i] = map[string]any{kind: set}
+	}
+	return out, nil
+}
+
+// renamed is an example of an element with another address.
+func renamed(example any, a netip.Addr) (x any, err error) {
+	b, err := json.Marshal(example)
+	if err != nil {
+		return nil, err
+	}
+	text := string(b)
+	for e := range examples {
+		text = strings.ReplaceAll(text, `"`+e.String()+`"`, `"`+a.String()+`"`)
+	}
+	return x, json.Unmarshal([]byte(text), &x)
+}
+
+// admits reports whether the egress sets hold the addresses that they should, however they are listed.
+func (l listing) admits(cfg Config) bool {
+	for set, egress := range egressSets {
+		listed := l.elements(set)
+		want := 0
+		for a, e := range cfg.Leases {
+			if e == egress {
+				want++
+				if !slices.Contains(listed, a) {
+					return false
+				}
+			}
+		}
+		if want != len(listed) {
+			return false
+		}
+	}
+	return true
+}
