@@ -48,9 +48,19 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 		if err := a.change(r, func(rec *record) { rec.Released, rec.ReleaseBoot = true, a.cfg.BootMS() }); err != nil {
 			return 0, err
 		}
-		return 0, r.files.Release(r.ref)
+		if err := r.files.Release(r.ref); err != nil {
+			return 0, err
+		}
+		return a.awaitWorkload(ctx, l, r, v)
 	case actNoteStart:
-		return 0, a.noteStart(ctx, r, v)
+		if err := a.noteStart(ctx, r, v); err != nil {
+			return 0, err
+		}
+		a.mu.Lock()
+		v.rec = r.rec
+		a.mu.Unlock()
+		a.report(r, v, step{do: actWatch}) // at once: the cluster runs when its last rank has said so
+		return 0, nil
 	case actWatch:
 		return watchEvery, nil
 	case actAwaitGo, actAwaitPeers:
@@ -171,8 +181,10 @@ func (a *Agent) startAgain(ctx context.Context, r *run) error {
 }
 
 func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) error {
-	if err := a.admit(ctx, r, v.guest, v.spec().Egress); err != nil { // again after a restart of the agent
-		return err
+	if !a.admitted(r, v.guest, v.spec().Egress) { // after a restart of the agent
+		if err := a.admit(ctx, r, v.guest, v.spec().Egress); err != nil {
+			return err
+		}
 	}
 	n := v.spec().Network
 	h, err := overlay.Ensure(ctx, overlay.Config{Dir: r.files.Dir, Ref: r.ref, NetNS: v.guest.NetNS(), Address: n.Address, CIDR: n.CIDR,
@@ -224,11 +236,27 @@ func (a *Agent) setPeers(ctx context.Context, r *run, v view) error {
 }
 
 // preflight waits for the figures, or until the worker is wanted for something else: an overlay that dies meanwhile is
-// started again under the measurement, which goes on in the guest.
+// started again under the measurement, which goes on in the guest. Meanwhile the workload is brought to its barrier: that
+// takes the runtime as long as the measurement takes the network, and nothing of the renter's runs before both are done.
 func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
 	asking, cancel := untilKicked(ctx, l, longWait)
 	defer cancel()
+	begun := make(chan error, 1)
+	if v.want != nil && v.work.State != container.Running {
+		go func() {
+			err := a.startWork(ctx, r, v)
+			if err != nil {
+				cancel()
+			}
+			begun <- err
+		}()
+	} else {
+		begun <- nil
+	}
 	p, err := guest.Dial(r.files.HoldSocket).Preflight(asking, guest.PreflightOf(v.spec()))
+	if err := <-begun; err != nil {
+		return err
+	}
 	if err != nil {
 		if asking.Err() != nil {
 			return nil

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/guest"
@@ -24,11 +26,16 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	var err error
-	if v.guest, err = a.cfg.Engine.Inspect(ctx, r.ref, container.Guest); err != nil {
-		return v, err
-	}
-	if v.work, err = a.cfg.Engine.Inspect(ctx, r.ref, container.Work); err != nil {
+	var look errgroup.Group
+	look.Go(func() (err error) {
+		v.guest, err = a.cfg.Engine.Inspect(ctx, r.ref, container.Guest)
+		return err
+	})
+	look.Go(func() (err error) {
+		v.work, err = a.cfg.Engine.Inspect(ctx, r.ref, container.Work)
+		return err
+	})
+	if err := look.Wait(); err != nil {
 		return v, err
 	}
 	v.interrupted = a.cfg.Engine.Interrupted(v.work) || a.cfg.Engine.Interrupted(v.guest)
@@ -80,8 +87,13 @@ func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentap
 		return st
 	}
 	st.Progress, st.PeersDown, st.Paths = progress, v.peersDown, v.paths
-	st.AtBarrier = v.report.State == guest.StateAtBarrier
+	st.AtBarrier = v.ready()
 	return st
+}
+
+// ready reports whether the run waits at the barrier and, with others, was measured.
+func (v view) ready() bool {
+	return v.report.State == guest.StateAtBarrier && (v.spec().Nodes <= 1 || v.rec.Preflight != nil)
 }
 
 // stage is the state in the order of a start.
@@ -93,7 +105,7 @@ func stage(v view) agentapi.NodeState {
 		return agentapi.NodeStopped
 	case o != nil:
 		return agentapi.NodeStopping
-	case v.rec.Started, v.report.State == guest.StateAtBarrier, v.report.State == guest.StateStarted:
+	case v.rec.Started, v.ready(), v.report.State == guest.StateStarted:
 		return agentapi.NodeReady
 	case v.overlay:
 		return agentapi.NodeJoining

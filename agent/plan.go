@@ -20,7 +20,7 @@ const (
 	actStartOverlay action = "start_overlay" //
 	actAwaitPeers   action = "await_peers"   // others have not told their keys
 	actSetPeers     action = "set_peers"     //
-	actPreflight    action = "preflight"     //
+	actPreflight    action = "preflight"     // and, beside it, what start_work does
 	actStartWork    action = "start_work"    //
 	actAwaitInit    action = "await_init"    // the workload's init has not reported
 	actAwaitGo      action = "await_go"      // at the barrier
@@ -73,8 +73,7 @@ func passes(v view, o *outcome) bool {
 	default:
 		return false
 	}
-	begun := v.rec.Released || v.rec.Started || v.report.State == guest.StateStarted || v.report.State == guest.StateRefused
-	return !begun && v.rec.Deaths < maxDeaths
+	return !v.begun() && v.rec.Deaths < maxDeaths
 }
 
 // step is what plan decided.
@@ -107,6 +106,11 @@ type view struct {
 // waits reports whether a run that is done only waits for the rest of its cluster.
 func (v view) waits(o *outcome) bool {
 	return o.keepsPlace() && !v.dismissed && !v.superseded && !v.expired && v.rec.BootID == v.boot
+}
+
+// begun reports whether something of the renter's may have run.
+func (v view) begun() bool {
+	return v.rec.Released || v.rec.Started || v.report.State == guest.StateStarted || v.report.State == guest.StateRefused
 }
 
 // spec is what to run: complete from the server, or without secrets from this host's memory.
@@ -208,7 +212,7 @@ func planStart(v view) step {
 	switch {
 	case !v.peers:
 		return step{do: actSetPeers}
-	case spec.Nodes > 1 && v.rec.Preflight == nil && v.work.State == container.Absent:
+	case spec.Nodes > 1 && v.rec.Preflight == nil && !v.begun():
 		return step{do: actPreflight}
 	case v.rec.Preflight != nil && !v.rec.Preflight.OK:
 		return step{do: actConclude, outcome: failed(agentapi.ReasonPreflightFailed, v.rec.Preflight.Detail)}

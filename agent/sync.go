@@ -180,14 +180,17 @@ func (a *Agent) follow(d agentapi.Desired) error {
 	defer a.mu.Unlock()
 	a.seen, a.known = seen{d.ControlEpoch, d.Revision}, true
 	wanted := map[string]agentapi.LeaseSpec{}
+	news := !known
 	for _, spec := range d.Leases {
 		wanted[spec.Lease] = spec
+		news = news || a.find(spec.LeaseRef) == nil
 		if err := a.want(spec); err != nil {
 			return err
 		}
 	}
-	a.dismissRest(wanted)
-	poke(a.syncNow) // the server learns at once that this is known now, and of runs that are new
+	if a.dismissRest(wanted) || news {
+		poke(a.syncNow) // the server learns at once of runs that are new, and that this host knows what has ended
+	}
 	return nil
 }
 
@@ -215,21 +218,23 @@ func (a *Agent) want(spec agentapi.LeaseSpec) error {
 	return nil
 }
 
-// dismissRest ends every run that is not wanted. Callers hold a.mu.
-func (a *Agent) dismissRest(wanted map[string]agentapi.LeaseSpec) {
+// dismissRest ends every run that is not wanted, and reports whether there was one that had been. Callers hold a.mu.
+func (a *Agent) dismissRest(wanted map[string]agentapi.LeaseSpec) (some bool) {
 	for _, l := range a.leases {
-		spec, some := wanted[l.id]
+		spec, other := wanted[l.id]
 		for _, r := range l.runs {
-			if some && r.ref == spec.LeaseRef {
+			if other && r.ref == spec.LeaseRef {
 				continue
 			}
-			r.want, r.dismissed, r.superseded = nil, true, some && spec.Epoch > r.ref.Epoch
+			some = some || !r.dismissed
+			r.want, r.dismissed, r.superseded = nil, true, other && spec.Epoch > r.ref.Epoch
 			if r.cancel != nil && r.rec.Outcome == nil {
 				r.cancel() // of a pull or a preflight under way; ending steps go on
 			}
 		}
 		poke(l.kick)
 	}
+	return some
 }
 
 // extend moves a run's authorised end. It is on the disk before it counts, so that an agent without a server stops in
