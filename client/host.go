@@ -140,20 +140,6 @@ type Earnings struct {
 	} `json:"days"`
 }
 
-// PayoutBalance is what the organisation's hosts earned and is not paid out.
-type PayoutBalance struct {
-	Pending  money.Nano `json:"pending"` // in the holdback
-	Payable  money.Nano `json:"payable"`
-	Holdback int64      `json:"holdback_seconds"`
-	Frozen   []id.Lease `json:"frozen_lease_ids"` // until they are looked at, nothing becomes payable
-	Currency string     `json:"currency"`
-}
-
-// PayoutBalance reads it.
-func (c *Client) PayoutBalance(ctx context.Context) (PayoutBalance, error) {
-	return get[PayoutBalance](ctx, c, "/payouts/balance", nil)
-}
-
 // Earnings reads what a host earned, per lease and per day.
 func (c *Client) Earnings(ctx context.Context, h id.Host) (Earnings, error) {
 	return get[Earnings](ctx, c, "/hosts/"+h.String()+"/earnings", nil)

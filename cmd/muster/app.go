@@ -32,6 +32,7 @@ import (
 	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/payout"
 	"github.com/musterhq/muster/internal/relay"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripepay"
@@ -53,6 +54,7 @@ type app struct {
 	market   *market.Market
 	clusters *cluster.Clusters
 	payments *payment.Payments
+	payouts  *payout.Payouts
 	link     *hostlink.Link
 	dialer   *dialback.Dialer
 	worker   *worker.Worker
@@ -178,6 +180,9 @@ func (a *app) openNouns(ctx context.Context) (err error) {
 	if a.payments, err = a.openPayments(ctx); err != nil {
 		return err
 	}
+	if a.payouts, err = payout.New(a.db, a.payments, a.cfg.payouts(), a.log); err != nil {
+		return err
+	}
 	keys, err := gateway.HostKeys(ctx, a.db, box)
 	if err != nil {
 		return err
@@ -300,7 +305,7 @@ func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 		Ready: map[string]func(context.Context) error{"hosts": a.hostsReady}, GatewayAddr: a.cfg.GatewayAddr, SSHHostKeys: sshHostKeys,
 		Holdback: a.cfg.Holdback, Merchant: a.cfg.merchant(),
 	}, api.Deps{
-		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer,
+		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Dialer: a.dialer,
 		Bus: a.link.Bus(), Shell: a.shell, AppLink: a.appLink, Box: box, Assets: assets, Log: a.log,
 	})
 	pages := chi.NewRouter()
@@ -401,7 +406,7 @@ func (a *app) startWorker(ctx context.Context) error {
 		return err
 	}
 	jobs := worker.Jobs(worker.Platform{
-		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer,
+		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Dialer: a.dialer,
 		Post: &notify.Post{DB: a.db, Mailer: mailer, PublicURL: a.cfg.PublicURL, Log: a.log}, Holdback: a.cfg.Holdback,
 	})
 	a.worker = worker.New(a.log, jobs...)

@@ -20,6 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/payout"
 	"github.com/musterhq/muster/internal/report"
 )
 
@@ -61,7 +62,9 @@ type serverConfig struct {
 	ReplicaName    string        `env:"MUSTER_REPLICA" envDefault:""` // default: the machine's name
 	Currency       string        `env:"MUSTER_CURRENCY" envDefault:"USD"`
 	HostSharePPM   int           `env:"MUSTER_HOST_SHARE_PPM" envDefault:"850000"`
-	Holdback       time.Duration `env:"MUSTER_HOLDBACK" envDefault:"168h"` // how long earnings wait before they are payable
+	Holdback       time.Duration `env:"MUSTER_HOLDBACK" envDefault:"168h"`     // how long earnings wait before they are payable
+	PayoutMinimum  string        `env:"MUSTER_PAYOUT_MINIMUM" envDefault:"10"` // less is not paid out; a decimal
+	PayoutEvery    time.Duration `env:"MUSTER_PAYOUT_EVERY" envDefault:"168h"` // between payouts; a week: on Mondays at 06:00 UTC
 	SignUpOff      bool          `env:"MUSTER_SIGNUP_OFF"`
 	SignUpsPerHour int           `env:"MUSTER_SIGNUPS_PER_HOUR"` // from one address; 0 = 20
 	AllowSimulated bool          `env:"MUSTER_ALLOW_SIMULATED"`  // hosts with the fake NVML library; sandbox only
@@ -183,6 +186,12 @@ func (c *serverConfig) complete() error {
 	if c.Holdback < 0 {
 		bad.Add("MUSTER_HOLDBACK", "is how long earnings wait, such as 168h; it cannot be negative")
 	}
+	if n, err := money.ParseNano(c.PayoutMinimum); err != nil || n < money.Cent {
+		bad.Add("MUSTER_PAYOUT_MINIMUM", "is the smallest payout, such as 10.00; at least a cent")
+	}
+	if c.PayoutEvery < time.Second {
+		bad.Add("MUSTER_PAYOUT_EVERY", "is the time between payouts, such as 168h; at least a second")
+	}
 	if c.HostSharePPM < 0 || c.HostSharePPM > 1_000_000 {
 		bad.Add("MUSTER_HOST_SHARE_PPM", "is a share in parts per million, 0 to 1000000")
 	}
@@ -190,6 +199,12 @@ func (c *serverConfig) complete() error {
 		bad.Add("MUSTER_LOG_FORMAT", "is text or json")
 	}
 	return bad.Err()
+}
+
+// payouts is how operators are paid; c is complete.
+func (c *serverConfig) payouts() payout.Config {
+	least, _ := money.ParseNano(c.PayoutMinimum) // checked by complete
+	return payout.Config{Currency: c.Currency, Holdback: c.Holdback, Minimum: least, Every: c.PayoutEvery, PageURL: c.PublicURL + "/payouts", Sandbox: c.sandbox()}
 }
 
 // mailer is how mail goes out.

@@ -20,6 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/host/hosttest"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/payout"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripepay"
 	"github.com/musterhq/muster/internal/stripetest"
@@ -59,8 +60,12 @@ func newPlatform(t *testing.T) *platform {
 	if p.market, err = market.New(p.db, box, market.Config{Currency: "USD", AllowSimulated: true}); err != nil {
 		t.Fatal(err)
 	}
+	outs, err := payout.New(p.db, pay, payout.Config{Currency: "USD", PageURL: "http://muster.test/payouts", Sandbox: true}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
 	srv := httptest.NewServer(api.New(api.Config{Currency: "USD", AgentURL: "https://agents.muster.test"}, api.Deps{
-		DB: p.db, Accounts: account.New(p.db, account.Config{}), Market: p.market, Payments: pay, Box: box, Log: quiet,
+		DB: p.db, Accounts: account.New(p.db, account.Config{}), Market: p.market, Payments: pay, Payouts: outs, Box: box, Log: quiet,
 		Clusters: cluster.New(p.db, p.market, nil, cluster.Config{Currency: "USD", Box: box}),
 	}))
 	t.Cleanup(srv.Close)
@@ -264,6 +269,16 @@ func TestHostsByCommand(t *testing.T) {
 	}
 	p.ok("host", "show", "box")
 	p.ok("host", "earnings", "box")
+	if out := p.ok("payout", "show"); !strings.Contains(out, "no payout account") {
+		t.Errorf("payout show:\n%s", out)
+	}
+	if out := p.ok("payout", "setup", "--country", "DE"); !strings.Contains(out, "/pay/accounts/") {
+		t.Errorf("payout setup:\n%s", out)
+	}
+	if out := p.ok("payout", "show"); !strings.Contains(out, "external_account") {
+		t.Errorf("payout show:\n%s", out)
+	}
+	p.ok("payout", "list")
 	if out := p.ok("host", "payouts"); !strings.Contains(out, "Payable  0.00 USD") {
 		t.Errorf("payouts:\n%s", out)
 	}

@@ -33,6 +33,7 @@ import (
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/nodelog"
 	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/payout"
 	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/static"
@@ -70,6 +71,7 @@ type Deps struct {
 	Market   *market.Market
 	Clusters *cluster.Clusters
 	Payments *payment.Payments
+	Payouts  *payout.Payouts
 	Dialer   *dialback.Dialer // reads logs from hosts; nil: only kept logs are shown
 	Bus      *bus.Bus         // may be nil: waits then look every second
 	Shell    Shell            // nil: this server opens no shells
@@ -93,6 +95,7 @@ type API struct {
 	market   *market.Market
 	clusters *cluster.Clusters
 	payments *payment.Payments
+	payouts  *payout.Payouts
 	logs     *nodelog.Reader
 	bus      *bus.Bus
 	shell    Shell
@@ -120,7 +123,7 @@ func New(cfg Config, d Deps) *API {
 		d.Assets = static.New()
 	}
 	a := &API{
-		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, payments: d.Payments, logs: nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus), bus: d.Bus, shell: d.Shell, appLink: d.AppLink,
+		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, payments: d.Payments, payouts: d.Payouts, logs: nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus), bus: d.Bus, shell: d.Shell, appLink: d.AppLink,
 		box: d.Box, assets: d.Assets, log: d.Log, router: chi.NewRouter(),
 	}
 	a.build()

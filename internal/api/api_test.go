@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/payout"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripepay"
 	"github.com/musterhq/muster/internal/stripetest"
@@ -35,6 +36,7 @@ type world struct {
 	host     *fakeHost
 	api      *api.API
 	log      *bytes.Buffer
+	pay      *payment.Payments
 }
 
 // shop is the sandbox's Stripe and the payments over it.
@@ -77,8 +79,12 @@ func open(t *testing.T, change ...func(*api.Config, *account.Config)) *world {
 	w.clusters = cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box})
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	stripe, pay := shop(t, d)
-	w.stripe = stripe
-	w.api = api.New(cfg, api.Deps{DB: d, Accounts: w.acc, Market: m, Clusters: w.clusters, Payments: pay, Box: box, Log: log})
+	w.stripe, w.pay = stripe, pay
+	outs, err := payout.New(d, pay, payout.Config{Currency: "USD", PageURL: "http://muster.test/payouts", Sandbox: true}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.api = api.New(cfg, api.Deps{DB: d, Accounts: w.acc, Market: m, Clusters: w.clusters, Payments: pay, Payouts: outs, Box: box, Log: log})
 	w.api.OpenStreamsWith(w.host.open)
 	return w
 }

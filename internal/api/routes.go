@@ -12,6 +12,7 @@ var (
 	readLeases    = scoped(account.ScopeRead, account.ScopeClusters, account.ScopeHosts)
 	readBilling   = scoped(account.ScopeRead, account.ScopeBilling)
 	writeBilling  = scoped(account.ScopeBilling)
+	readPayouts   = scoped(account.ScopeRead, account.ScopeHosts, account.ScopeBilling)
 	platformAdmin = scoped(account.ScopeAdmin)
 )
 
@@ -78,6 +79,10 @@ func (a *API) inside(t *table) {
 	get(t, "/earnings/statement", readHosts, "getEarningsStatement: What your hosts earned between two days, by host, day or lease: billed, fee, returned, in the holdback", a.earningsStatement)
 	t.stream("GET", "/earnings/statement.csv", readHosts, "getEarningsStatementCSV: Its lines as a table", a.earningsStatementCSV, earningsParams()...)
 	get(t, "/payouts/balance", readHosts, "getPayoutBalance: What your hosts earned, in the holdback and payable", a.payoutBalance)
+	get(t, "/payouts", readPayouts, "listPayouts: What was sent to you, newest first", a.listPayouts)
+	get(t, "/payouts/{id}", readPayouts, "getPayout: Look at a payout", a.getPayout)
+	get(t, "/payouts/account", readPayouts, "getPayoutAccount: Where you are paid, and what Stripe still wants to know", a.getPayoutAccount)
+	postBy(t, "/payouts/account", writeBilling, 201, "setUpPayouts: The page of Stripe's on which you say who you are and where your bank is", a.setUpPayouts)
 	post(t, "/budgets", writeBilling, 200, "setBudget: Set what your organisation, or one of its projects, may spend", a.setBudget)
 	get(t, "/budgets", readBilling, "listBudgets: Budgets, and what is left of them", a.listBudgets)
 	get(t, "/budgets/{id}", readBilling, "getBudget: Look at a budget", a.getBudget)
@@ -112,5 +117,9 @@ func (a *API) inside(t *table) {
 	get(t, "/admin/frozen-leases", platformAdmin, "listFrozenLeases: Leases whose money waits because their host signed two accounts of the same time", a.frozenLeases)
 	post(t, "/admin/leases/{id}/unfreeze", platformAdmin, 200, "unfreezeLease: Let a frozen lease's money move again; the first account stands", a.unfreeze)
 	get(t, "/admin/quarantine", platformAdmin, "listQuarantine: Usage segments that were refused, newest first", a.quarantine)
+	get(t, "/admin/payouts", platformAdmin, "listAllPayouts: Everybody's payouts, newest first", a.listAllPayouts)
+	post(t, "/admin/payouts", platformAdmin, 201, "payNow: Pay an operator outside the schedule", a.payNow)
+	post(t, "/admin/payouts/{id}/reverse", platformAdmin, 202, "reversePayout: Take a payout back, or a part of it, with a reason; payouts to the operator stop", a.reversePayout)
+	patch(t, "/admin/operators/{id}", platformAdmin, "changeOperator: Stop payouts to an operator, or let them go on, with a reason", a.changeOperator)
 	get(t, "/admin/reconciliation", platformAdmin, "getReconciliation: Stripe's balance beside the books", a.reconciliation)
 }

@@ -32,7 +32,7 @@ var ground = map[string]bool{"money": true, "id": true, "fault": true, "agentapi
 
 // beside are the rooms next to the floors, and who may enter them. An empty list means cmd/, bench/ and tests only.
 var beside = map[string][]string{
-	"stripepay":  {"payment", "stripetest"},
+	"stripepay":  {"payment", "payout", "stripetest"},
 	"stripetest": {},
 	"devstack":   {},
 	"dbtest":     {},

@@ -28,6 +28,9 @@ type (
 	Budget    = ID[budgetKind]
 	Refund    = ID[refundKind]
 
+	Payout       = ID[payoutKind]
+	PayoutReview = ID[payoutReviewKind]
+
 	Offer = ID[offerKind]
 	Quote = ID[quoteKind]
 	Lease = ID[leaseKind]
@@ -60,6 +63,8 @@ type (
 	cardSetupKind      struct{}
 	budgetKind         struct{}
 	refundKind         struct{}
+	payoutKind         struct{}
+	payoutReviewKind   struct{}
 	offerKind          struct{}
 	quoteKind          struct{}
 	leaseKind          struct{}
@@ -90,6 +95,8 @@ func (cardKind) Prefix() string           { return "card" }
 func (cardSetupKind) Prefix() string      { return "cset" }
 func (budgetKind) Prefix() string         { return "bud" }
 func (refundKind) Prefix() string         { return "ref" }
+func (payoutKind) Prefix() string         { return "payout" }
+func (payoutReviewKind) Prefix() string   { return "review" }
 func (offerKind) Prefix() string          { return "off" }
 func (quoteKind) Prefix() string          { return "q" }
 func (leaseKind) Prefix() string          { return "ls" }

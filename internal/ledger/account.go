@@ -10,20 +10,22 @@ import (
 type Kind string
 
 const (
-	KindStripeClearing Kind = "stripe_clearing"   // asset: paid to Stripe, for us
-	KindRenterWallet   Kind = "renter_wallet"     // liability: prepaid and free to spend
-	KindRenterHold     Kind = "renter_hold"       // liability: prepaid, set aside for one cluster
-	KindHostPending    Kind = "host_pending"      // liability: earned by a host operator, not yet payable
-	KindHostPayable    Kind = "host_payable"      // liability: earned by a host operator, and to be paid out
-	KindPlatformFee    Kind = "platform_fee"      // income
-	KindGoodwill       Kind = "goodwill_credit"   // expense
-	KindSuspense       Kind = "suspense"          // what could not be matched yet
-	KindRefunds        Kind = "refunds_in_flight" // liability: left a wallet, and not yet Stripe
-	KindDisputeHold    Kind = "dispute_hold"      // liability: set aside while a payment is disputed, less what Stripe has withdrawn
-	KindBadDebt        Kind = "bad_debt"          // expense: lost disputes that no wallet covered
-	KindStripeFees     Kind = "stripe_fees"       // expense: what Stripe keeps of payments and disputes
-	KindBank           Kind = "bank"              // asset: what Stripe has paid out to the platform's own account
-	KindPromo          Kind = "promo"             // expense: credit given away by code
+	KindStripeClearing Kind = "stripe_clearing"     // asset: paid to Stripe, for us
+	KindRenterWallet   Kind = "renter_wallet"       // liability: prepaid and free to spend
+	KindRenterHold     Kind = "renter_hold"         // liability: prepaid, set aside for one cluster
+	KindHostPending    Kind = "host_pending"        // liability: earned by a host operator, not yet payable
+	KindHostPayable    Kind = "host_payable"        // liability: earned by a host operator, and to be paid out
+	KindPlatformFee    Kind = "platform_fee"        // income
+	KindGoodwill       Kind = "goodwill_credit"     // expense
+	KindSuspense       Kind = "suspense"            // what could not be matched yet
+	KindTransfers      Kind = "transfers_in_flight" // liability: on its way to an operator, and not yet out of Stripe's balance
+	KindWithheld       Kind = "earnings_withheld"   // liability: earnings that a review refused
+	KindRefunds        Kind = "refunds_in_flight"   // liability: left a wallet, and not yet Stripe
+	KindDisputeHold    Kind = "dispute_hold"        // liability: set aside while a payment is disputed, less what Stripe has withdrawn
+	KindBadDebt        Kind = "bad_debt"            // expense: lost disputes that no wallet covered
+	KindStripeFees     Kind = "stripe_fees"         // expense: what Stripe keeps of payments and disputes
+	KindBank           Kind = "bank"                // asset: what Stripe has paid out to the platform's own account
+	KindPromo          Kind = "promo"               // expense: credit given away by code
 )
 
 // books says how an account of a kind is kept. Hot accounts (the fee) have no balance row: it would make every posting
@@ -38,6 +40,8 @@ var books = map[Kind]struct{ cached, floored bool }{
 	KindGoodwill:       {},
 	KindSuspense:       {},
 	KindRefunds:        {},
+	KindTransfers:      {},
+	KindWithheld:       {},
 	KindDisputeHold:    {cached: true},
 	KindBadDebt:        {},
 	KindPromo:          {},
@@ -101,6 +105,12 @@ func Suspense(currency string) Account { return Account{Kind: KindSuspense, Curr
 
 // Refunds is what has left wallets and not yet Stripe.
 func Refunds(currency string) Account { return Account{Kind: KindRefunds, Currency: currency} }
+
+// Transfers is what has left host_payable and not yet Stripe.
+func Transfers(currency string) Account { return Account{Kind: KindTransfers, Currency: currency} }
+
+// Withheld is what operators' hosts earned and a review refused.
+func Withheld(currency string) Account { return Account{Kind: KindWithheld, Currency: currency} }
 
 // DisputeHold is an org's money set aside while one of its payments is disputed, less what Stripe has withdrawn for it.
 func DisputeHold(org id.Org, currency string) Account {

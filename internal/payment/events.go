@@ -192,6 +192,9 @@ func (p *Payments) refresh(ctx context.Context, object string) (note string, err
 	case strings.HasPrefix(object, "dp_"), strings.HasPrefix(object, "du_"):
 		return p.refreshDispute(ctx, object)
 	}
+	if note, watched, err := p.watch(ctx, object); watched {
+		return note, err
+	}
 	return "of no concern", nil
 }
 

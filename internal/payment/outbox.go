@@ -130,7 +130,11 @@ func (p *Payments) attempt(ctx context.Context, row id.Outbox) error {
 	case kindRefund:
 		fail, err = p.sendRefund(ctx, o, old)
 	default:
-		return fmt.Errorf("no such kind %q", o.Kind)
+		s, known := p.senders[o.Kind]
+		if !known {
+			return fmt.Errorf("no such kind %q", o.Kind)
+		}
+		fail, err = p.sendOther(ctx, s, o, old)
 	}
 	if err != nil || fail == nil {
 		return err
@@ -264,6 +268,10 @@ func (p *Payments) bookFailure(ctx context.Context, o dbq.ClaimOutboxRow, fail e
 		wait := min(maxWait, time.Second<<min(o.Attempts, 10))
 		p.log.WarnContext(ctx, "Stripe did not answer as hoped", "outbox", o.ID, "kind", o.Kind, "ref", o.Ref, "outcome", e.Outcome, "code", e.Code, "again_in", wait)
 		return p.d.Q.PostponeOutbox(ctx, dbq.PostponeOutboxParams{State: state, Error: e.Error(), WaitS: wait.Seconds(), ID: o.ID})
+	}
+	if s, others := p.senders[o.Kind]; others {
+		p.log.WarnContext(ctx, "Stripe refuses a request", "outbox", o.ID, "kind", o.Kind, "ref", o.Ref, "error", e)
+		return p.refuseOther(ctx, s, o, e)
 	}
 	message := e.Message
 	if e.Outcome != stripepay.Declined && e.Code != "given_up" {

@@ -11,6 +11,7 @@
 package payment
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,6 +49,9 @@ type Payments struct {
 	stripe *stripepay.Client
 	cfg    Config
 	log    *slog.Logger
+
+	senders  map[string]Sender // of nouns above, by kind of row
+	watchers map[string]func(ctx context.Context, object string) (note string, err error)
 }
 
 // State of a top-up.
@@ -84,5 +88,6 @@ func New(d *db.DB, stripe *stripepay.Client, cfg Config, log *slog.Logger) (*Pay
 	case cfg.ReturnURL == "":
 		return nil, errors.New("payments need a return URL for the checkout page")
 	}
-	return &Payments{d, stripe, cfg, log}, nil
+	return &Payments{d: d, stripe: stripe, cfg: cfg, log: log, senders: map[string]Sender{},
+		watchers: map[string]func(context.Context, string) (string, error){}}, nil
 }

@@ -103,17 +103,22 @@ func entryKeys(b stripepay.BalanceTx) []string {
 		add("refund", b.Source)
 	case "refund_failure", "payment_failure_refund":
 		add("refund_failed", b.Source)
+	case "transfer_refund":
+		add("transfer_refund", b.Source)
+		add("transfer", b.Transfer) // never of this amount; it says whom to ask about
 	default:
 		add(b.Type, b.Source) // transfer:tr_…, transfer_refund:…, payout:po_…
 	}
 	return keys
 }
 
-// objectOf is Stripe's object that a change is about: a charge's payment, else its source.
+// objectOf is Stripe's object that a change is about: a charge's payment, a reversal's transfer, else its source.
 func objectOf(b dbq.OpenBalanceTxsRow) string {
 	for _, k := range b.Keys {
-		if pi, ok := strings.CutPrefix(k, "topup:"); ok {
-			return pi
+		for _, kind := range []string{"topup:", "transfer:"} {
+			if object, ok := strings.CutPrefix(k, kind); ok {
+				return object
+			}
 		}
 	}
 	return b.Source

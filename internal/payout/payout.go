@@ -1,4 +1,5 @@
-// Package payout takes money out: what operators have earned becomes payable after a holdback.
+// Package payout takes money out: what operators have earned becomes payable after a holdback, and is sent to their own
+// accounts at Stripe (Connect).
 //
 // What always holds:
 //   - What an operator earned less than the holdback ago is not payable: till then a renter's payment may still be
@@ -6,127 +7,86 @@
 //   - What is given back for a host's fault is taken from what is pending; should that not do, pending falls below zero and
 //     counts against what is payable until later earnings have covered it.
 //   - While a lease of the operator's is frozen, because its host signed two accounts of the same time, nothing becomes payable.
-//   - Nothing is made or lost: what leaves host_pending arrives in host_payable, which never falls below zero.
+//   - What was earned from payments that are disputed now is neither made payable nor paid out.
+//   - Nothing is made or lost: what leaves host_pending arrives in host_payable, which never falls below zero; what leaves
+//     host_payable is on its way, and ends at Stripe or back in host_payable.
+//   - Each nano-unit is paid out at most once. A payout leaves host_payable in the transaction that writes down the transfer
+//     to be made, under a key of its own; it returns only when Stripe surely did not make the transfer. The entry
+//     "transfer:tr_…" names the transfer, so that the call, the webhook and the reconciliation may all find out, in any order
+//     and any number of times, and book it once. Should a transfer turn up that was given up, it counts against what is pending.
+//   - Payouts are whole cents; what is left of a cent stays with the operator and is paid later.
 package payout
 
 import (
-	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/ledger"
-	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/payment"
 )
 
-// DefaultHoldback is how long earnings wait when nothing else is configured.
-const DefaultHoldback = 7 * 24 * time.Hour
+// Defaults of Config.
+const (
+	DefaultMinimum = 10 * money.Unit
+	DefaultEvery   = 7 * 24 * time.Hour
+)
 
-// idSlack is how far a server's clock, which makes ids, may be from PostgreSQL's.
-const idSlack = time.Hour
-
-// Mature makes payable what every operator earned before the holdback began, and says for how many something did. Run it
-// every few minutes; any replica may, and a crash between operators loses nothing.
-func Mature(ctx context.Context, d *db.DB, holdback time.Duration) (n int, err error) {
-	all, err := d.Q.OperatorsWithPending(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("payout: operators: %w", err)
-	}
-	var errs []error
-	for _, o := range all {
-		if ctx.Err() != nil {
-			break
-		}
-		did := false
-		err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			now, err := tx.Now(ctx)
-			if err != nil {
-				return err
-			}
-			did, err = mature(ctx, tx, o.OrgID, o.Currency, now.Add(-holdback))
-			return err
-		})
-		if err != nil {
-			errs = append(errs, fmt.Errorf("payout: mature for %s: %w", o.OrgID, err))
-		}
-		if did && err == nil {
-			n++
-		}
-	}
-	return n, errors.Join(errs...)
+// Config of payouts.
+type Config struct {
+	Currency string        // ISO 4217, upper case
+	Holdback time.Duration // how long earnings wait before they are payable; 0 = DefaultHoldback
+	Minimum  money.Nano    // less than this is not paid out; 0 = DefaultMinimum
+	Every    time.Duration // between payouts; 0 = DefaultEvery: on Mondays at 06:00 UTC
+	// PageURL is the operators' payouts page, absolute: Stripe's form sends them back there.
+	PageURL string
+	Sandbox bool // the Stripe behind it is our own fake
 }
 
-// mature makes payable what one operator earned until the cutoff, less all that was ever taken from it.
-func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff time.Time) (did bool, err error) {
-	pending, payable := ledger.HostPending(org, currency), ledger.HostPayable(org, currency)
-	books, err := ledger.Lock(ctx, tx, pending, payable)
-	if err != nil {
-		return false, err
-	}
-	frozen, err := metering.Frozen(ctx, tx.Q, org)
-	if err != nil || len(frozen) > 0 {
-		return false, err
-	}
-	young, err := earnedSince(ctx, tx.Q, org, currency, cutoff)
-	if err != nil {
-		return false, err
-	}
-	due := books.Balance(pending) - young
-	if due <= 0 {
-		return false, nil
-	}
-	return books.Post(ctx, ledger.Entry{
-		Kind: "payout_mature", Key: "payout_mature:" + id.New[id.LedgerTx]().String(), Ref: org.String(),
-		Memo:      fmt.Sprintf("%s is payable: earned until %s UTC", due, cutoff.Format("2006-01-02 15:04")),
-		Transfers: []ledger.Transfer{{Debit: pending, Credit: payable, Amount: due}},
-	})
+// Payouts is the use cases. Safe for concurrent use.
+type Payouts struct {
+	d   *db.DB
+	pay *payment.Payments
+	cfg Config
+	log *slog.Logger
 }
 
-func earnedSince(ctx context.Context, q *dbq.Queries, org id.Org, currency string, cutoff time.Time) (money.Nano, error) {
-	n, err := q.EarnedSince(ctx, dbq.EarnedSinceParams{OrgID: org, Currency: currency, FromID: firstID(cutoff.Add(-idSlack)), Cutoff: cutoff})
-	if err != nil {
-		return 0, fmt.Errorf("payout: earned by %s since %s: %w", org, cutoff, err)
+// New checks the configuration and takes over, from pay, what is said to Stripe and what Stripe tells of accounts and
+// transfers. Call it before pay sends anything.
+func New(d *db.DB, pay *payment.Payments, cfg Config, log *slog.Logger) (*Payouts, error) {
+	if cfg.Minimum == 0 {
+		cfg.Minimum = DefaultMinimum
 	}
-	return money.Nano(n), nil
+	if cfg.Holdback == 0 {
+		cfg.Holdback = DefaultHoldback
+	}
+	if cfg.Every == 0 {
+		cfg.Every = DefaultEvery
+	}
+	switch {
+	case cfg.Minimum < money.Cent:
+		return nil, errors.New("the smallest payout cannot be below a cent")
+	case cfg.Every < time.Second:
+		return nil, errors.New("payouts cannot be made more often than every second")
+	case cfg.Holdback < 0:
+		return nil, errors.New("the holdback cannot be negative")
+	case cfg.PageURL == "":
+		return nil, fmt.Errorf("payouts need the URL of their page, where operators come back to")
+	}
+	p := &Payouts{d: d, pay: pay, cfg: cfg, log: log}
+	pay.Register(kindAccount, payment.Sender{Say: p.sayAccount, Refused: p.refuseAccount})
+	pay.Register(kindTransfer, payment.Sender{Say: p.sayTransfer, Refused: p.refuseTransfer})
+	pay.Register(kindReversal, payment.Sender{Say: p.sayReversal, Refused: p.refuseReversal})
+	pay.Watch("acct_", p.askAccount)
+	pay.Watch("tr_", p.askTransfer)
+	return p, nil
 }
 
-// firstID is before all version 7 UUIDs made at t or later.
-func firstID(t time.Time) pgtype.UUID {
-	var b uuid.UUID
-	binary.BigEndian.PutUint64(b[:8], uint64(max(0, t.UnixMilli()))<<16)
-	return pgtype.UUID{Bytes: b, Valid: true}
-}
-
-// Standing is what an operator's earnings have come to.
-type Standing struct {
-	Pending  money.Nano // earned, in the holdback
-	Payable  money.Nano // the rest, less what was given back beyond Pending; never below 0
-	Currency string
-	Holdback time.Duration
-	Frozen   []id.Lease // while there are any, nothing becomes payable
-}
-
-// Of reads an operator's standing.
-func Of(ctx context.Context, q *dbq.Queries, org id.Org, currency string, holdback time.Duration) (Standing, error) {
-	s := Standing{Currency: currency, Holdback: holdback}
-	var err error
-	if s.Pending, err = ledger.Balance(ctx, q, ledger.HostPending(org, currency)); err != nil {
-		return s, err
-	}
-	if s.Payable, err = ledger.Balance(ctx, q, ledger.HostPayable(org, currency)); err != nil {
-		return s, err
-	}
-	if s.Pending < 0 {
-		s.Payable, s.Pending = max(0, s.Payable+s.Pending), 0
-	}
-	s.Frozen, err = metering.Frozen(ctx, q, org)
-	return s, err
-}
+// Kinds of outbox rows.
+const (
+	kindAccount  = "account.create"
+	kindTransfer = "transfer.create"
+	kindReversal = "transfer.reverse"
+)

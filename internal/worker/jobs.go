@@ -32,6 +32,7 @@ type Platform struct {
 	Market   *market.Market
 	Clusters *cluster.Clusters
 	Payments *payment.Payments // nil: none are taken here
+	Payouts  *payout.Payouts   // nil: none are made here
 	Post     *notify.Post      // nil: no mail goes out from here
 	Dialer   *dialback.Dialer
 	Holdback time.Duration // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
@@ -84,6 +85,11 @@ func Jobs(p Platform) []Job {
 				n, err := p.Post.Sweep(ctx)
 				return int(n), err
 			}})
+	}
+	if p.Payouts != nil {
+		jobs = append(jobs,
+			Job{Name: "payouts", Every: 30 * time.Second, Limit: 10 * time.Minute, Run: p.Payouts.PayDue},
+			Job{Name: "payout accounts", Every: 2 * time.Minute, Limit: 10 * time.Minute, Run: p.Payouts.PollAccounts})
 	}
 	if p.Payments != nil {
 		jobs = append(jobs,

@@ -562,6 +562,46 @@ type PaymentCard struct {
 	RemovedAt *time.Time
 }
 
+type Payout struct {
+	ID             id.Payout
+	OrgID          id.Org
+	StripeAccount  string
+	Amount         money.Nano
+	Currency       string
+	State          string
+	StripeTransfer *string
+	Reversed       money.Nano
+	Failure        string
+	CreatedAt      time.Time
+	SettledAt      *time.Time
+}
+
+type PayoutAccount struct {
+	OrgID         id.Org
+	UserID        id.User
+	Country       string
+	Tries         int32
+	StripeAccount *string
+	Failure       string
+	Submitted     bool
+	Ready         bool
+	Due           []string
+	Checking      []string
+	Disabled      string
+	Stopped       string
+	Failures      int32
+	NextAt        time.Time
+	CheckedAt     time.Time
+	CreatedAt     time.Time
+}
+
+type PayoutReversal struct {
+	ID        string
+	PayoutID  id.Payout
+	Amount    money.Nano
+	CreatedAt time.Time
+}
+
 type PromoAttempt struct {
 	OrgID       id.Org
 	Attempts    int32

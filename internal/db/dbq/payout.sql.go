@@ -11,7 +11,54 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
 )
+
+const addPayoutReversed = `-- name: AddPayoutReversed :exec
+UPDATE payout SET reversed = reversed + $1 WHERE id = $2
+`
+
+func (q *Queries) AddPayoutReversed(ctx context.Context, amount money.Nano, iD id.Payout) error {
+	_, err := q.db.Exec(ctx, addPayoutReversed, amount, iD)
+	return err
+}
+
+const clearPayoutFailures = `-- name: ClearPayoutFailures :exec
+UPDATE payout_account SET failures = 0 WHERE org_id = $1 AND failures <> 0
+`
+
+func (q *Queries) ClearPayoutFailures(ctx context.Context, orgID id.Org) error {
+	_, err := q.db.Exec(ctx, clearPayoutFailures, orgID)
+	return err
+}
+
+const duePayoutAccounts = `-- name: DuePayoutAccounts :many
+SELECT a.org_id FROM payout_account a
+WHERE a.ready AND a.stopped = '' AND a.next_at <= clock_timestamp()
+  AND NOT EXISTS (SELECT FROM payout p WHERE p.org_id = a.org_id AND p.state = 'pending')
+ORDER BY a.next_at, a.org_id
+LIMIT $1
+`
+
+func (q *Queries) DuePayoutAccounts(ctx context.Context, maxRows int32) ([]id.Org, error) {
+	rows, err := q.db.Query(ctx, duePayoutAccounts, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Org{}
+	for rows.Next() {
+		var org_id id.Org
+		if err := rows.Scan(&org_id); err != nil {
+			return nil, err
+		}
+		items = append(items, org_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
 
 const earnedSince = `-- name: EarnedSince :one
 SELECT coalesce(sum(t.amount), 0)::bigint AS amount
@@ -40,6 +87,154 @@ func (q *Queries) EarnedSince(ctx context.Context, arg EarnedSinceParams) (int64
 	return amount, err
 }
 
+const failPayoutAccount = `-- name: FailPayoutAccount :exec
+UPDATE payout_account SET failure = $1 WHERE org_id = $2 AND stripe_account IS NULL
+`
+
+func (q *Queries) FailPayoutAccount(ctx context.Context, failure string, orgID id.Org) error {
+	_, err := q.db.Exec(ctx, failPayoutAccount, failure, orgID)
+	return err
+}
+
+const insertPayout = `-- name: InsertPayout :exec
+INSERT INTO payout (id, org_id, stripe_account, amount, currency, state) VALUES ($1, $2, $3, $4, $5, 'pending')
+`
+
+type InsertPayoutParams struct {
+	ID            id.Payout
+	OrgID         id.Org
+	StripeAccount string
+	Amount        money.Nano
+	Currency      string
+}
+
+func (q *Queries) InsertPayout(ctx context.Context, arg InsertPayoutParams) error {
+	_, err := q.db.Exec(ctx, insertPayout,
+		arg.ID,
+		arg.OrgID,
+		arg.StripeAccount,
+		arg.Amount,
+		arg.Currency,
+	)
+	return err
+}
+
+const insertPayoutAccount = `-- name: InsertPayoutAccount :execrows
+INSERT INTO payout_account (org_id, user_id, country, next_at) VALUES ($1, $2, $3, $4) ON CONFLICT (org_id) DO NOTHING
+`
+
+type InsertPayoutAccountParams struct {
+	OrgID   id.Org
+	UserID  id.User
+	Country string
+	NextAt  time.Time
+}
+
+func (q *Queries) InsertPayoutAccount(ctx context.Context, arg InsertPayoutAccountParams) (int64, error) {
+	result, err := q.db.Exec(ctx, insertPayoutAccount,
+		arg.OrgID,
+		arg.UserID,
+		arg.Country,
+		arg.NextAt,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const insertPayoutReversal = `-- name: InsertPayoutReversal :execrows
+INSERT INTO payout_reversal (id, payout_id, amount) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING
+`
+
+func (q *Queries) InsertPayoutReversal(ctx context.Context, iD string, payoutID id.Payout, amount money.Nano) (int64, error) {
+	result, err := q.db.Exec(ctx, insertPayoutReversal, iD, payoutID, amount)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const listAllPayouts = `-- name: ListAllPayouts :many
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at
+FROM payout
+WHERE $1::uuid = '00000000-0000-0000-0000-000000000000' OR id < $1::uuid
+ORDER BY id DESC
+LIMIT $2
+`
+
+func (q *Queries) ListAllPayouts(ctx context.Context, before pgtype.UUID, maxRows int32) ([]Payout, error) {
+	rows, err := q.db.Query(ctx, listAllPayouts, before, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Payout{}
+	for rows.Next() {
+		var i Payout
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.StripeAccount,
+			&i.Amount,
+			&i.Currency,
+			&i.State,
+			&i.StripeTransfer,
+			&i.Reversed,
+			&i.Failure,
+			&i.CreatedAt,
+			&i.SettledAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listPayouts = `-- name: ListPayouts :many
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at
+FROM payout
+WHERE org_id = $1 AND ($2::uuid = '00000000-0000-0000-0000-000000000000' OR id < $2::uuid)
+ORDER BY id DESC
+LIMIT $3
+`
+
+func (q *Queries) ListPayouts(ctx context.Context, orgID id.Org, before pgtype.UUID, maxRows int32) ([]Payout, error) {
+	rows, err := q.db.Query(ctx, listPayouts, orgID, before, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Payout{}
+	for rows.Next() {
+		var i Payout
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.StripeAccount,
+			&i.Amount,
+			&i.Currency,
+			&i.State,
+			&i.StripeTransfer,
+			&i.Reversed,
+			&i.Failure,
+			&i.CreatedAt,
+			&i.SettledAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const operatorsWithPending = `-- name: OperatorsWithPending :many
 SELECT a.org_id, a.currency
 FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id
@@ -66,6 +261,283 @@ func (q *Queries) OperatorsWithPending(ctx context.Context) ([]OperatorsWithPend
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const payout = `-- name: Payout :one
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at FROM payout WHERE id = $1
+`
+
+func (q *Queries) Payout(ctx context.Context, argID id.Payout) (Payout, error) {
+	row := q.db.QueryRow(ctx, payout, argID)
+	var i Payout
+	err := row.Scan(
+		&i.ID,
+		&i.OrgID,
+		&i.StripeAccount,
+		&i.Amount,
+		&i.Currency,
+		&i.State,
+		&i.StripeTransfer,
+		&i.Reversed,
+		&i.Failure,
+		&i.CreatedAt,
+		&i.SettledAt,
+	)
+	return i, err
+}
+
+const payoutAccount = `-- name: PayoutAccount :one
+SELECT org_id, user_id, country, tries, stripe_account, failure, submitted, ready, due, checking, disabled, stopped, failures, next_at,
+       checked_at, created_at
+FROM payout_account WHERE org_id = $1
+`
+
+func (q *Queries) PayoutAccount(ctx context.Context, orgID id.Org) (PayoutAccount, error) {
+	row := q.db.QueryRow(ctx, payoutAccount, orgID)
+	var i PayoutAccount
+	err := row.Scan(
+		&i.OrgID,
+		&i.UserID,
+		&i.Country,
+		&i.Tries,
+		&i.StripeAccount,
+		&i.Failure,
+		&i.Submitted,
+		&i.Ready,
+		&i.Due,
+		&i.Checking,
+		&i.Disabled,
+		&i.Stopped,
+		&i.Failures,
+		&i.NextAt,
+		&i.CheckedAt,
+		&i.CreatedAt,
+	)
+	return i, err
+}
+
+const payoutAccountForUpdate = `-- name: PayoutAccountForUpdate :one
+SELECT org_id, user_id, country, tries, stripe_account, failure, submitted, ready, due, checking, disabled, stopped, failures, next_at,
+       checked_at, created_at
+FROM payout_account WHERE org_id = $1 FOR UPDATE
+`
+
+func (q *Queries) PayoutAccountForUpdate(ctx context.Context, orgID id.Org) (PayoutAccount, error) {
+	row := q.db.QueryRow(ctx, payoutAccountForUpdate, orgID)
+	var i PayoutAccount
+	err := row.Scan(
+		&i.OrgID,
+		&i.UserID,
+		&i.Country,
+		&i.Tries,
+		&i.StripeAccount,
+		&i.Failure,
+		&i.Submitted,
+		&i.Ready,
+		&i.Due,
+		&i.Checking,
+		&i.Disabled,
+		&i.Stopped,
+		&i.Failures,
+		&i.NextAt,
+		&i.CheckedAt,
+		&i.CreatedAt,
+	)
+	return i, err
+}
+
+const payoutAccountOfStripe = `-- name: PayoutAccountOfStripe :one
+SELECT org_id FROM payout_account WHERE stripe_account = $1
+`
+
+func (q *Queries) PayoutAccountOfStripe(ctx context.Context, stripeAccount *string) (id.Org, error) {
+	row := q.db.QueryRow(ctx, payoutAccountOfStripe, stripeAccount)
+	var org_id id.Org
+	err := row.Scan(&org_id)
+	return org_id, err
+}
+
+const payoutForUpdate = `-- name: PayoutForUpdate :one
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at
+FROM payout WHERE id = $1 FOR UPDATE
+`
+
+func (q *Queries) PayoutForUpdate(ctx context.Context, argID id.Payout) (Payout, error) {
+	row := q.db.QueryRow(ctx, payoutForUpdate, argID)
+	var i Payout
+	err := row.Scan(
+		&i.ID,
+		&i.OrgID,
+		&i.StripeAccount,
+		&i.Amount,
+		&i.Currency,
+		&i.State,
+		&i.StripeTransfer,
+		&i.Reversed,
+		&i.Failure,
+		&i.CreatedAt,
+		&i.SettledAt,
+	)
+	return i, err
+}
+
+const payoutPending = `-- name: PayoutPending :one
+SELECT count(*) FROM payout WHERE org_id = $1 AND currency = $2 AND state = 'pending'
+`
+
+func (q *Queries) PayoutPending(ctx context.Context, orgID id.Org, currency string) (int64, error) {
+	row := q.db.QueryRow(ctx, payoutPending, orgID, currency)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const payoutTotals = `-- name: PayoutTotals :one
+SELECT coalesce(sum(amount - reversed) FILTER (WHERE state = 'paid'), 0)::bigint AS paid,
+       coalesce(sum(amount) FILTER (WHERE state = 'pending'), 0)::bigint AS sending
+FROM payout WHERE org_id = $1 AND currency = $2
+`
+
+type PayoutTotalsRow struct {
+	Paid    int64
+	Sending int64
+}
+
+// What was sent to an operator and not taken back, and what is on its way.
+func (q *Queries) PayoutTotals(ctx context.Context, orgID id.Org, currency string) (PayoutTotalsRow, error) {
+	row := q.db.QueryRow(ctx, payoutTotals, orgID, currency)
+	var i PayoutTotalsRow
+	err := row.Scan(&i.Paid, &i.Sending)
+	return i, err
+}
+
+const retryPayoutAccount = `-- name: RetryPayoutAccount :exec
+UPDATE payout_account SET user_id = $1, country = $2, tries = tries + 1, failure = '' WHERE org_id = $3 AND stripe_account IS NULL
+`
+
+func (q *Queries) RetryPayoutAccount(ctx context.Context, userID id.User, country string, orgID id.Org) error {
+	_, err := q.db.Exec(ctx, retryPayoutAccount, userID, country, orgID)
+	return err
+}
+
+const setPayoutAccountID = `-- name: SetPayoutAccountID :exec
+UPDATE payout_account SET stripe_account = $1, failure = '' WHERE org_id = $2 AND stripe_account IS NULL
+`
+
+// The first one made stands.
+func (q *Queries) SetPayoutAccountID(ctx context.Context, stripeAccount *string, orgID id.Org) error {
+	_, err := q.db.Exec(ctx, setPayoutAccountID, stripeAccount, orgID)
+	return err
+}
+
+const setPayoutAccountState = `-- name: SetPayoutAccountState :exec
+UPDATE payout_account
+SET submitted = $1, ready = $2, due = $3, checking = $4, disabled = $5, checked_at = clock_timestamp()
+WHERE org_id = $6
+`
+
+type SetPayoutAccountStateParams struct {
+	Submitted bool
+	Ready     bool
+	Due       []string
+	Checking  []string
+	Disabled  string
+	OrgID     id.Org
+}
+
+func (q *Queries) SetPayoutAccountState(ctx context.Context, arg SetPayoutAccountStateParams) error {
+	_, err := q.db.Exec(ctx, setPayoutAccountState,
+		arg.Submitted,
+		arg.Ready,
+		arg.Due,
+		arg.Checking,
+		arg.Disabled,
+		arg.OrgID,
+	)
+	return err
+}
+
+const setPayoutFailures = `-- name: SetPayoutFailures :exec
+UPDATE payout_account SET failures = $1, next_at = least(next_at, clock_timestamp() + make_interval(secs => $2::float8))
+WHERE org_id = $3
+`
+
+// After a failure the next attempt may come sooner than the schedule says, never later.
+func (q *Queries) SetPayoutFailures(ctx context.Context, failures int32, waitS float64, orgID id.Org) error {
+	_, err := q.db.Exec(ctx, setPayoutFailures, failures, waitS, orgID)
+	return err
+}
+
+const setPayoutNext = `-- name: SetPayoutNext :exec
+UPDATE payout_account SET next_at = $1 WHERE org_id = $2
+`
+
+func (q *Queries) SetPayoutNext(ctx context.Context, nextAt time.Time, orgID id.Org) error {
+	_, err := q.db.Exec(ctx, setPayoutNext, nextAt, orgID)
+	return err
+}
+
+const setPayoutStopped = `-- name: SetPayoutStopped :execrows
+UPDATE payout_account SET stopped = $1 WHERE org_id = $2 AND stopped <> $1
+`
+
+func (q *Queries) SetPayoutStopped(ctx context.Context, why string, orgID id.Org) (int64, error) {
+	result, err := q.db.Exec(ctx, setPayoutStopped, why, orgID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const settlePayout = `-- name: SettlePayout :exec
+UPDATE payout SET state = $1, stripe_transfer = coalesce($2, stripe_transfer), failure = $3, settled_at = clock_timestamp()
+WHERE id = $4
+`
+
+type SettlePayoutParams struct {
+	State          string
+	StripeTransfer *string
+	Failure        string
+	ID             id.Payout
+}
+
+func (q *Queries) SettlePayout(ctx context.Context, arg SettlePayoutParams) error {
+	_, err := q.db.Exec(ctx, settlePayout,
+		arg.State,
+		arg.StripeTransfer,
+		arg.Failure,
+		arg.ID,
+	)
+	return err
+}
+
+const stalePayoutAccounts = `-- name: StalePayoutAccounts :many
+SELECT stripe_account::text FROM payout_account
+WHERE stripe_account IS NOT NULL AND checked_at < clock_timestamp()
+      - CASE WHEN ready OR created_at < clock_timestamp() - interval '7 days' THEN interval '1 day' ELSE interval '10 minutes' END
+ORDER BY checked_at
+LIMIT $1
+`
+
+// Accounts to ask Stripe about in case an event was lost: often while their owner may be telling about themselves, else daily.
+func (q *Queries) StalePayoutAccounts(ctx context.Context, maxRows int32) ([]string, error) {
+	rows, err := q.db.Query(ctx, stalePayoutAccounts, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var stripe_account string
+		if err := rows.Scan(&stripe_account); err != nil {
+			return nil, err
+		}
+		items = append(items, stripe_account)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

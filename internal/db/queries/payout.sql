@@ -11,3 +11,106 @@ SELECT coalesce(sum(t.amount), 0)::bigint AS amount
 FROM ledger_account a JOIN ledger_transfer t ON t.credit_account_id = a.id
 WHERE a.kind = 'host_pending' AND a.org_id = @org_id AND a.currency = @currency
   AND t.id >= @from_id::uuid AND t.created_at > @cutoff;
+
+-- name: InsertPayoutAccount :execrows
+INSERT INTO payout_account (org_id, user_id, country, next_at) VALUES ($1, $2, $3, $4) ON CONFLICT (org_id) DO NOTHING;
+
+-- name: RetryPayoutAccount :exec
+UPDATE payout_account SET user_id = @user_id, country = @country, tries = tries + 1, failure = '' WHERE org_id = @org_id AND stripe_account IS NULL;
+
+-- name: PayoutAccount :one
+SELECT org_id, user_id, country, tries, stripe_account, failure, submitted, ready, due, checking, disabled, stopped, failures, next_at,
+       checked_at, created_at
+FROM payout_account WHERE org_id = $1;
+
+-- name: PayoutAccountForUpdate :one
+SELECT org_id, user_id, country, tries, stripe_account, failure, submitted, ready, due, checking, disabled, stopped, failures, next_at,
+       checked_at, created_at
+FROM payout_account WHERE org_id = $1 FOR UPDATE;
+
+-- name: PayoutAccountOfStripe :one
+SELECT org_id FROM payout_account WHERE stripe_account = $1;
+
+-- name: SetPayoutAccountID :exec
+-- The first one made stands.
+UPDATE payout_account SET stripe_account = @stripe_account, failure = '' WHERE org_id = @org_id AND stripe_account IS NULL;
+
+-- name: FailPayoutAccount :exec
+UPDATE payout_account SET failure = @failure WHERE org_id = @org_id AND stripe_account IS NULL;
+
+-- name: SetPayoutAccountState :exec
+UPDATE payout_account
+SET submitted = @submitted, ready = @ready, due = @due, checking = @checking, disabled = @disabled, checked_at = clock_timestamp()
+WHERE org_id = @org_id;
+
+-- name: SetPayoutNext :exec
+UPDATE payout_account SET next_at = @next_at WHERE org_id = @org_id;
+
+-- name: SetPayoutFailures :exec
+-- After a failure the next attempt may come sooner than the schedule says, never later.
+UPDATE payout_account SET failures = @failures, next_at = least(next_at, clock_timestamp() + make_interval(secs => @wait_s::float8))
+WHERE org_id = @org_id;
+
+-- name: ClearPayoutFailures :exec
+UPDATE payout_account SET failures = 0 WHERE org_id = $1 AND failures <> 0;
+
+-- name: SetPayoutStopped :execrows
+UPDATE payout_account SET stopped = @why WHERE org_id = @org_id AND stopped <> @why;
+
+-- name: DuePayoutAccounts :many
+SELECT a.org_id FROM payout_account a
+WHERE a.ready AND a.stopped = '' AND a.next_at <= clock_timestamp()
+  AND NOT EXISTS (SELECT FROM payout p WHERE p.org_id = a.org_id AND p.state = 'pending')
+ORDER BY a.next_at, a.org_id
+LIMIT @max_rows;
+
+-- name: StalePayoutAccounts :many
+-- Accounts to ask Stripe about in case an event was lost: often while their owner may be telling about themselves, else daily.
+SELECT stripe_account::text FROM payout_account
+WHERE stripe_account IS NOT NULL AND checked_at < clock_timestamp()
+      - CASE WHEN ready OR created_at < clock_timestamp() - interval '7 days' THEN interval '1 day' ELSE interval '10 minutes' END
+ORDER BY checked_at
+LIMIT @max_rows;
+
+-- name: InsertPayout :exec
+INSERT INTO payout (id, org_id, stripe_account, amount, currency, state) VALUES ($1, $2, $3, $4, $5, 'pending');
+
+-- name: Payout :one
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at FROM payout WHERE id = $1;
+
+-- name: PayoutForUpdate :one
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at
+FROM payout WHERE id = $1 FOR UPDATE;
+
+-- name: PayoutPending :one
+SELECT count(*) FROM payout WHERE org_id = $1 AND currency = $2 AND state = 'pending';
+
+-- name: ListPayouts :many
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at
+FROM payout
+WHERE org_id = @org_id AND (@before::uuid = '00000000-0000-0000-0000-000000000000' OR id < @before::uuid)
+ORDER BY id DESC
+LIMIT @max_rows;
+
+-- name: SettlePayout :exec
+UPDATE payout SET state = @state, stripe_transfer = coalesce(sqlc.narg(stripe_transfer), stripe_transfer), failure = @failure, settled_at = clock_timestamp()
+WHERE id = @id;
+
+-- name: InsertPayoutReversal :execrows
+INSERT INTO payout_reversal (id, payout_id, amount) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING;
+
+-- name: AddPayoutReversed :exec
+UPDATE payout SET reversed = reversed + @amount WHERE id = @id;
+
+-- name: PayoutTotals :one
+-- What was sent to an operator and not taken back, and what is on its way.
+SELECT coalesce(sum(amount - reversed) FILTER (WHERE state = 'paid'), 0)::bigint AS paid,
+       coalesce(sum(amount) FILTER (WHERE state = 'pending'), 0)::bigint AS sending
+FROM payout WHERE org_id = $1 AND currency = $2;
+
+-- name: ListAllPayouts :many
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at
+FROM payout
+WHERE @before::uuid = '00000000-0000-0000-0000-000000000000' OR id < @before::uuid
+ORDER BY id DESC
+LIMIT @max_rows;

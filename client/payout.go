@@ -1,0 +1,76 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// PayoutBalance is what the organisation's hosts earned, and how far it is on its way to them.
+type PayoutBalance struct {
+	Pending  money.Nano `json:"pending"` // in the holdback
+	Payable  money.Nano `json:"payable"`
+	Disputed money.Nano `json:"disputed"` // of both; waits
+	Sending  money.Nano `json:"sending"`
+	Paid     money.Nano `json:"paid"`
+	Minimum  money.Nano `json:"minimum"` // less is not paid out
+	NextAt   *time.Time `json:"next_at"` // nil while there is no payout account
+	Holdback int64      `json:"holdback_seconds"`
+	Frozen   []id.Lease `json:"frozen_lease_ids"` // until they are looked at, nothing becomes payable
+	Currency string     `json:"currency"`
+}
+
+// PayoutBalance reads it.
+func (c *Client) PayoutBalance(ctx context.Context) (PayoutBalance, error) {
+	return get[PayoutBalance](ctx, c, "/payouts/balance", nil)
+}
+
+// Payout is money on its way to the organisation, or there.
+type Payout struct {
+	ID        id.Payout  `json:"id"`
+	Amount    money.Nano `json:"amount"`
+	Currency  string     `json:"currency"`
+	State     string     `json:"state"`    // pending, paid, failed
+	Reversed  money.Nano `json:"reversed"` // of Amount, taken back
+	Transfer  string     `json:"transfer"` // Stripe's id
+	Failure   string     `json:"failure"`
+	CreatedAt time.Time  `json:"created_at"`
+	SettledAt *time.Time `json:"settled_at"`
+}
+
+// Payouts lists them, newest first.
+func (c *Client) Payouts(ctx context.Context, at PageOf) (Page[Payout], error) {
+	return get[Page[Payout]](ctx, c, "/payouts", at.query())
+}
+
+// PayoutAccount is where the organisation is paid.
+type PayoutAccount struct {
+	State    string     `json:"state"` // none, making, refused, incomplete, checking, ready, disabled
+	Country  string     `json:"country"`
+	Due      []string   `json:"due"` // what Stripe still wants, by its names
+	Disabled string     `json:"disabled"`
+	Failure  string     `json:"failure"`
+	Stopped  string     `json:"stopped"` // why the platform stopped payouts
+	NextAt   *time.Time `json:"next_at"`
+	Sandbox  bool       `json:"sandbox"`
+}
+
+// PayoutAccount reads it.
+func (c *Client) PayoutAccount(ctx context.Context) (PayoutAccount, error) {
+	return get[PayoutAccount](ctx, c, "/payouts/account", nil)
+}
+
+// PayoutSetup is Stripe's page on which the account's owner says who they are and where their bank is.
+type PayoutSetup struct {
+	URL     string        `json:"url"` // for one visit, within minutes
+	Account PayoutAccount `json:"account"`
+}
+
+// SetUpPayouts asks for the page. country (two capital letters) is only needed the first time, and final.
+func (c *Client) SetUpPayouts(ctx context.Context, country string) (PayoutSetup, error) {
+	return post[PayoutSetup](ctx, c, "/payouts/account", struct {
+		Country string `json:"country,omitempty"`
+	}{country})
+}

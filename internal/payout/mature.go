@@ -1,0 +1,103 @@
+package payout
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/metering"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/payment"
+)
+
+// DefaultHoldback is how long earnings wait when nothing else is configured.
+const DefaultHoldback = 7 * 24 * time.Hour
+
+// idSlack is how far a server's clock, which makes ids, may be from PostgreSQL's.
+const idSlack = time.Hour
+
+// Mature makes payable what every operator earned before the holdback began, and says for how many something did. Run it
+// every few minutes; any replica may, and a crash between operators loses nothing.
+func Mature(ctx context.Context, d *db.DB, holdback time.Duration) (n int, err error) {
+	all, err := d.Q.OperatorsWithPending(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("payout: operators: %w", err)
+	}
+	var errs []error
+	for _, o := range all {
+		if ctx.Err() != nil {
+			break
+		}
+		did := false
+		err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			now, err := tx.Now(ctx)
+			if err != nil {
+				return err
+			}
+			did, err = mature(ctx, tx, o.OrgID, o.Currency, now.Add(-holdback))
+			return err
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("payout: mature for %s: %w", o.OrgID, err))
+		}
+		if did && err == nil {
+			n++
+		}
+	}
+	return n, errors.Join(errs...)
+}
+
+// mature makes payable what one operator earned until the cutoff, less all that was ever taken from it, and less what was
+// paid for with payments that are disputed. (What is young and disputed counts twice: that much waits a few days longer.)
+func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff time.Time) (did bool, err error) {
+	pending, payable := ledger.HostPending(org, currency), ledger.HostPayable(org, currency)
+	books, err := ledger.Lock(ctx, tx, pending, payable)
+	if err != nil {
+		return false, err
+	}
+	frozen, err := metering.Frozen(ctx, tx.Q, org)
+	if err != nil || len(frozen) > 0 {
+		return false, err
+	}
+	young, err := earnedSince(ctx, tx.Q, org, currency, cutoff)
+	if err != nil {
+		return false, err
+	}
+	disputed, err := payment.FrozenEarnings(ctx, tx.Q, org, currency)
+	if err != nil {
+		return false, err
+	}
+	due := books.Balance(pending) - young - disputed
+	if due <= 0 {
+		return false, nil
+	}
+	return books.Post(ctx, ledger.Entry{
+		Kind: "payout_mature", Key: "payout_mature:" + id.New[id.LedgerTx]().String(), Ref: org.String(),
+		Memo:      fmt.Sprintf("%s is payable: earned until %s UTC", due, cutoff.Format("2006-01-02 15:04")),
+		Transfers: []ledger.Transfer{{Debit: pending, Credit: payable, Amount: due}},
+	})
+}
+
+func earnedSince(ctx context.Context, q *dbq.Queries, org id.Org, currency string, cutoff time.Time) (money.Nano, error) {
+	n, err := q.EarnedSince(ctx, dbq.EarnedSinceParams{OrgID: org, Currency: currency, FromID: firstID(cutoff.Add(-idSlack)), Cutoff: cutoff})
+	if err != nil {
+		return 0, fmt.Errorf("payout: earned by %s since %s: %w", org, cutoff, err)
+	}
+	return money.Nano(n), nil
+}
+
+// firstID is before all version 7 UUIDs made at t or later.
+func firstID(t time.Time) pgtype.UUID {
+	var b uuid.UUID
+	binary.BigEndian.PutUint64(b[:8], uint64(max(0, t.UnixMilli()))<<16)
+	return pgtype.UUID{Bytes: b, Valid: true}
+}

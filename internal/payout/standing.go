@@ -1,0 +1,61 @@
+package payout
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/metering"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/payment"
+)
+
+// Standing is what an operator's earnings have come to.
+type Standing struct {
+	Pending  money.Nano // earned, in the holdback
+	Payable  money.Nano // the rest, less what was given back beyond Pending; never below 0
+	Disputed money.Nano // of both, from payments that are disputed now: neither made payable nor paid out
+	Sending  money.Nano // on its way
+	Paid     money.Nano // sent, less what was taken back
+	Currency string
+	Holdback time.Duration
+	Frozen   []id.Lease // while there are any, nothing becomes payable
+}
+
+// Of reads an operator's standing.
+func Of(ctx context.Context, q *dbq.Queries, org id.Org, currency string, holdback time.Duration) (Standing, error) {
+	s := Standing{Currency: currency, Holdback: holdback}
+	var err error
+	if s.Pending, err = ledger.Balance(ctx, q, ledger.HostPending(org, currency)); err != nil {
+		return s, err
+	}
+	if s.Payable, err = ledger.Balance(ctx, q, ledger.HostPayable(org, currency)); err != nil {
+		return s, err
+	}
+	if s.Pending < 0 {
+		s.Payable, s.Pending = max(0, s.Payable+s.Pending), 0
+	}
+	disputed, err := payment.FrozenEarnings(ctx, q, org, currency)
+	if err != nil {
+		return s, err
+	}
+	s.Disputed = min(disputed, s.Pending+s.Payable)
+	t, err := q.PayoutTotals(ctx, org, currency)
+	if err != nil {
+		return s, fmt.Errorf("payouts of %s: %w", org, err)
+	}
+	s.Paid, s.Sending = money.Nano(t.Paid), money.Nano(t.Sending)
+	s.Frozen, err = metering.Frozen(ctx, q, org)
+	return s, err
+}
+
+// Standing reads an operator's standing.
+func (p *Payouts) Standing(ctx context.Context, org id.Org) (Standing, error) {
+	return Of(ctx, p.d.Q, org, p.cfg.Currency, p.cfg.Holdback)
+}
+
+// Minimum is the least that is paid out.
+func (p *Payouts) Minimum() money.Nano { return p.cfg.Minimum }
