@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -141,9 +142,24 @@ func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 	if err != nil {
 		return err
 	}
+	a.tellImages()
 	return a.change(r, func(rec *record) {
-		rec.Spec, rec.ImageID, rec.ImageDigest = withoutSecrets(*spec), img.ID, img.Digest
+		rec.Spec, rec.ImageID, rec.ImageDigest, rec.ImagePin = withoutSecrets(*spec), img.ID, img.Digest, img.Pin
 	})
+}
+
+// tellImages sends the inventory when the images it names have changed.
+func (a *Agent) tellImages() {
+	names := map[string]string{}
+	for _, i := range a.cfg.Images.Cached() {
+		names[i.Ref] = i.Digest
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !maps.Equal(names, a.images) {
+		a.images = names
+		poke(a.inventory)
+	}
 }
 
 func (a *Agent) startGuest(ctx context.Context, r *run, v view) error {

@@ -91,7 +91,8 @@ type Agent struct {
 	known   bool // a desired state was accepted by this process
 	scanned bool // Docker's list was read, and nothing kept us from reading it since
 	seq     uint64
-	watched time.Time // until when telemetry is live
+	images  map[string]string // public ones on the host, name to digest, as told last
+	watched time.Time         // until when telemetry is live
 	born    time.Time
 	ctx     context.Context
 	workers sync.WaitGroup

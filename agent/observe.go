@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 	"slices"
@@ -75,7 +76,7 @@ func (a *Agent) expired(rec record) bool {
 func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentapi.LeaseStatus {
 	rec := v.rec
 	st := agentapi.LeaseStatus{LeaseRef: ref, State: stage(v), WGKey: rec.WGKey, Endpoints: rec.Endpoints, Preflight: rec.Preflight,
-		ImageDigest: rec.ImageDigest, Started: rec.Started, LogKept: rec.LogKept, Gone: rec.Gone}
+		ImageDigest: cmp.Or(rec.ImagePin, rec.ImageDigest), Started: rec.Started, LogKept: rec.LogKept, Gone: rec.Gone}
 	if rec.BootID == v.boot {
 		st.StartBootMS = rec.StartBoot
 	}

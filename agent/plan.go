@@ -199,7 +199,7 @@ func planStart(v view) step {
 	switch {
 	case v.rec.ImageID == "" && v.want == nil:
 		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
-	case v.rec.ImageID == "":
+	case v.rec.ImageID == "", v.otherImage():
 		return step{do: actPull}
 	case v.guest.State != container.Running, v.rec.GuestID == "": // an agent may die between a start and its note
 		return step{do: actStartGuest}
@@ -249,6 +249,15 @@ func planEnd(v view) step {
 		return step{do: actRest, waiting: "the command has ended; other ranks go on"}
 	}
 	return step{do: actWipe}
+}
+
+// otherImage reports whether the name meant another image here than the one the cluster was pinned to meanwhile: all
+// ranks run the same. Once the workload is there it is too late, and was: a rank gets no further without its peers'
+// keys, which come with the pin.
+func (v view) otherImage() bool {
+	pin := v.rec.ImagePin
+	return v.want != nil && v.want.Digest != "" && pin != "" && pin != v.want.Digest && v.rec.ImageDigest != v.want.Digest &&
+		v.rec.WorkID == "" && v.work.State == container.Absent && !v.rec.Started
 }
 
 // missingPeers names the first rank whose key is not known; "" when all are.

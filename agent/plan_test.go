@@ -29,6 +29,9 @@ var (
 	begun    = func(v *view) { created(v); v.report.State = guest.StateStarted; v.want.Go = true }
 	running  = func(v *view) { begun(v); v.rec.Released, v.rec.Started = true, true }
 
+	pinned = func(v *view) {
+		v.want.Digest, v.rec.ImagePin, v.rec.ImageDigest = "sha256:list", "sha256:other", "sha256:mine"
+	}
 	unknown   = func(v *view) { v.want = nil } // the agent was restarted, no server
 	dismissed = func(v *view) { v.want, v.dismissed = nil, true }
 	expired   = func(v *view) { v.expired = true }
@@ -61,6 +64,10 @@ func TestPlan(t *testing.T) {
 	}{
 		{"nothing yet", at(), actPull},
 		{"image is there", at(pulled), actStartGuest},
+		{"the cluster runs another image", at(pulled, pinned), actPull},
+		{"the cluster's image is a list's", at(guestUp, pinned, func(v *view) { v.rec.ImagePin = "sha256:list" }), actStartOverlay},
+		{"the cluster was pinned to this machine's", at(guestUp, pinned, func(v *view) { v.rec.ImageDigest = "sha256:list" }), actStartOverlay},
+		{"another image, too late", at(created, pinned), actAwaitInit},
 		{"guest created, not started", at(pulled, func(v *view) { v.guest.State = container.Created }), actStartGuest},
 		{"guest runs, not noted", at(guestUp, func(v *view) { v.rec.GuestID, v.rec.BootID = "", "" }), actStartGuest},
 		{"guest runs", at(guestUp), actStartOverlay},

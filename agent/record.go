@@ -21,6 +21,7 @@ type record struct {
 	RunUntilMS  int64               `json:"run_until_ms,omitempty"`
 	ImageID     string              `json:"image_id,omitempty"`
 	ImageDigest string              `json:"image_digest,omitempty"`
+	ImagePin    string              `json:"image_pin,omitempty"` // what the image's name meant
 	GuestID     string              `json:"guest_id,omitempty"`
 	WorkID      string              `json:"work_id,omitempty"`
 	WGKey       string              `json:"wg_key,omitempty"`

@@ -38,7 +38,8 @@ type Cluster struct {
 	Reason          string         `json:"reason"`
 	Detail          string         `json:"detail"` // what happened, what was charged, what to do
 	Actions         []string       `json:"actions"`
-	Spec            Spec           `json:"spec"` // values of env are masked
+	Spec            Spec           `json:"spec"`         // values of env are masked
+	ImageDigest     string         `json:"image_digest"` // what the image was pinned to; "" before a host has asked
 	PricePerHour    money.Micro    `json:"price_per_hour"`
 	PricePerSecond  money.Nano     `json:"price_per_second"` // for display
 	Currency        string         `json:"currency"`

@@ -22,6 +22,8 @@ const (
 // found is an image as its registry describes it, checked but not downloaded.
 type found struct {
 	registry string // host:port
+	name     string // in full
+	pin      string // digest of what the name means
 	image    v1.Image
 	digest   v1.Hash // of the manifest for this host's platform
 	manifest []byte
@@ -60,8 +62,16 @@ func (p *Puller) look(ctx context.Context, r Request) (*found, error) {
 	if err != nil {
 		return nil, &fromRegistry{ref.Context().RegistryStr(), err}
 	}
-	f.registry = ref.Context().RegistryStr()
+	f.registry, f.name, f.pin = ref.Context().RegistryStr(), ref.Name(), desc.Digest.String()
 	return f, nil
+}
+
+// public is the image's name where anybody may pull it, else "".
+func (f *found) public(r Request) string {
+	if r.Auth != nil || r.Digest != "" {
+		return ""
+	}
+	return f.name
 }
 
 // reference is what to ask for: the renter's words, pinned to a digest where one is known.

@@ -54,6 +54,7 @@ type Request struct {
 type Image struct {
 	ID     string // the daemon's
 	Digest string // of the manifest for this machine: sha256:…
+	Pin    string // what the name meant: this manifest, or the list for several machines that it is from
 	Bytes  int64  // unpacked
 }
 
@@ -102,12 +103,12 @@ func (p *Puller) Pull(ctx context.Context, r Request, report func(agentapi.Progr
 	if id, size, err := p.cfg.Daemon.FindImage(ctx, p.tag(f.digest.String())); err != nil {
 		return Image{}, err
 	} else if id != "" {
-		img := Image{ID: id, Digest: f.digest.String(), Bytes: size}
+		img := Image{ID: id, Digest: f.digest.String(), Pin: f.pin, Bytes: size}
 		if size > r.MaxBytes {
 			return Image{}, tooBig("it unpacks to %s; the node's disk has %s", gb(size), gb(r.MaxBytes))
 		}
 		report(allCached(f))
-		return img, p.store.used(img, p.cfg.Now())
+		return img, p.store.used(img, f.public(r), p.cfg.Now())
 	}
 	if free, err := p.cfg.Free(); err == nil && free < 2*f.total {
 		return Image{}, &Error{Reason: agentapi.ReasonNoDisk, Detail: fmt.Sprintf("the image needs about %s, the host has %s free", gb(2*f.total), gb(free))}
@@ -119,10 +120,13 @@ func (p *Puller) Pull(ctx context.Context, r Request, report func(agentapi.Progr
 	for {
 		select {
 		case <-fl.done:
-			if fl.err == nil {
-				report(fl.progress())
+			if fl.err != nil {
+				return Image{}, classify(fl.err)
 			}
-			return fl.image, classify(fl.err)
+			report(fl.progress())
+			img := fl.image
+			img.Pin = f.pin // of the name this lease asked for, which may not be the one that began the download
+			return img, p.store.used(img, f.public(r), p.cfg.Now())
 		case <-ctx.Done():
 			return Image{}, ctx.Err()
 		case <-tick.C:
@@ -183,7 +187,7 @@ func (p *Puller) download(ctx context.Context, fl *flight) (Image, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	img.ID, img.Bytes, err = p.cfg.Daemon.KeepImage(ctx, ref, p.tag(img.Digest))
-	return img, errors.Join(err, p.store.used(img, p.cfg.Now()))
+	return img, errors.Join(err, p.store.used(img, "", p.cfg.Now()))
 }
 
 // tag holds an image on the host.

@@ -156,7 +156,7 @@ func TestPullDedupesAndReports(t *testing.T) {
 	if img.ID == "" || !strings.HasPrefix(img.Digest, "sha256:") || last.Done != last.Total || last.Total == 0 || len(last.Layers) != 2 {
 		t.Fatalf("image %+v, progress %+v", img, last)
 	}
-	if again, seen := e.pull(Request{Image: reg + "/team/app", Digest: img.Digest}, ""); again != img || !seen[len(seen)-1].Layers[0].Cached {
+	if again, seen := e.pull(Request{Image: reg + "/team/app", Digest: img.Pin}, ""); again != img || !seen[len(seen)-1].Layers[0].Cached {
 		t.Errorf("the second lease got %+v with %+v", again, seen)
 	}
 	if n := e.daemon.pulls.Load(); n != 1 {
@@ -266,6 +266,9 @@ func TestCredentialsOpenOnlyWhatTheyAreFor(t *testing.T) {
 	}
 	e.pull(Request{Image: reg + "/private:1"}, agentapi.ReasonImageUnauthorized)
 	got, _ := e.pull(Request{Image: reg + "/private:1", Auth: &agentapi.RegistryAuth{Username: "u", Password: "p"}}, "")
+	if told := e.puller.Cached(); len(told) != 0 {
+		t.Errorf("an image that needs credentials is told of: %+v", told)
+	}
 	// The image lies here now: knowing its digest is still not enough.
 	e.pull(Request{Image: reg + "/private", Digest: got.Digest}, agentapi.ReasonImageUnauthorized)
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
 )
 
 // store remembers which images were pulled here and when they were last wanted.
@@ -24,6 +26,8 @@ type stored struct {
 	Digest   string    `json:"digest"`
 	Bytes    int64     `json:"bytes"`
 	LastUsed time.Time `json:"last_used"`
+	Ref      string    `json:"ref,omitempty"` // its name in full, where it was pulled without credentials
+	Pin      string    `json:"pin,omitempty"` // what that name meant
 }
 
 func openStore(dir string) (*store, error) {
@@ -44,11 +48,23 @@ func openStore(dir string) (*store, error) {
 	return s, nil
 }
 
-func (s *store) used(img Image, now time.Time) error {
+// used notes a use. ref is the name by which it was pulled without credentials, "" when it was not.
+func (s *store) used(img Image, ref string, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.list = slices.DeleteFunc(s.list, func(e stored) bool { return e.Digest == img.Digest })
-	s.list = append(s.list, stored{img.Digest, img.Bytes, now}) // oldest use first
+	e := stored{Digest: img.Digest, Bytes: img.Bytes, LastUsed: now, Ref: ref, Pin: img.Pin}
+	s.list = slices.DeleteFunc(s.list, func(old stored) bool {
+		if old.Digest == img.Digest && ref == "" {
+			e.Ref, e.Pin = old.Ref, old.Pin
+		}
+		return old.Digest == img.Digest
+	})
+	for i := range s.list {
+		if ref != "" && s.list[i].Ref == ref {
+			s.list[i].Ref = "" // the name means another image now
+		}
+	}
+	s.list = append(s.list, e) // oldest use first
 	return s.save()
 }
 
@@ -63,6 +79,17 @@ func (s *store) all() []stored {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.list)
+}
+
+// Cached are the images that were pulled without credentials, used last first.
+func (p *Puller) Cached() []agentapi.CachedImage {
+	var out []agentapi.CachedImage
+	for _, e := range slices.Backward(p.store.all()) {
+		if e.Ref != "" && len(out) < agentapi.MaxImages {
+			out = append(out, agentapi.CachedImage{Ref: e.Ref, Digest: e.Pin, Bytes: e.Bytes})
+		}
+	}
+	return out
 }
 
 func (s *store) save() error {

@@ -132,6 +132,7 @@ type hostDaemon struct {
 	facts    container.Facts
 	monitor  *gpu.Monitor
 	log      *slog.Logger
+	images   func() []agentapi.CachedImage
 }
 
 func (h *hostDaemon) run(ctx context.Context) error {
@@ -152,6 +153,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	h.images = images.Cached
 	conn := link.New(h.identity, h.log)
 	defer conn.Close()
 	a, err := h.agent(engine, images, conn, attach, inv.BootID)
@@ -231,6 +233,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 // inventory is what is reported; what cannot be read this time is a problem in it.
 func (h *hostDaemon) inventory(ctx context.Context) agentapi.Inventory {
 	inv, err := h.flags.inventory(ctx, h.monitor)
+	inv.Images = h.images()
 	if err != nil {
 		inv.Problems = append(inv.Problems, agentapi.Problem{Code: "inventory_incomplete", Severity: "bad",
 			Cause: "The host could not be read in full.", Evidence: err.Error()})

@@ -198,7 +198,7 @@ func printCluster(p *printer, c client.Cluster) {
 	if r := c.Replacing; r != nil {
 		replacing = fmt.Sprintf("rank %s, until %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Ranks), " ", ", "), "[]"), when(r.Until))
 	}
-	p.facts("Cluster", c.ID.String(), "Name", c.Name, "State", string(c.State), "Reason", c.Reason, "", c.Detail, "Image", c.Spec.Image,
+	p.facts("Cluster", c.ID.String(), "Name", c.Name, "State", string(c.State), "Reason", c.Reason, "", c.Detail, "Image", c.Spec.Image, "Pinned to", c.ImageDigest,
 		"Price", micro(c.PricePerHour)+" per hour", "Cost so far", nano(c.CostSoFar)+" "+c.Currency, "Billable", c.BillableSeconds.String()+" s",
 		"Created", when(c.CreatedAt), "Running", whenPtr(c.RunningAt), "Ended", whenPtr(c.EndedAt), "Paid until", whenPtr(c.RunUntil),
 		"Another host", replacing, "Network", busbw, "You can", strings.Join(c.Actions, ", "))

@@ -35,6 +35,18 @@ type Inventory struct {
 	// P2P is what peer access between each pair comes to, nvidia-smi's names: OK, CNS, GNS, TNS, DR, NS, U.
 	P2P      [][]string `json:"p2p,omitempty"`
 	Problems []Problem  `json:"problems,omitempty"` // what keeps the host from being rentable, or from being good
+	// Images are those on the host that were pulled without credentials, used last first, at most MaxImages.
+	Images []CachedImage `json:"images,omitempty"`
+}
+
+// MaxImages is how many images an inventory names.
+const MaxImages = 64
+
+// CachedImage is an image that lies on a host.
+type CachedImage struct {
+	Ref    string `json:"ref"`    // in full: index.docker.io/library/busybox:1
+	Digest string `json:"digest"` // what the name meant when it was pulled
+	Bytes  int64  `json:"bytes"`  // unpacked
 }
 
 // Problem is cause, evidence and fix.

@@ -178,7 +178,7 @@ func views(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster) ([]Cluster, 
 func plain(r dbq.Cluster) (Cluster, error) {
 	v := Cluster{
 		ID: r.ID, Org: r.OrgID, Name: r.Name, State: State(r.State), Reason: Reason(r.Reason), Detail: r.Detail, Actions: actions(r),
-		PricePerHour: r.Rate, PricePerSecond: money.CostOf(r.Rate, 1000), Currency: r.Currency, CreatedAt: r.CreatedAt, RunningAt: r.RunningAt,
+		ImageDigest: r.ImageDigest, PricePerHour: r.Rate, PricePerSecond: money.CostOf(r.Rate, 1000), Currency: r.Currency, CreatedAt: r.CreatedAt, RunningAt: r.RunningAt,
 		EndedAt: r.EndedAt, Epoch: int(r.Epoch), Nodes: []Node{},
 	}
 	if !v.State.Ended() {

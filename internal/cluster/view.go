@@ -29,6 +29,9 @@ type Cluster struct {
 	Detail  string      `json:"detail"`
 	Actions []Action    `json:"actions"`
 	Spec    market.Spec `json:"spec"` // values of env are masked
+	// ImageDigest is what the image's name meant when the first rank asked its registry: every rank, and every start,
+	// runs that.
+	ImageDigest string `json:"image_digest" doc:"what the image was pinned to; empty before a host has asked the registry"`
 	// PricePerHour binds; PricePerSecond is display.
 	PricePerHour   money.Micro `json:"price_per_hour"`
 	PricePerSecond money.Nano  `json:"price_per_second"`

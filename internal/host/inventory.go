@@ -87,6 +87,9 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 	if err != nil {
 		return fmt.Errorf("host: inventory of %s: %w", host, err)
 	}
+	if err := putImages(ctx, tx, host, inv.Images); err != nil {
+		return err
+	}
 	known, err := tx.Q.ActiveGPUs(ctx, host)
 	if err != nil {
 		return fmt.Errorf("host: GPUs of %s: %w", host, err)

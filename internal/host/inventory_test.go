@@ -16,6 +16,46 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+// An inventory's images replace those of the one before; what is none is left out.
+func TestInventoryNamesImages(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org, user := hosttest.Org(t, d)
+	inv := hosttest.Inventory(1)
+	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, ""), inv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := func(images ...agentapi.CachedImage) {
+		t.Helper()
+		inv.Images = images
+		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.ID, inv) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds := func(ref string) bool {
+		t.Helper()
+		ids, err := d.Q.HostsWithImage(t.Context(), ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(ids) == 1 && ids[0] == h.ID
+	}
+	record(agentapi.CachedImage{Ref: "a:1", Digest: "sha256:1"}, agentapi.CachedImage{Ref: "b:1", Digest: "sha256:2"}, agentapi.CachedImage{Ref: "b:1", Digest: "sha256:3"},
+		agentapi.CachedImage{Ref: "c:1", Digest: "nonsense"})
+	if !holds("a:1") || !holds("b:1") || holds("c:1") {
+		t.Error("not as told first")
+	}
+	record(agentapi.CachedImage{Ref: "b:1", Digest: "sha256:3"})
+	if holds("a:1") || !holds("b:1") {
+		t.Error("not as told then")
+	}
+	record()
+	if holds("b:1") {
+		t.Error("still there")
+	}
+}
+
 func TestInventoryNeverDeletesAndNeverHeals(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

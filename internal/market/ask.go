@@ -28,6 +28,8 @@ type Ask struct {
 	On      id.Host
 	Exclude []id.Host
 	Models  []string
+	// Cached are hosts that hold the image already: they are taken first among those of equal price.
+	Cached map[id.Host]bool
 }
 
 // Ask reads the spec for placement, for the org that would rent. The spec is valid.

@@ -32,6 +32,8 @@ type Market struct {
 	box  *seal.Box
 	cfg  Config
 	view *view
+
+	images imageHosts
 }
 
 // New starts nothing. The box seals the secrets in quoted specs.
@@ -48,5 +50,6 @@ func New(d *db.DB, box *seal.Box, cfg Config) (*Market, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Market{db: d, box: box, cfg: cfg, view: newView(d, cfg.AllowSimulated, cfg.Now, rand.Int())}, nil
+	return &Market{db: d, box: box, cfg: cfg, view: newView(d, cfg.AllowSimulated, cfg.Now, rand.Int()),
+		images: imageHosts{known: map[string]holders{}}}, nil
 }

@@ -2,6 +2,7 @@ package market
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -96,17 +97,10 @@ func (p *placing) fromLadder(l *ladder) gang {
 			}
 		}
 		p.scratch = fit
-		for len(fit) > 0 && len(g.lots) < p.ask.Nodes {
-			best := 0
-			for i := range fit {
-				if fit[i].waste.less(fit[best].waste, fit[i].class, fit[best].class) {
-					best = i
-				}
-			}
-			p.takeFrom(fit[best].class, &g)
-			fit[best] = fit[len(fit)-1]
-			fit = fit[:len(fit)-1]
+		if len(p.ask.Cached) > 0 {
+			p.takeRung(slices.Clone(fit), &g, true)
 		}
+		p.takeRung(fit, &g, false)
 		if len(g.lots) == p.ask.Nodes {
 			return g
 		}
@@ -114,15 +108,31 @@ func (p *placing) fromLadder(l *ladder) gang {
 	return gang{}
 }
 
+// takeRung adds lots of equal price until the gang is whole, from the classes that break the fleet up least first; with
+// cached only those whose host holds the image.
+func (p *placing) takeRung(fit []candidate, g *gang, cached bool) {
+	for len(fit) > 0 && len(g.lots) < p.ask.Nodes {
+		best := 0
+		for i := range fit {
+			if fit[i].waste.less(fit[best].waste, fit[i].class, fit[best].class) {
+				best = i
+			}
+		}
+		p.takeFrom(fit[best].class, g, cached)
+		fit[best] = fit[len(fit)-1]
+		fit = fit[:len(fit)-1]
+	}
+}
+
 // takeFrom adds lots of the class, on hosts the gang does not have yet, until it is whole.
-func (p *placing) takeFrom(c *class, g *gang) {
+func (p *placing) takeFrom(c *class, g *gang, cached bool) {
 	n := len(c.lots)
 	for i := range n {
 		if len(g.lots) == p.ask.Nodes {
 			return
 		}
 		l := c.lots[(i+p.s.turn%n)%n]
-		if p.admits(l) && !g.has(l.who.host) {
+		if (!cached || p.ask.Cached[l.who.host]) && p.admits(l) && !g.has(l.who.host) {
 			g.lots = append(g.lots, l)
 			g.cost += c.price
 		}
@@ -148,6 +158,9 @@ func (p *placing) placement(g gang) Placement {
 			h = l.entry.host
 		}
 		n := h.node(rank, l.offer, p.ask.GPUs, p.ask.DiskGB)
+		if n.Cached = p.ask.Cached[h.ID]; n.Cached {
+			n.Lines[1].Text += "; it holds the image already"
+		}
 		if p.ask.Scope == ScopeHost {
 			hosts[l.who.host] = h.without(n)
 		}

@@ -23,6 +23,8 @@ type Placed struct {
 	Fabric   id.Fabric `json:"fabric"` // zero: none
 	Model    string    `json:"model"`
 	GPUs     []GPU     `json:"gpus"` // by index
+	// Cached: the host held the image when this was planned, as it said; its start need not wait for a download.
+	Cached bool `json:"cached,omitempty"`
 
 	CPUCores float64 `json:"cpu_cores"` // the node's share of its host
 	RAMMB    int64   `json:"ram_mb"`

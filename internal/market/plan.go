@@ -40,6 +40,7 @@ func (p *Planner) Place(ctx context.Context, renter id.Org, spec Spec) (Placemen
 	if err != nil {
 		return Placement{}, fault.InvalidField("gpu", "%s", err)
 	}
+	a.Cached = p.m.holding(ctx, spec.Image)
 	return p.PlaceAsk(ctx, a)
 }
 

@@ -256,6 +256,12 @@ type Host struct {
 	RetiredAt       *time.Time
 }
 
+type HostImage struct {
+	HostID id.Host
+	Ref    string
+	Digest string
+}
+
 type HostInventory struct {
 	HostID    id.Host
 	Inventory []byte
