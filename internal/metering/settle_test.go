@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -158,4 +160,47 @@ func TestAnIgnoredRankDoesNotHoldTheOthersBack(t *testing.T) {
 	mustEqual(t, "done", w.settle(), true)
 	mustEqual(t, "posted", w.usage().Posted, money.CostOf(3_600_000, 300_000)+money.CostOf(3_600_000, 1_000_000))
 	w.booksBalance()
+}
+
+// between is a database on which something happens before the first batch of statements.
+type between struct {
+	dbq.DBTX
+	once func()
+}
+
+func (b *between) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
+	if f := b.once; f != nil {
+		b.once = nil
+		f()
+	}
+	return b.DBTX.SendBatch(ctx, batch)
+}
+
+// Whoever reads a bill while it settles sees one that may still change, or the final one: never half of it as final.
+func TestABillThatSettlesWhileItIsReadIsNotFinalYet(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newDB(t), 100*money.Unit, 25_920_000)
+	w.mustAuthorise()
+	w.age(time.Hour)
+	from := w.now - 3_000_000
+	w.window(from, from, 0)
+	w.ingest(w.segment(w.leases[0], 1, from, from+10_000, true))
+	settle := func() {
+		w.tx(func(ctx context.Context, tx *db.Tx) error {
+			_, err := CloseWindow(ctx, tx, w.cluster, at(from+10_000))
+			return err
+		})
+		w.end(from + 10_000)
+		mustEqual(t, "done", w.settle(), true)
+	}
+	u, err := ClusterUsage(t.Context(), dbq.New(&between{w.d.Pool, settle}), w.cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.Settled && u.Posted != u.Cost {
+		t.Errorf("settled with %s of %s posted", u.Posted, u.Cost)
+	}
+	if u = w.usage(); !u.Settled || u.Posted != u.Cost || u.Cost != money.CostOf(25_920_000, 10_000) {
+		t.Errorf("afterwards: %+v", u)
+	}
 }

@@ -195,13 +195,26 @@ func readLeases(ctx context.Context, q *dbq.Queries, ids []id.Lease) ([]*lease, 
 	return readMeters(ctx, q, ids, false)
 }
 
-// readMeters is readLeases; with above it reads as little of the past as withMeters does.
+// readMeters is readLeases; with above it reads as little of the past as withMeters does. A lease counts as settled here
+// if it was when its meter was read: one that settles just then is posted in full by the commit that settles it, and its
+// meter from before must not pass for the final one.
 func readMeters(ctx context.Context, q *dbq.Queries, ids []id.Lease, above bool) ([]*lease, error) {
-	meters, err := q.MetersByID(ctx, idList(ids...))
+	rows, err := q.MetersByID(ctx, idList(ids...))
 	if err != nil {
 		return nil, fmt.Errorf("metering: meters: %w", err)
 	}
-	return withMeters(ctx, q, meters, above)
+	meters := make([]dbq.LeaseMeter, len(rows))
+	for i, r := range rows {
+		meters[i] = r.LeaseMeter
+	}
+	leases, err := withMeters(ctx, q, meters, above)
+	if err != nil {
+		return nil, err
+	}
+	for i, l := range leases { // in the order of the meters
+		l.SettledAt = rows[i].SettledAt
+	}
+	return leases, nil
 }
 
 func idList(ls ...id.Lease) []pgtype.UUID {

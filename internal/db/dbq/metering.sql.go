@@ -893,32 +893,39 @@ func (q *Queries) LockMetersOfHosts(ctx context.Context, ids []pgtype.UUID, host
 }
 
 const metersByID = `-- name: MetersByID :many
-SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen
-FROM lease_meter
-WHERE lease_id = ANY($1::uuid[])
-ORDER BY lease_id
+SELECT m.lease_id, m.settled_through_ms, m.proven_ms, m.billed_ms, m.numerator, m.posted, m.posted_billed_ms, m.host_posted, m.energy_mj, m.frozen, l.settled_at
+FROM lease_meter m JOIN lease l ON l.id = m.lease_id
+WHERE m.lease_id = ANY($1::uuid[])
+ORDER BY m.lease_id
 `
 
-func (q *Queries) MetersByID(ctx context.Context, ids []pgtype.UUID) ([]LeaseMeter, error) {
+type MetersByIDRow struct {
+	LeaseMeter LeaseMeter
+	SettledAt  *time.Time
+}
+
+// With whether each was final when it was read.
+func (q *Queries) MetersByID(ctx context.Context, ids []pgtype.UUID) ([]MetersByIDRow, error) {
 	rows, err := q.db.Query(ctx, metersByID, ids)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []LeaseMeter{}
+	items := []MetersByIDRow{}
 	for rows.Next() {
-		var i LeaseMeter
+		var i MetersByIDRow
 		if err := rows.Scan(
-			&i.LeaseID,
-			&i.SettledThroughMs,
-			&i.ProvenMs,
-			&i.BilledMs,
-			&i.Numerator,
-			&i.Posted,
-			&i.PostedBilledMs,
-			&i.HostPosted,
-			&i.EnergyMj,
-			&i.Frozen,
+			&i.LeaseMeter.LeaseID,
+			&i.LeaseMeter.SettledThroughMs,
+			&i.LeaseMeter.ProvenMs,
+			&i.LeaseMeter.BilledMs,
+			&i.LeaseMeter.Numerator,
+			&i.LeaseMeter.Posted,
+			&i.LeaseMeter.PostedBilledMs,
+			&i.LeaseMeter.HostPosted,
+			&i.LeaseMeter.EnergyMj,
+			&i.LeaseMeter.Frozen,
+			&i.SettledAt,
 		); err != nil {
 			return nil, err
 		}

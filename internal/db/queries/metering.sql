@@ -70,10 +70,11 @@ ORDER BY m.lease_id
 FOR UPDATE OF m;
 
 -- name: MetersByID :many
-SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen
-FROM lease_meter
-WHERE lease_id = ANY(@ids::uuid[])
-ORDER BY lease_id;
+-- With whether each was final when it was read.
+SELECT sqlc.embed(m), l.settled_at
+FROM lease_meter m JOIN lease l ON l.id = m.lease_id
+WHERE m.lease_id = ANY(@ids::uuid[])
+ORDER BY m.lease_id;
 
 -- name: UpdateMeters :exec
 UPDATE lease_meter m
