@@ -5,6 +5,18 @@ import "github.com/musterhq/muster/internal/agentapi"
 // segmentMS is the length of a full segment on the server's clock.
 const segmentMS = 300_000
 
+// began is when a run began on the server's clock: as the anchor said under which it began, for that is what the server
+// was told and where it begins to count, or as a says, if that anchor was late.
+func (r *run) began(anchors []agentapi.Anchor, a agentapi.Anchor) int64 {
+	at := a.At(r.StartBoot)
+	for _, first := range anchors {
+		if first.BootID == r.BootID && first.Number == r.Anchor {
+			at = min(at, first.At(r.StartBoot))
+		}
+	}
+	return at
+}
+
 // next returns the unsigned segment that r should write now, or nil. nowBoot is how far the run is known to have
 // lasted; cut asks for a segment now although it is shorter than a full one. Calling it until it returns nil, applying
 // each segment, brings the run up to date whatever time has passed.
@@ -26,7 +38,7 @@ func (r *run) next(anchors []agentapi.Anchor, nowBoot int64, cut bool) *agentapi
 		seg := &agentapi.Segment{Lease: r.Lease, Epoch: r.Epoch, BootID: r.BootID, Seq: r.Seq + 1, Anchor: a.Number,
 			StartMS: r.CutMS, BootEndMS: nowBoot, EnergyMJ: r.Energy - r.EnergyCut}
 		if r.Seq == 0 {
-			seg.StartMS = a.At(r.StartBoot)
+			seg.StartMS = r.began(anchors, a)
 		}
 		seg.EndMS = a.At(nowBoot)
 		switch length := seg.EndMS - seg.StartMS; {

@@ -48,6 +48,10 @@ func TestNextSegment(t *testing.T) {
 			append(one, anchor(2, 0, 1_200_000)), 120_000, false, &want{2, 2, 101_000, 1_001_000, 1_301_000, 0, false}},
 		{"a jump ahead by more than a segment keeps the older line", run{Seq: 1, CutBoot: 1000, CutMS: 1_001_000, Anchor: 1},
 			append(one, anchor(2, 0, 9_000_000)), 2000, true, &want{2, 1, 2000, 1_001_000, 1_002_000, 0, false}},
+		{"a later anchor that was slower does not move the start", run{StartBoot: 500, CutBoot: 500, Anchor: 1},
+			append(one, anchor(2, 0, 1_000_030)), 1500, true, &want{1, 2, 1500, 1_000_500, 1_001_530, 0, false}},
+		{"a later anchor that was quicker corrects the start", run{StartBoot: 500, CutBoot: 500, Anchor: 1},
+			append(one, anchor(2, 0, 995_000)), 1500, true, &want{1, 2, 1500, 995_500, 996_500, 0, false}},
 		{"never back to an older anchor", run{Seq: 1, CutBoot: 1000, CutMS: 1_001_000, Anchor: 2}, one, 2000, true, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

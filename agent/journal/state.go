@@ -54,7 +54,7 @@ type run struct {
 	Ended     bool  `json:"ended,omitempty"`
 	Closed    bool  `json:"closed,omitempty"` // its final segment is written
 
-	// The last cut: the end of the last segment, once there is one (Seq > 0).
+	// The last cut: the end of the last segment, once there is one (Seq > 0). Before, Anchor is the newest when it began.
 	Seq     int64 `json:"seq"`
 	CutBoot int64 `json:"cut_boot"`
 	CutMS   int64 `json:"cut_ms"`
@@ -92,7 +92,7 @@ func (s *state) apply(rec record) {
 	case rec.Start != nil:
 		st := rec.Start
 		s.Runs = append(s.Runs, &run{runKey: runKey{st.LeaseRef, st.BootID}, StartBoot: st.BootMS, TickBoot: st.BootMS,
-			CutBoot: st.BootMS, Counters: st.Counters})
+			CutBoot: st.BootMS, Anchor: s.newestAnchor(st.BootID).Number, Counters: st.Counters})
 	case rec.Ticks != nil:
 		for _, t := range rec.Ticks {
 			if r := s.run(runKey{t.LeaseRef, s.Boot}); r != nil {

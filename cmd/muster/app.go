@@ -289,8 +289,8 @@ func (a *app) openLink(context.Context) error {
 // usage is package metering as the host link asks for it.
 type usage struct{ *metering.Collector }
 
-func (usage) IssueAnchor(ctx context.Context, tx *db.Tx, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error) {
-	return metering.IssueAnchor(ctx, tx, host, bootID, bootMS)
+func (usage) IssueAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error) {
+	return metering.IssueAnchor(ctx, q, host, bootID, bootMS)
 }
 
 func (usage) Extensions(ctx context.Context, q *dbq.Queries, host id.Host) ([]agentapi.LeaseExtension, error) {

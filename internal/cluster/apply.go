@@ -65,7 +65,8 @@ func (x *change) release() {
 func (x *change) running() {
 	at := x.lastStart()
 	if x.row.RunningAt == nil {
-		x.row.RunningAt = &at
+		seen := earliest(at, x.now)
+		x.row.RunningAt = &seen
 	}
 	x.row.StartDeadline, x.row.Reason, x.row.Detail = nil, "", ""
 	x.row.ReplaceUntil, x.row.ReplaceNote = nil, ""
@@ -233,7 +234,8 @@ func (x *change) firstFailure() time.Time {
 	return t
 }
 
-// lastStart is when the last required rank started.
+// lastStart is when the last required rank started, by its host's proof: a moment ahead, where that host's clock is (see
+// report.go).
 func (x *change) lastStart() time.Time {
 	var t time.Time
 	for _, n := range x.nodes {
@@ -241,7 +243,7 @@ func (x *change) lastStart() time.Time {
 			t = latest(t, *n.StartedAt)
 		}
 	}
-	if t.IsZero() || t.After(x.now) {
+	if t.IsZero() {
 		return x.now
 	}
 	return t

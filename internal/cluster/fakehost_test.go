@@ -66,7 +66,7 @@ func (h *fakeHost) send(ctx context.Context, c int, s agentapi.Sync) error {
 		if rep, err = host.RecordSync(ctx, tx, h.id, s); err != nil {
 			return err
 		}
-		a, err := metering.IssueAnchor(ctx, tx, h.id, s.BootID, s.BootMS)
+		a, err := metering.IssueAnchor(ctx, tx.Q, h.id, s.BootID, s.BootMS)
 		if err == nil && a != nil && s.BootID == h.boot {
 			h.anchor = a
 		}

@@ -17,7 +17,7 @@ type heard struct {
 	kept []int32               // epochs whose log waits on the host
 	gone bool                  // nothing is left, said in knowledge of the lease's end
 	at   time.Time             // the report's moment on PostgreSQL's clock
-	from time.Time             // when the command began, on the same clock; not after at
+	from time.Time             // when the command began, on the same clock; by no more than ahead after at
 	exit time.Time             // when it ended; not after at
 }
 
@@ -39,7 +39,7 @@ func read(row dbq.HostLeasesRow, s agentapi.Sync, clock dbq.ReportClockRow, at t
 		}
 		listed = listed || !l.Gone
 		if l.Epoch == int(row.LeaseEpoch) {
-			h.now, h.from, h.exit = l, moment(clock, at, l.StartBootMS), moment(clock, at, l.ExitBootMS)
+			h.now, h.from, h.exit = l, moment(clock, at, at.Add(ahead), l.StartBootMS), moment(clock, at, at, l.ExitBootMS)
 		}
 	}
 	slices.Sort(h.kept)
@@ -50,14 +50,19 @@ func read(row dbq.HostLeasesRow, s agentapi.Sync, clock dbq.ReportClockRow, at t
 	return h, false
 }
 
+// ahead is by how much a host's clock may be ahead of ours: its anchor is late by as long as the message was under way
+// that brought it, and a report that was quicker tells of a start that has yet to come. The window opens there all the
+// same: that is where the segments begin.
+const ahead = 2 * time.Second
+
 // moment is when something happened that a report of the moment at tells by its boot's clock, through the anchor that
-// its segments are told by too; at, when it does not tell.
-func moment(clock dbq.ReportClockRow, at time.Time, boot int64) time.Time {
+// its segments are told by too, but not after limit; at, when it does not tell.
+func moment(clock dbq.ReportClockRow, at, limit time.Time, boot int64) time.Time {
 	if boot <= 0 || clock.ServerMs == 0 {
 		return at
 	}
 	a := agentapi.Anchor{BootMS: clock.BootMs, ServerMS: clock.ServerMs}
-	if t := time.UnixMilli(a.At(boot)).UTC(); t.Before(at) {
+	if t := time.UnixMilli(a.At(boot)).UTC(); !t.After(limit) {
 		return t
 	}
 	return at

@@ -61,7 +61,7 @@ func (w *fakeWorld) Ingest(_ context.Context, _ id.Host, segs []agentapi.Segment
 	return []agentapi.UsageAck{{LeaseRef: agentapi.LeaseRef{Lease: last.Lease, Epoch: last.Epoch}, BootID: last.BootID, Through: last.Seq}}, nil
 }
 
-func (w *fakeWorld) IssueAnchor(_ context.Context, _ *db.Tx, _ id.Host, boot string, ms int64) (*agentapi.Anchor, error) {
+func (w *fakeWorld) IssueAnchor(_ context.Context, _ *dbq.Queries, _ id.Host, boot string, ms int64) (*agentapi.Anchor, error) {
 	return &agentapi.Anchor{BootID: boot, Number: 1, BootMS: ms, ServerMS: ms + 5}, nil
 }
 

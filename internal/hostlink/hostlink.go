@@ -49,7 +49,7 @@ type Offers interface {
 // Metering is what hostlink needs of package metering.
 type Metering interface {
 	Ingest(ctx context.Context, host id.Host, segs []agentapi.Segment) ([]agentapi.UsageAck, error)
-	IssueAnchor(ctx context.Context, tx *db.Tx, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error)
+	IssueAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error)
 	Extensions(ctx context.Context, q *dbq.Queries, host id.Host) ([]agentapi.LeaseExtension, error)
 }
 

@@ -44,6 +44,9 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 			l.log.Error("part of a sync failed", "host", h, "part", what, "err", err)
 		}
 	}
+	// First: an anchor is late by all that lies between the report and it.
+	r.Anchor, err = l.metering.IssueAnchor(ctx, l.db.Q, h, s.BootID, s.BootMS)
+	fail("time anchor", err)
 	if len(s.Segments) > 0 { // before the statuses: once nothing of a cluster is left it is settled
 		r.UsageAcks, err = l.metering.Ingest(ctx, h, s.Segments)
 		fail("usage", err)
@@ -117,8 +120,8 @@ func (l *Link) takeHealth(ctx context.Context, h id.Host, s agentapi.Sync, r *ag
 	return err
 }
 
-// tellDesired fills in what the host must know: until when its leases may run, a time anchor, which logs are stored,
-// and, when it is newer than what the host has seen, what to run.
+// tellDesired fills in what the host must know: until when its leases may run, which logs are stored, and, when it is
+// newer than what the host has seen, what to run.
 func (l *Link) tellDesired(ctx context.Context, h id.Host, s agentapi.Sync, r *agentapi.SyncReply) error {
 	return l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		var err error
@@ -126,9 +129,6 @@ func (l *Link) tellDesired(ctx context.Context, h id.Host, s agentapi.Sync, r *a
 			return fmt.Errorf("hostlink: revision of %s: %w", h, err)
 		}
 		if r.Extensions, err = l.metering.Extensions(ctx, tx.Q, h); err != nil {
-			return err
-		}
-		if r.Anchor, err = l.metering.IssueAnchor(ctx, tx, h, s.BootID, s.BootMS); err != nil {
 			return err
 		}
 		if r.LogsStored, err = storedLogs(ctx, tx, h, s.Leases); err != nil {

@@ -11,23 +11,30 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+// An anchor is late by as long as its report was on its way, never early: so the report that was quickest is believed.
 const (
-	anchorEveryMS = 5 * 60_000 // at least every 10 min, by the contract; half of it, as a sync may be lost
-	// An anchor is late by as long as the report was on its way, never early. One that would put the host's time this
-	// much ahead of the last anchor's line (besides what a poor crystal drifts, 1 in 2,000) comes from a delayed report.
-	anchorJumpMS   = 1_000
-	anchorDriftDiv = 2_000
+	anchorEveryMS   = 5 * 60_000 // at least every 10 min, by the contract; half of it, as a sync may be lost
+	anchorOverdueMS = 9 * 60_000 // from then on a report that was slower than the last anchor's ties too
+	// One that would put the host's time ahead of the last anchor's line by more than a good crystal drifts, 1 in 20,000,
+	// waits for a quicker report; by more than the jump besides what a poor one drifts, 1 in 2,000, it ties nothing at all.
+	anchorGoodDiv = 20_000
+	anchorPoorDiv = 2_000
+	anchorJumpMS  = 1_000
+	// A report from so far in the future, by the last anchor, proves that one late and ties anew at once: a host whose first
+	// report was long under way would have its last seconds refused as not passed yet.
+	anchorLateMS = 20
 )
 
 // IssueAnchor ties the host's boot clock to PostgreSQL's and returns the newest anchor of this boot: a fresh one when
-// the last is five minutes old, else the last again, as its answer may have been lost. bootMS is the host's
-// CLOCK_BOOTTIME when it sent its report. Numbers rise by one, and both clocks rise with them; a report that was
-// overtaken or delayed ties nothing.
-func IssueAnchor(ctx context.Context, tx *db.Tx, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error) {
+// the last is five minutes old or was later than this report, else the last again, as its answer may have been lost.
+// bootMS is the host's CLOCK_BOOTTIME when it sent its report. Numbers rise by one, and both clocks rise with them; a
+// report that was overtaken or delayed ties nothing. Call it first of all that is done with a report: what is done before
+// makes the anchor late.
+func IssueAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error) {
 	if bootID == "" || len(bootID) > maxBootID || bootMS < 0 {
 		return nil, nil
 	}
-	last, at, err := newestAnchor(ctx, tx.Q, host, bootID)
+	last, at, err := newestAnchor(ctx, q, host, bootID)
 	if err != nil {
 		return nil, err
 	}
@@ -35,11 +42,11 @@ func IssueAnchor(ctx context.Context, tx *db.Tx, host id.Host, bootID string, bo
 	if next == last {
 		return last, nil
 	}
-	err = tx.Q.InsertAnchor(ctx, dbq.InsertAnchorParams{HostID: host, BootID: bootID, Number: next.Number, BootMs: next.BootMS, ServerMs: next.ServerMS})
+	err = q.InsertAnchor(ctx, dbq.InsertAnchorParams{HostID: host, BootID: bootID, Number: next.Number, BootMs: next.BootMS, ServerMs: next.ServerMS})
 	if err != nil {
 		return nil, fmt.Errorf("metering: insert anchor: %w", err)
 	}
-	last, _, err = newestAnchor(ctx, tx.Q, host, bootID) // a concurrent report may have been first
+	last, _, err = newestAnchor(ctx, q, host, bootID) // a concurrent report may have been first
 	return last, err
 }
 
@@ -49,8 +56,13 @@ func nextAnchor(last *agentapi.Anchor, bootID string, bootMS, now int64) *agenta
 		return &agentapi.Anchor{BootID: bootID, Number: 1, BootMS: bootMS, ServerMS: now}
 	}
 	elapsed := now - last.ServerMS
-	ahead := now - last.At(bootMS)
-	if elapsed < anchorEveryMS || bootMS <= last.BootMS || ahead > anchorJumpMS+elapsed/anchorDriftDiv {
+	slower := now - last.At(bootMS) // than the last anchor's report; negative: it was quicker
+	if elapsed <= 0 || bootMS <= last.BootMS {
+		return last
+	}
+	due := elapsed >= anchorEveryMS && slower <= elapsed/anchorGoodDiv ||
+		elapsed >= anchorOverdueMS && slower <= elapsed/anchorPoorDiv+anchorJumpMS
+	if !due && slower > -anchorLateMS {
 		return last
 	}
 	return &agentapi.Anchor{BootID: bootID, Number: last.Number + 1, BootMS: bootMS, ServerMS: now}

@@ -267,10 +267,14 @@ func TestAnchors(t *testing.T) {
 	}{
 		"soon":            {b + 60_000, s + 60_000, nil},
 		"after 5 min":     {b + 300_000, s + 300_000, &agentapi.Anchor{BootID: boot, Number: 2, BootMS: b + 300_000, ServerMS: s + 300_000}},
-		"small delay":     {b + 299_100, s + 300_000, &agentapi.Anchor{BootID: boot, Number: 2, BootMS: b + 299_100, ServerMS: s + 300_000}},
-		"delayed":         {b + 290_000, s + 300_000, nil},
+		"as quick":        {b + 299_990, s + 300_000, &agentapi.Anchor{BootID: boot, Number: 2, BootMS: b + 299_990, ServerMS: s + 300_000}},
+		"slower":          {b + 299_980, s + 300_000, nil},
+		"slower, overdue": {b + 539_100, s + 540_000, &agentapi.Anchor{BootID: boot, Number: 2, BootMS: b + 539_100, ServerMS: s + 540_000}},
+		"delayed":         {b + 530_000, s + 540_000, nil},
 		"overtaken":       {b - 1, s + 300_000, nil},
-		"first was late":  {b + 309_000, s + 300_000, &agentapi.Anchor{BootID: boot, Number: 2, BootMS: b + 309_000, ServerMS: s + 300_000}},
+		"first was late":  {b + 9_000, s + 1_000, &agentapi.Anchor{BootID: boot, Number: 2, BootMS: b + 9_000, ServerMS: s + 1_000}},
+		"hardly late":     {b + 1_019, s + 1_000, nil},
+		"set back":        {b + 1_000, s, nil},
 		"long silence":    {b + 86_400_000, s + 86_440_000, &agentapi.Anchor{BootID: boot, Number: 2, BootMS: b + 86_400_000, ServerMS: s + 86_440_000}},
 		"delayed by 1min": {b + 86_340_000, s + 86_400_000 + 1000, nil},
 	} {
@@ -285,16 +289,16 @@ func TestAnchors(t *testing.T) {
 	}
 	w := newWorld(t, newDB(t), 0)
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		again, err := IssueAnchor(ctx, tx, w.host, boot, 10_000_500)
+		again, err := IssueAnchor(ctx, tx.Q, w.host, boot, 10_000_000)
 		if err != nil {
 			return err
 		}
 		mustEqual(t, "the answer may have been lost", *again, w.anchor)
-		other, err := IssueAnchor(ctx, tx, w.host, "b-2", 1)
+		other, err := IssueAnchor(ctx, tx.Q, w.host, "b-2", 1)
 		if err != nil || other.Number != 1 {
 			t.Errorf("another boot: %+v %v", other, err)
 		}
-		none, err := IssueAnchor(ctx, tx, w.host, "", 1)
+		none, err := IssueAnchor(ctx, tx.Q, w.host, "", 1)
 		if err != nil || none != nil {
 			t.Errorf("no boot: %+v %v", none, err)
 		}

@@ -56,7 +56,7 @@ func newWorld(t testing.TB, d *db.DB, funds money.Nano, rates ...money.Micro) *w
 				return err
 			}
 		}
-		a, err := IssueAnchor(ctx, tx, w.host, boot, 10_000_000)
+		a, err := IssueAnchor(ctx, tx.Q, w.host, boot, 10_000_000)
 		w.anchor = *a
 		return err
 	})

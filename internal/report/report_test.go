@@ -60,7 +60,7 @@ func newRental(t *testing.T) *rental {
 			{Debit: ledger.StripeClearing("EUR"), Credit: ledger.Wallet(r.renter, "EUR"), Amount: 100 * money.Unit}}}); err != nil {
 			return err
 		}
-		if anchor, err = metering.IssueAnchor(ctx, tx, r.host, "b", 50_000_000); err != nil {
+		if anchor, err = metering.IssueAnchor(ctx, tx.Q, r.host, "b", 50_000_000); err != nil {
 			return err
 		}
 		var in []metering.NewLease
