@@ -52,12 +52,13 @@ func (a *Agent) endMeter(r *run, v view) error {
 	return a.journal.End(r.ref, end)
 }
 
-// lastSign is when a metered run ended, never before its last sign of life; open is false when it is not metered.
+// lastSign is when a metered run ended, never before its last sign of life; open is false when it is not metered, or no
+// more: an agent may die between the journal's end and its note of the outcome, which must tell the same moment again.
 // Docker's word for the end is by the host's clock. Where that was set since the start, the shorter reading counts: no
 // more is proved than both agree on.
 func (a *Agent) lastSign(r *run, v view) (bootMS int64, open bool) {
 	bootMS, open = a.journal.LastTick(r.ref)
-	if open && !v.work.FinishedAt.IsZero() {
+	if !v.work.FinishedAt.IsZero() {
 		end := a.bootAt(v.work.FinishedAt)
 		if v.report.BootMS > 0 {
 			end = min(end, v.report.BootMS+v.work.FinishedAt.Sub(time.UnixMilli(v.report.AtMS)).Milliseconds())

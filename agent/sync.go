@@ -132,9 +132,13 @@ func (a *Agent) take(s agentapi.Sync, gone []*run, reply agentapi.SyncReply) err
 			return err
 		}
 	}
+	a.mu.Lock()
 	for _, x := range reply.Extensions {
-		a.extend(x)
+		if r := a.find(x.LeaseRef); r != nil {
+			a.extend(r, x.RunUntilMS)
+		}
 	}
+	a.mu.Unlock()
 	a.acknowledge(s, gone, reply)
 	return nil
 }
@@ -148,17 +152,20 @@ func (a *Agent) followEpoch(epoch int64) error {
 	if epoch <= old.ControlEpoch {
 		return nil
 	}
+	if old.ControlEpoch > 0 { // not the first contact
+		a.log.Warn("the control plane begins a new epoch", "from", old.ControlEpoch, "to", epoch)
+		// Before the epoch is noted: an agent that dies in between does it again, and a repetition costs nobody anything.
+		if err := a.journal.Replay(); err != nil {
+			return err
+		}
+	}
 	if err := a.disk.saveSeen(seen{ControlEpoch: epoch}); err != nil {
 		return err
 	}
 	a.mu.Lock()
 	a.seen, a.known = seen{ControlEpoch: epoch}, false
 	a.mu.Unlock()
-	if old.ControlEpoch == 0 {
-		return nil // the first contact
-	}
-	a.log.Warn("the control plane begins a new epoch", "from", old.ControlEpoch, "to", epoch)
-	return a.journal.Replay()
+	return nil
 }
 
 // follow takes a desired state, unless it is older than one taken before.
@@ -209,11 +216,13 @@ func (a *Agent) want(spec agentapi.LeaseSpec) error {
 		a.addRun(spec.LeaseRef, rec)
 		return nil
 	}
-	r := a.addRun(spec.LeaseRef, record{Spec: withoutSecrets(spec)})
-	r.want, r.dismissed, r.superseded = &spec, false, false
-	if r.rec.RunUntilMS != spec.RunUntilMS && spec.RunUntilMS > 0 {
-		r.rec.RunUntilMS = spec.RunUntilMS
+	r := a.find(spec.LeaseRef)
+	if r == nil { // its first step writes it down
+		r = a.addRun(spec.LeaseRef, record{Spec: withoutSecrets(spec), RunUntilMS: spec.RunUntilMS})
+	} else if spec.RunUntilMS > 0 {
+		a.extend(r, spec.RunUntilMS)
 	}
+	r.want, r.dismissed, r.superseded = &spec, false, false
 	poke(a.leases[spec.Lease].kick)
 	return nil
 }
@@ -238,18 +247,15 @@ func (a *Agent) dismissRest(wanted map[string]agentapi.LeaseSpec) (some bool) {
 }
 
 // extend moves a run's authorised end. It is on the disk before it counts, so that an agent without a server stops in
-// time.
-func (a *Agent) extend(x agentapi.LeaseExtension) {
-	a.mu.Lock()
-	r := a.find(x.LeaseRef)
-	same := r == nil || r.rec.Gone || r.rec.RunUntilMS == x.RunUntilMS
-	if !same {
-		r.rec.RunUntilMS = x.RunUntilMS
-		if err := a.disk.save(r.ref, r.rec); err != nil {
-			a.log.Error("cannot write a lease's record", "lease", r.ref, "err", err)
-		}
+// time, and not before. Callers hold a.mu.
+func (a *Agent) extend(r *run, untilMS int64) {
+	if r.rec.Gone || r.rec.RunUntilMS == untilMS {
+		return
 	}
-	a.mu.Unlock()
+	r.rec.RunUntilMS = untilMS
+	if err := a.disk.save(r.ref, r.rec); err != nil {
+		a.log.Error("cannot write a lease's record", "lease", r.ref, "err", err)
+	}
 }
 
 // acknowledge notes what the server has committed.
