@@ -96,9 +96,6 @@ after a kill, starting again on the same folder adopts what still runs.`,
 	return cmd
 }
 
-// stopLimit is how long a stop may take: running jobs get their grace, hosts clean up.
-const stopLimit = 90 * time.Second
-
 // runDev serves until a signal; with a journey it plays that first, and ends after it when the journey says so.
 func runDev(ctx context.Context, cfg devstack.Config, say io.Writer, journey func(context.Context, devstack.Info) (done bool, err error)) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
@@ -118,10 +115,12 @@ func runDev(ctx context.Context, cfg devstack.Config, say io.Writer, journey fun
 			s.Info.URL, s.Info.RenterEmail, s.Info.Password, host, port)
 		<-ctx.Done()
 	}
-	stop() // a second signal ends at once
+	stop()
 	fmt.Fprintln(say, "==> stopping: releasing what runs, cleaning up")
-	down, cancel := context.WithTimeout(context.Background(), stopLimit)
-	defer cancel()
+	// A second signal waits for no release and still cleans up; a third ends this process and nothing else.
+	down, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(down, stop)
 	return errors.Join(err, s.Close(down))
 }
 

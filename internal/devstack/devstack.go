@@ -90,7 +90,9 @@ type Stack struct {
 	state  *state
 	pg     *postgres
 	server Server
-	closed []func(context.Context) error // undone in reverse
+	// release ends what runs and waits for it; nil while there are no hosts.
+	release func(context.Context) error
+	closed  []func(context.Context) error // undone in reverse
 }
 
 // Start brings everything up and writes DIR/dev.json last. When it fails it takes down what it had started.
@@ -138,14 +140,28 @@ func Start(ctx context.Context, cfg Config) (up *Stack, err error) {
 
 func (s *Stack) onClose(f func(context.Context) error) { s.closed = append(s.closed, f) }
 
-// Close releases what runs, stops everything, and leaves the data.
+const (
+	releaseLimit = time.Minute      // for what runs to end and be cleaned up
+	closeLimit   = 30 * time.Second // for each part
+)
+
+// Close releases what runs, stops everything, and leaves the data. ctx bounds only how long the release is waited for:
+// each part has its own time to stop, so that none stays behind because another was slow or somebody was impatient.
 func (s *Stack) Close(ctx context.Context) error {
 	_ = os.Remove(s.infoPath())
 	var errs []error
-	for i := len(s.closed) - 1; i >= 0; i-- {
-		errs = append(errs, s.closed[i](ctx))
+	within := func(ctx context.Context, limit time.Duration, f func(context.Context) error) {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		errs = append(errs, f(ctx))
 	}
-	s.closed = nil
+	if s.release != nil {
+		within(ctx, releaseLimit, s.release)
+	}
+	for i := len(s.closed) - 1; i >= 0; i-- {
+		within(context.WithoutCancel(ctx), closeLimit, s.closed[i])
+	}
+	s.release, s.closed = nil, nil
 	return errors.Join(errs...)
 }
 

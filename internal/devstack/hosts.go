@@ -61,6 +61,7 @@ func (s *Stack) startRegistry(ctx context.Context) error {
 
 // startHosts enrols the hosts that are not yet, starts or adopts their agents, and waits until all are for rent.
 func (s *Stack) startHosts(ctx context.Context) error {
+	s.release = s.server.ReleaseAll
 	s.onClose(s.stopHosts)
 	for i := range s.cfg.Hosts {
 		if err := s.startHost(ctx, i); err != nil {
@@ -201,20 +202,24 @@ func (s *Stack) waitForHosts(ctx context.Context) error {
 	}
 }
 
-// stopHosts releases what runs, stops the agents and takes away what they have put on the machine.
+// stopHosts stops the agents and takes away what they have put on the machine, of all at once.
 func (s *Stack) stopHosts(ctx context.Context) error {
-	release, cancel := context.WithTimeout(ctx, 60*time.Second)
-	defer cancel()
-	errs := []error{s.server.ReleaseAll(release)}
+	errs := make([]error, len(s.state.Hosts))
+	var wg sync.WaitGroup
 	for i := range s.state.Hosts {
 		h := s.localHost(i)
-		errs = append(errs, h.agent.stop(ctx, 10*time.Second), s.purge(ctx, h))
+		wg.Go(func() { errs[i] = errors.Join(h.agent.stop(ctx, 10*time.Second), s.purge(ctx, h)) })
 	}
+	wg.Wait()
 	return errors.Join(errs...)
 }
 
-// purge removes the host's containers, networks, overlays and firewall rules; its state stays.
+// purge removes the host's containers, networks, overlays and firewall rules; its state stays. One that we were killed
+// over before it was enrolled has none.
 func (s *Stack) purge(ctx context.Context, h localHost, args ...string) error {
+	if _, err := s.enrolled(h); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	cmd := s.agent(h, "purge", args...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: purge: %w: %s", h.name, err, lastLines(string(out), 3))
