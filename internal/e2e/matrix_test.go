@@ -15,9 +15,10 @@ import (
 
 // victim is a part of the platform and how it is killed and, where nobody else does, started again.
 type victim struct {
-	name string
-	kill func(m *matrix, n node) // nil: by its process, as soon as there is one
-	ends []string                // reasons a cluster may end with when the part dies before its command has ended
+	name  string
+	kill  func(m *matrix, n node) // nil: by its process, as soon as there is one
+	again func(m *matrix)         // starts it again, where nobody else does
+	ends  []string                // reasons a cluster may end with when the part dies before its command has ended
 }
 
 // matrix is one part's platform.
@@ -28,13 +29,13 @@ type matrix struct {
 }
 
 var victims = []victim{
-	{"agent", func(_ *matrix, n node) { n.signalAgent(syscall.SIGKILL) }, []string{"completed"}},
-	{"overlay", nil, []string{"completed"}},
-	{"guest", nil, []string{"completed", "guest_died"}},
-	{"workload", nil, []string{"completed", "workload_failed", "runtime_failed"}},
-	{"server", func(m *matrix, _ node) { m.kill(m.t); m.again(m.t) }, []string{"completed"}},
-	{"database", func(m *matrix, _ node) { m.restartPostgres(m.t) }, []string{"completed"}},
-	{"docker", func(m *matrix, _ node) { m.engine.kill(); m.engine.start() }, []string{"completed"}},
+	{name: "agent", kill: func(_ *matrix, n node) { n.signalAgent(syscall.SIGKILL) }, ends: []string{"completed"}},
+	{name: "overlay", ends: []string{"completed"}},
+	{name: "guest", ends: []string{"completed", "guest_died"}},
+	{name: "workload", ends: []string{"completed", "workload_failed", "runtime_failed"}},
+	{name: "server", kill: func(m *matrix, _ node) { m.platform.kill(m.t) }, again: func(m *matrix) { m.platform.again(m.t) }, ends: []string{"completed"}},
+	{name: "database", kill: func(m *matrix, _ node) { m.restartPostgres(m.t) }, ends: []string{"completed"}},
+	{name: "docker", kill: func(m *matrix, _ node) { m.engine.kill() }, again: func(m *matrix) { m.engine.start() }, ends: []string{"completed"}},
 }
 
 // phase is a moment in a rental: so long after the rent, or when something was seen.
@@ -114,8 +115,14 @@ func (m *matrix) strike(v victim, ph phase) {
 	wait := time.NewTimer(ph.after)
 	<-wait.C
 	n := m.node(t, c, m.rankOn(t, c, "local-1"))
-	m.hit(v, n, r, c)
-	undo()
+	gone := m.hit(v, n)
+	undo() // what is not there yet comes only now, and a server is not ready before all its hosts are
+	if !gone {
+		m.hitLater(v, n, r, c)
+	}
+	if v.again != nil {
+		v.again(m)
+	}
 	r.connect(t)
 
 	got, err := r.WaitCluster(t.Context(), c.ID, client.Released, nil)
@@ -142,7 +149,7 @@ func (m *matrix) strike(v victim, ph phase) {
 	r.owes(t, u)
 	m.idle(t)
 	m.check(t)
-	t.Logf("%s: %s s billed", got.Reason, u.BillableSeconds)
+	t.Logf("%s: %s s billed %s", got.Reason, u.BillableSeconds, got.Detail)
 }
 
 // rankOn is the rank that runs on a host of the platform.
@@ -157,22 +164,27 @@ func (m *matrix) rankOn(t *testing.T, c client.Cluster, host string) int {
 	return 0
 }
 
-// hit kills the part; one that is not there yet is waited for. In a cluster that has ended there may be nothing left.
-func (m *matrix) hit(v victim, n node, r *renter, c client.Cluster) {
-	part, ok := map[string]string{"guest": "guest", "workload": "work", "overlay": "overlay"}[v.name]
-	if !ok {
+// hit kills the part, if it is there.
+func (m *matrix) hit(v victim, n node) (done bool) {
+	if v.kill != nil {
 		v.kill(m, n)
-		return
+		return true
 	}
-	eventually(m.t, "there is a "+part+" to kill", func() bool {
-		if pid := n.pid(part); pid > 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
+	pid := n.pid(map[string]string{"guest": "guest", "workload": "work", "overlay": "overlay"}[v.name])
+	return pid > 0 && syscall.Kill(pid, syscall.SIGKILL) == nil
+}
+
+// hitLater waits for the part and kills it. In a cluster that has ended there may be nothing left.
+func (m *matrix) hitLater(v victim, n node, r *renter, c client.Cluster) {
+	eventually(m.t, "there is a "+v.name+" to kill", func() bool {
+		if m.hit(v, n) {
 			return true
 		}
 		now, err := r.Cluster(m.t.Context(), c.ID)
 		if err != nil || !now.State.Ended() {
 			return false
 		}
-		m.t.Logf("no %s is left to kill", part)
+		m.t.Logf("no %s is left to kill", v.name)
 		return true
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -174,6 +175,11 @@ func (p *platform) stop() error {
 	}
 }
 
+// ownEngine reports whether it has a Docker engine of its own, which the test may kill.
+func (p *platform) ownEngine() bool {
+	return slices.ContainsFunc(p.env, func(v string) bool { return strings.HasPrefix(v, "DOCKER_HOST=") })
+}
+
 // down ends the platform, removes all of it, and tells what was left behind: after the stop, and after the removal.
 func (p *platform) down() error {
 	_ = p.readState() // for the hosts of one that never came up
@@ -235,6 +241,20 @@ func (p *platform) sql(t *testing.T, query string, args ...any) (n int64) {
 		t.Fatalf("%s: %v", query, err)
 	}
 	return n
+}
+
+// text reads one text from the platform's database, for a failure's message.
+func (p *platform) text(t *testing.T, query string, args ...any) (s string) {
+	t.Helper()
+	c, err := pgx.Connect(t.Context(), p.PostgresURL)
+	if err == nil {
+		defer c.Close(t.Context())
+		err = c.QueryRow(t.Context(), query, args...).Scan(&s)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return s
 }
 
 // as is a client with one of the platform's own tokens.
