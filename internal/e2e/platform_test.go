@@ -48,7 +48,7 @@ type devState struct {
 
 // What a platform may take at most. The machine may have two cores and other tests on them.
 const (
-	startLimit = 2 * time.Minute
+	startLimit = 4 * time.Minute
 	stopLimit  = 2 * time.Minute
 	// patience is how long a test waits for what has to come. It is no claim about speed: only a failure takes so long.
 	patience = 3 * time.Minute
