@@ -52,7 +52,7 @@ func New(t testing.TB, d *db.DB, renter, operator id.Org, currency string) *Leas
 			{Debit: ledger.StripeClearing(currency), Credit: ledger.Wallet(renter, currency), Amount: 100 * money.Unit}}}); err != nil {
 			return err
 		}
-		if l.anchor, err = metering.IssueAnchor(ctx, tx, l.Host, boot, bootMS); err != nil {
+		if l.anchor, err = metering.IssueAnchor(ctx, tx.Q, l.Host, boot, bootMS); err != nil {
 			return err
 		}
 		err := metering.CreateLeases(ctx, tx, []metering.NewLease{{
