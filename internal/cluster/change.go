@@ -29,6 +29,8 @@ type change struct {
 
 	nodes  []*node
 	window bool // a billing window is open
+	// reach is how far money, budgets and duration go, at most an hour; nil: it was not asked in this change.
+	reach *time.Time
 	// lost are leases of lost hosts whose ranks went on elsewhere, of which something may still be left there.
 	lost []dbq.LostLeasesRow
 
@@ -264,5 +266,6 @@ func (x *change) write(ctx context.Context, tx *db.Tx) error {
 		GoAt: r.GoAt, StartDeadline: r.StartDeadline, QuickFailures: r.QuickFailures, MoneyReason: r.MoneyReason, StopAt: r.StopAt,
 		Network: r.Network, RunningAt: r.RunningAt, EndedAt: r.EndedAt, RunUntil: r.RunUntil, DueAt: r.DueAt, SettledAt: r.SettledAt,
 		Rate: r.Rate, ReplaceUntil: r.ReplaceUntil, ReplaceNote: r.ReplaceNote,
+		RunwayToldS: r.RunwayToldS, RunwayDips: r.RunwayDips,
 	})
 }

@@ -8,10 +8,7 @@ import (
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/metering"
-	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/notify"
 )
 
 // authorise extends the paid time as far as money, budget and duration allow.
@@ -23,7 +20,7 @@ func (x *change) authorise(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.row.RunUntil = &a.RunUntil
+	x.row.RunUntil, x.reach = &a.RunUntil, &a.Reach
 	x.row.MoneyReason = string(limitReasons[a.Limit])
 	return nil
 }
@@ -106,63 +103,4 @@ func (c *Clusters) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
 		}
 	}
 	return x.save(ctx)
-}
-
-// warnings are the thresholds of runway at which a renter is told, nearest first.
-var warnings = []struct {
-	left     time.Duration
-	name     string
-	severity notify.Severity
-}{
-	{10 * time.Minute, "10 minutes", notify.Bad},
-	{time.Hour, "1 hour", notify.Warn},
-	{24 * time.Hour, "24 hours", notify.Info},
-}
-
-// warn tells the renter once a day and threshold how long the money lasts.
-func (x *change) warn(ctx context.Context) error {
-	left, what, err := x.runway(ctx)
-	if err != nil {
-		return err
-	}
-	for _, w := range warnings {
-		if left > w.left {
-			continue
-		}
-		_, err := notify.Add(ctx, x.tx, notify.Notice{
-			Org: x.row.OrgID, Key: fmt.Sprintf("runway:%s:%s:%s", w.name, x.row.ID, x.now.Format(time.DateOnly)), Severity: w.severity,
-			Title:  fmt.Sprintf("%s has less than %s left", x.row.Name, w.name),
-			Body:   fmt.Sprintf("%s lasts until about %s UTC. Then the cluster is stopped in order.", what, x.now.Add(left).Format("15:04 on 2 January")),
-			Object: x.row.ID.String(),
-		})
-		return err
-	}
-	return nil
-}
-
-// runway is how long the cluster can run on, and what limits it.
-func (x *change) runway(ctx context.Context) (time.Duration, string, error) {
-	left := max(0, deref(x.row.RunUntil).Sub(x.now))
-	switch Reason(x.row.MoneyReason) {
-	case ReasonBudgetExhausted:
-		return left, "The budget", nil
-	case ReasonMaxDuration:
-		return left, "The longest duration you set", nil
-	case ReasonFundsExhausted:
-		return left, "Your credit", nil
-	}
-	burn, err := x.tx.Q.OrgBurn(ctx, x.row.OrgID)
-	if err != nil {
-		return 0, "", fmt.Errorf("burn of %s: %w", x.row.OrgID, err)
-	}
-	wallet, err := ledger.Balance(ctx, x.tx.Q, ledger.Wallet(x.row.OrgID, x.row.Currency))
-	if err != nil {
-		return 0, "", err
-	}
-	const month = 30 * 24 * time.Hour
-	if burn <= 0 {
-		return month, "Your credit", nil
-	}
-	ms := min(money.MillisOf(wallet, money.Micro(burn)), month.Milliseconds())
-	return left + time.Duration(ms)*time.Millisecond, "Your credit", nil
 }

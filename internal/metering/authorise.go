@@ -51,6 +51,9 @@ const (
 type Authorisation struct {
 	RunUntil time.Time
 	Held     money.Nano // in the cluster's hold now
+	// Reach is how far money, budgets and duration go now, at most an hour ahead: beyond RunUntil while only a part of it
+	// is held.
+	Reach time.Time
 	// Limit says what keeps RunUntil from going further, for warnings and for the reason of the end.
 	Limit Limit
 	spent bool // a budget of its project or org keeps RunUntil from ever being extended
@@ -177,7 +180,7 @@ func (r AuthoriseRequest) decide(leases []*lease, books *ledger.Locked, limits b
 	if present == 0 {
 		until = max(until, promised(leases))
 	}
-	out = Authorisation{RunUntil: time.UnixMilli(present).UTC(), Held: held, Limit: limit, spent: short == LimitOrg && reach <= present}
+	out = Authorisation{RunUntil: time.UnixMilli(present).UTC(), Reach: time.UnixMilli(reach).UTC(), Held: held, Limit: limit, spent: short == LimitOrg && reach <= present}
 	if until <= present {
 		return out, 0, 0, nil
 	}

@@ -158,7 +158,7 @@ func (q *Queries) GPUsOfCluster(ctx context.Context, clusterID id.Cluster) ([]GP
 }
 
 const getCluster = `-- name: GetCluster :one
-SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.replace_until, cluster.replace_note FROM cluster WHERE id = $1
+SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note FROM cluster WHERE id = $1
 `
 
 type GetClusterRow struct {
@@ -202,6 +202,8 @@ func (q *Queries) GetCluster(ctx context.Context, argID id.Cluster) (GetClusterR
 		&i.Cluster.RunUntil,
 		&i.Cluster.DueAt,
 		&i.Cluster.SettledAt,
+		&i.Cluster.RunwayToldS,
+		&i.Cluster.RunwayDips,
 		&i.Cluster.ReplaceUntil,
 		&i.Cluster.ReplaceNote,
 	)
@@ -524,7 +526,7 @@ func (q *Queries) ListClusterEvents(ctx context.Context, clusterID id.Cluster, a
 }
 
 const listClusters = `-- name: ListClusters :many
-SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.replace_until, cluster.replace_note FROM cluster
+SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note FROM cluster
 WHERE org_id = $1
   AND ($2::uuid IS NULL OR id < $2::uuid)
   AND ($3::text = '' OR state = $3::text)
@@ -591,6 +593,8 @@ func (q *Queries) ListClusters(ctx context.Context, arg ListClustersParams) ([]L
 			&i.Cluster.RunUntil,
 			&i.Cluster.DueAt,
 			&i.Cluster.SettledAt,
+			&i.Cluster.RunwayToldS,
+			&i.Cluster.RunwayDips,
 			&i.Cluster.ReplaceUntil,
 			&i.Cluster.ReplaceNote,
 		); err != nil {
@@ -737,8 +741,9 @@ UPDATE cluster
 SET state = $1, reason = $2, detail = $3, image_digest = $4, secrets = $5, epoch = $6,
     go_at = $7, start_deadline = $8, quick_failures = $9, money_reason = $10,
     stop_at = $11, network = $12, running_at = $13, ended_at = $14, run_until = $15,
-    due_at = $16, settled_at = $17, rate = $18, replace_until = $19, replace_note = $20
-WHERE id = $21
+    due_at = $16, settled_at = $17, rate = $18, replace_until = $19, replace_note = $20,
+    runway_told_s = $21, runway_dips = $22
+WHERE id = $23
 `
 
 type SaveClusterParams struct {
@@ -762,6 +767,8 @@ type SaveClusterParams struct {
 	Rate          money.Micro
 	ReplaceUntil  *time.Time
 	ReplaceNote   string
+	RunwayToldS   int32
+	RunwayDips    int32
 	ID            id.Cluster
 }
 
@@ -787,6 +794,8 @@ func (q *Queries) SaveCluster(ctx context.Context, arg SaveClusterParams) error 
 		arg.Rate,
 		arg.ReplaceUntil,
 		arg.ReplaceNote,
+		arg.RunwayToldS,
+		arg.RunwayDips,
 		arg.ID,
 	)
 	return err

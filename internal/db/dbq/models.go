@@ -115,6 +115,8 @@ type Cluster struct {
 	RunUntil      *time.Time
 	DueAt         *time.Time
 	SettledAt     *time.Time
+	RunwayToldS   int32
+	RunwayDips    int32
 	ReplaceUntil  *time.Time
 	ReplaceNote   string
 }

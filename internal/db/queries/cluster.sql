@@ -19,7 +19,8 @@ UPDATE cluster
 SET state = @state, reason = @reason, detail = @detail, image_digest = @image_digest, secrets = @secrets, epoch = @epoch,
     go_at = @go_at, start_deadline = @start_deadline, quick_failures = @quick_failures, money_reason = @money_reason,
     stop_at = @stop_at, network = @network, running_at = @running_at, ended_at = @ended_at, run_until = @run_until,
-    due_at = @due_at, settled_at = @settled_at, rate = @rate, replace_until = sqlc.narg(replace_until), replace_note = @replace_note
+    due_at = @due_at, settled_at = @settled_at, rate = @rate, replace_until = sqlc.narg(replace_until), replace_note = @replace_note,
+    runway_told_s = @runway_told_s, runway_dips = @runway_dips
 WHERE id = @id;
 
 -- name: GetCluster :one
