@@ -52,11 +52,16 @@ func (w *world) begin(rates ...money.Micro) (id.Cluster, Authorisation, error) {
 	return cl, a, err
 }
 
-// newLeases are leases of a cluster that are not written yet.
+// newLeases are leases of a cluster that are not written yet, of ranks it does not have.
 func (w *world) newLeases(cl id.Cluster, rates ...money.Micro) (out []NewLease) {
+	w.t.Helper()
+	var ranks int
+	if err := w.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM lease WHERE cluster_id = $1", cl).Scan(&ranks); err != nil {
+		w.t.Fatal(err)
+	}
 	for i, rate := range rates {
 		out = append(out, NewLease{
-			ID: id.New[id.Lease](), Cluster: cl, Node: id.New[id.Node](), Rank: i, Host: w.host, Renter: w.renter, Operator: w.operator,
+			ID: id.New[id.Lease](), Cluster: cl, Node: id.New[id.Node](), Rank: ranks + i, Host: w.host, Renter: w.renter, Operator: w.operator,
 			GPUModel: "H100", GPUs: []id.GPU{id.New[id.GPU]()}, CPUs: 1, RAMMB: 1, DiskGB: 1, Currency: eur, HostSharePPM: 850_000, Epoch: 1, Rate: rate,
 		})
 	}
