@@ -70,6 +70,7 @@ type Config struct {
 	OverlayCommand []string      // how to start an overlay process; empty = this executable
 	Userspace      bool          // never use the kernel's WireGuard
 	Tick           time.Duration // between signs of life in the journal; default 5 s
+	Awake          func(bool)    // told, often, whether anything of a lease is on the host; nil = nobody is
 }
 
 // Agent runs the leases of a host.

@@ -43,6 +43,9 @@ func (a *Agent) syncLoop(ctx context.Context) {
 // syncOnce makes one report and takes the answer. It returns when the next is due.
 func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 	s, gone := a.sync()
+	if a.cfg.Awake != nil {
+		a.cfg.Awake(a.leased())
+	}
 	reply, err := a.cfg.Link.Sync(ctx, s)
 	if err != nil {
 		return 0, err
@@ -98,6 +101,18 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 		return x.Epoch - y.Epoch
 	})
 	return s, gone
+}
+
+// leased reports whether anything of a lease is on the host.
+func (a *Agent) leased() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range a.leases {
+		if slices.ContainsFunc(l.runs, func(r *run) bool { return !r.rec.Gone }) {
+			return true
+		}
+	}
+	return false
 }
 
 // takeUp is how long a process that was just started may take to see how its runs are.

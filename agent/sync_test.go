@@ -40,6 +40,9 @@ func TestNothingIsSaidOfARunThatWasNotLookedAt(t *testing.T) {
 	if s, _ := a.sync(); len(s.Leases) != 1 || !s.Full || s.Leases[0].Good {
 		t.Errorf("after a long while: full %v, %+v", s.Full, s.Leases)
 	}
+	if !a.leased() {
+		t.Error("the host may sleep")
+	}
 	now = now.Add(-takeUp)
 	a.find(ref).looked = true
 	if s, _ := a.sync(); len(s.Leases) != 1 || !s.Full {

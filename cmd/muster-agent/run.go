@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/agent"
+	"github.com/musterhq/muster/agent/awake"
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/hostinfo"
@@ -133,6 +134,7 @@ type hostDaemon struct {
 	monitor  *gpu.Monitor
 	log      *slog.Logger
 	images   func() []agentapi.CachedImage
+	awake    func(bool)
 }
 
 func (h *hostDaemon) run(ctx context.Context) error {
@@ -156,6 +158,11 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	h.images = images.Cached
 	conn := link.New(h.identity, h.log)
 	defer conn.Close()
+	lock := awake.New(h.log)
+	defer lock.Close()
+	if !inv.Simulated { // the machine of a developer may sleep
+		h.awake = lock.Set
+	}
 	a, err := h.agent(engine, images, conn, attach, inv.BootID)
 	if err != nil {
 		return err
@@ -225,7 +232,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 	}
 	return agent.New(agent.Config{Host: h.identity.Host, Key: h.identity.AttestKey(), Version: version, StateDir: state, BootID: boot,
 		BootMS: hostinfo.BootMS, Now: time.Now, Engine: engine, Images: images, GPUs: h.monitor, Link: conn, Inventory: h.inventory,
-		Attach: attach, Resolvers: resolvers, Log: h.log, Advertise: h.flags.advertise,
+		Attach: attach, Resolvers: resolvers, Log: h.log, Advertise: h.flags.advertise, Awake: h.awake,
 		// The kernel's WireGuard finds no way through routers: it is for hosts that are reached straight.
 		Userspace: h.flags.userspace || !h.flags.reachable()})
 }

@@ -1,0 +1,94 @@
+// Package awake keeps a host from going to sleep while something is rented on it: a desktop suspends when nobody is at
+// the keyboard, whatever its GPUs do.
+//
+// What always holds: the lock is held by a child that ends with this process, however it ends, so a host whose agent is
+// gone for good may sleep again; the next agent takes the lock anew.
+package awake
+
+import (
+	"io"
+	"log/slog"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// Inhibitor holds systemd's lock against sleep while it is told to. Hosts without systemd-inhibit have nothing that
+// sends them to sleep by itself, and none is held. Safe for concurrent use.
+type Inhibitor struct {
+	log *slog.Logger
+
+	mu    sync.Mutex
+	held  *held
+	tried time.Time // when the last child was started
+	told  bool      // that it does not work here
+}
+
+type held struct {
+	stdin io.Closer     // its end ends the child
+	ended chan struct{} // closed when the child is gone
+}
+
+// New holds nothing yet.
+func New(log *slog.Logger) *Inhibitor { return &Inhibitor{log: log} }
+
+// again is how soon a lock that was refused or lost is asked for again.
+const again = time.Minute
+
+// Set takes or releases the lock. It does not wait for either, and may be called often.
+func (i *Inhibitor) Set(on bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.held != nil {
+		select {
+		case <-i.held.ended: // refused, or killed
+			i.held = nil
+			if on && !i.told {
+				i.told = true
+				i.log.Warn("the lock against sleep was refused or taken away: the host may go to sleep while it is rented")
+			}
+		default:
+		}
+	}
+	switch {
+	case on && i.held == nil && time.Since(i.tried) >= again:
+		i.tried = time.Now()
+		i.held = i.start()
+	case !on && i.held != nil:
+		i.held.stdin.Close()
+		i.held, i.tried = nil, time.Time{}
+	}
+}
+
+// Close releases the lock and waits for its child.
+func (i *Inhibitor) Close() {
+	i.mu.Lock()
+	h := i.held
+	i.mu.Unlock()
+	i.Set(false)
+	if h != nil {
+		<-h.ended
+	}
+}
+
+func (i *Inhibitor) start() *held {
+	path, err := exec.LookPath("systemd-inhibit")
+	if err != nil {
+		return nil
+	}
+	cmd := exec.Command(path, "--what=sleep:idle:handle-lid-switch", "--mode=block", "--who=muster-agent", "--why=GPUs of this machine are rented", "cat")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil
+	}
+	if err := cmd.Start(); err != nil {
+		i.log.Warn("cannot ask for the lock against sleep", "err", err)
+		return nil
+	}
+	h := &held{stdin: stdin, ended: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // Set finds out, and says so
+		close(h.ended)
+	}()
+	return h
+}
