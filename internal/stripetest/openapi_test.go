@@ -3,7 +3,9 @@ package stripetest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -39,8 +41,24 @@ type openAPI struct {
 	} `json:"components"`
 }
 
-// published is Stripe's description of the API version we imitate.
-var published = sync.OnceValues(func() (*openAPI, error) { return readOpenAPI(embedded.OpenAPISpec) })
+// published is Stripe's description of the API version we imitate, and of the meters that later ones describe.
+var published = sync.OnceValues(func() (*openAPI, error) {
+	o, err := readOpenAPI(embedded.OpenAPISpec)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := os.ReadFile("testdata/meters.json")
+	if err != nil {
+		return nil, err
+	}
+	m, err := readOpenAPI(raw)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(o.Paths, m.Paths)
+	maps.Copy(o.Components.Schemas, m.Components.Schemas)
+	return o, nil
+})
 
 func readOpenAPI(raw []byte) (*openAPI, error) {
 	var o openAPI

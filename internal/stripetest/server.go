@@ -72,6 +72,10 @@ type state struct {
 	Accounts  shelf[account]       `json:"accounts"`
 	Links     shelf[accountLink]   `json:"account_links"`
 	Transfers shelf[transfer]      `json:"transfers"`
+	Meters    shelf[meter]         `json:"meters"`
+	Products  shelf[product]       `json:"products"`
+	Prices    shelf[price]         `json:"prices"`
+	Endpoints shelf[endpoint]      `json:"webhook_endpoints"`
 	Keys      shelf[answer]        `json:"idempotency_keys"`
 	Events    shelf[waiting]       `json:"waiting_events"`
 }
@@ -98,6 +102,9 @@ func New(cfg Config) (*Server, error) {
 	s.disputeRoutes()
 	s.balanceRoutes()
 	s.checkoutRoutes()
+	s.meterRoutes()
+	s.priceRoutes()
+	s.endpointRoutes()
 	s.accountRoutes()
 	s.transferRoutes()
 	s.mux.Handle("/pay/", s.pages)
