@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -174,7 +175,7 @@ func (a *Agent) startGuest(ctx context.Context, r *run, v view) error {
 	if err != nil {
 		return err
 	}
-	if err := a.change(r, func(rec *record) { rec.BootID, rec.GuestID = a.cfg.BootID, c.ID }); err != nil {
+	if err := a.change(r, func(rec *record) { rec.BootID, rec.GuestID, rec.GuestIP = a.cfg.BootID, c.ID, c.IP }); err != nil {
 		return err
 	}
 	return a.admit(ctx, r, c, v.spec().Egress)
@@ -192,7 +193,7 @@ func (a *Agent) startAgain(ctx context.Context, r *run) error {
 	}
 	return a.change(r, func(rec *record) {
 		rec.Deaths++
-		rec.BootID, rec.GuestID, rec.WorkID = "", "", ""
+		rec.BootID, rec.GuestID, rec.GuestIP, rec.WorkID = "", "", netip.Addr{}, ""
 	})
 }
 

@@ -3,9 +3,12 @@ package agent
 import (
 	"crypto/ed25519"
 	"log/slog"
+	"maps"
+	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -108,5 +111,26 @@ func TestTheAuthorisedEndOutlivesTheAgent(t *testing.T) {
 	must(t, a.take(agentapi.Sync{}, nil, reply))
 	if until := again().find(ref).rec.RunUntilMS; until != 5_000 {
 		t.Errorf("it may run until %d", until)
+	}
+}
+
+// An agent that was restarted takes no way out from a run that it has not come to yet.
+func TestTheFirewallRemembersGuests(t *testing.T) {
+	t.Parallel()
+	a, again, _ := crashing(t)
+	addr := func(n byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 200, 0, n}) }
+	for _, rec := range []record{
+		{BootID: "b1", GuestIP: addr(2), Spec: agentapi.LeaseSpec{Egress: "full"}},
+		{BootID: "b1", GuestIP: addr(3), Spec: agentapi.LeaseSpec{Egress: "limited"}},
+		{BootID: "b0", GuestIP: addr(4), Spec: agentapi.LeaseSpec{Egress: "full"}},
+		{BootID: "b1", GuestIP: addr(5), Spec: agentapi.LeaseSpec{Egress: "full"}, Down: true},
+		{BootID: "b1", Spec: agentapi.LeaseSpec{Egress: "full"}},
+	} {
+		rec.Spec.LeaseRef = agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
+		must(t, a.disk.save(rec.Spec.LeaseRef, rec))
+	}
+	want := map[netip.Addr]firewall.Egress{addr(2): firewall.EgressFull, addr(3): firewall.EgressLimited}
+	if got := again().egresses(); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -13,12 +13,29 @@ import (
 type egress struct {
 	addr netip.Addr
 	mode firewall.Egress
+	ours bool // this process has seen to it
+}
+
+// remembered is what a run's record says of its guest's way out. The first run that a new process looks at changes the
+// table for all: those it has not come to yet keep what they had.
+func remembered(rec record, boot string) egress {
+	if !rec.GuestIP.IsValid() || rec.BootID != boot || rec.Down {
+		return egress{}
+	}
+	return egress{addr: rec.GuestIP, mode: firewall.Egress(rec.Spec.Egress)}
 }
 
 // admit gives a guest the way out that its lease has.
 func (a *Agent) admit(ctx context.Context, r *run, c container.Container, mode string) error {
 	a.mu.Lock()
-	r.egress = egress{c.IP, firewall.Egress(mode)}
+	for _, l := range a.leases {
+		for _, other := range l.runs {
+			if other != r && other.egress.addr == c.IP {
+				other.egress = egress{} // its guest is gone: the address has been given to this one
+			}
+		}
+	}
+	r.egress = egress{c.IP, firewall.Egress(mode), true}
 	a.mu.Unlock()
 	return a.ensureFirewall(ctx)
 }
@@ -27,7 +44,7 @@ func (a *Agent) admit(ctx context.Context, r *run, c container.Container, mode s
 func (a *Agent) admitted(r *run, c container.Container, mode string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return c.IP.IsValid() && r.egress == egress{c.IP, firewall.Egress(mode)}
+	return c.IP.IsValid() && r.egress == egress{c.IP, firewall.Egress(mode), true}
 }
 
 // expel takes it away, before its address is given to another.
@@ -65,15 +82,20 @@ func (a *Agent) firewallLoop(ctx context.Context) {
 func (a *Agent) ensureFirewall(ctx context.Context) error {
 	a.admitting.Lock()
 	defer a.admitting.Unlock()
-	cfg := firewall.Config{Host8: container.Host8(a.cfg.Host), Leases: map[netip.Addr]firewall.Egress{}}
+	return a.firewall.Ensure(ctx, firewall.Config{Host8: container.Host8(a.cfg.Host), Leases: a.egresses()})
+}
+
+// egresses is what the guests may do, by address.
+func (a *Agent) egresses() map[netip.Addr]firewall.Egress {
 	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := map[netip.Addr]firewall.Egress{}
 	for _, l := range a.leases {
 		for _, r := range l.runs {
 			if r.egress.addr.IsValid() {
-				cfg.Leases[r.egress.addr] = r.egress.mode
+				out[r.egress.addr] = r.egress.mode
 			}
 		}
 	}
-	a.mu.Unlock()
-	return a.firewall.Ensure(ctx, cfg)
+	return out
 }

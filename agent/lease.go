@@ -52,7 +52,7 @@ func (a *Agent) addRun(ref agentapi.LeaseRef, rec record) *run {
 	if found {
 		return l.runs[i]
 	}
-	r := &run{ref: ref, files: a.disk.layout(ref), rec: rec}
+	r := &run{ref: ref, files: a.disk.layout(ref), rec: rec, egress: remembered(rec, a.cfg.BootID)}
 	r.status = statusOf(ref, view{rec: rec, boot: a.cfg.BootID}, agentapi.Progress{})
 	l.runs = slices.Insert(l.runs, i, r)
 	if a.ctx != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,6 +24,7 @@ type record struct {
 	ImageDigest string              `json:"image_digest,omitempty"`
 	ImagePin    string              `json:"image_pin,omitempty"` // what the image's name meant
 	GuestID     string              `json:"guest_id,omitempty"`
+	GuestIP     netip.Addr          `json:"guest_ip,omitzero"` // on the bridge
 	WorkID      string              `json:"work_id,omitempty"`
 	WGKey       string              `json:"wg_key,omitempty"`
 	Endpoints   []string            `json:"endpoints,omitempty"`
