@@ -29,7 +29,7 @@ type held struct {
 	floor         *int64
 }
 
-// Lock makes the accounts exist and locks their balances in account-id order until tx ends. Accounts without a
+// Lock makes the accounts exist and locks their balances until tx ends: in the order of account ids, wallets last. Accounts without a
 // balance row (the fee, clearing) are made and not locked.
 func Lock(ctx context.Context, tx *db.Tx, accounts ...Account) (*Locked, error) {
 	want := make(map[accountKey]Account, len(accounts))

@@ -52,13 +52,25 @@ func CreditLoss(ctx context.Context, tx *db.Tx, cluster id.Cluster, lost id.Leas
 	if err := charge(ctx, tx, unsettled(leases), nil, nil); err != nil {
 		return err
 	}
-	return bookCredits(ctx, tx, cluster)
+	return bookCredits(ctx, tx, cluster, leases)
 }
 
-// bookCredits books what the cluster's credits have come to beyond what is booked already. Its meters are locked.
-func bookCredits(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
+// bookCredits books what the cluster's credits have come to beyond what is booked already. Its meters are locked. All
+// accounts are locked before the first entry: one credit after the other would ask for a pending account with the wallet
+// in hand, while whoever charges for usage of another cluster does the opposite.
+func bookCredits(ctx context.Context, tx *db.Tx, cluster id.Cluster, leases []*lease) error {
 	rows, err := tx.Q.ServiceCredits(ctx, cluster)
 	if err != nil {
+		return fmt.Errorf("metering: credits of %s: %w", cluster, err)
+	}
+	if len(rows) == 0 || len(leases) == 0 {
+		return nil
+	}
+	var accounts []ledger.Account
+	for _, l := range leases {
+		accounts = append(accounts, ledger.HostPending(l.HostOrgID, l.Currency), ledger.Hold(l.RenterOrgID, cluster, l.Currency), ledger.Wallet(l.RenterOrgID, l.Currency))
+	}
+	if _, err := ledger.Lock(ctx, tx, accounts...); err != nil {
 		return fmt.Errorf("metering: credits of %s: %w", cluster, err)
 	}
 	for _, r := range rows {
@@ -74,12 +86,12 @@ func bookCredit(ctx context.Context, tx *db.Tx, r dbq.ServiceCreditsRow) error {
 	if err != nil || len(leases) != 1 {
 		return err
 	}
-	segs, err := segmentsOf(ctx, tx.Q, []id.Lease{r.LeaseID})
+	segs, err := tx.Q.SegmentsWithin(ctx, r.LeaseID, r.FromMs, r.ThroughMs)
 	if err != nil {
-		return err
+		return fmt.Errorf("metering: segments of %s: %w", r.LeaseID, err)
 	}
 	l := leases[0]
-	total := creditOf(l, segs[l.ID], Interval{r.FromMs, r.ThroughMs})
+	total := creditOf(l, segs, Interval{r.FromMs, r.ThroughMs})
 	host := money.Share(total, l.terms.SharePPM)
 	more, fromHost := total-money.Nano(r.Credited), host-money.Nano(r.HostPart)
 	if more <= 0 {
@@ -116,7 +128,7 @@ func bookCredit(ctx context.Context, tx *db.Tx, r dbq.ServiceCreditsRow) error {
 }
 
 // creditOf is what of the lease's charge falls into the span, at most what is posted of it.
-func creditOf(l *lease, segs []dbq.SegmentsOfLeasesRow, span Interval) money.Nano {
+func creditOf(l *lease, segs []dbq.SegmentsWithinRow, span Interval) money.Nano {
 	due, _ := billable(l.windows, l.terms.Life)
 	var proven []Interval
 	for _, s := range segs {

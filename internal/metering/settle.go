@@ -43,7 +43,7 @@ func Settle(ctx context.Context, tx *db.Tx, cluster id.Cluster) (done bool, err 
 	if err := settleLeases(ctx, tx, open); err != nil {
 		return false, err
 	}
-	if err := bookCredits(ctx, tx, cluster); err != nil {
+	if err := bookCredits(ctx, tx, cluster, leases); err != nil {
 		return false, err
 	}
 	return len(unsettled(leases)) == 0, release(ctx, tx, leases)

@@ -1751,7 +1751,7 @@ SELECT b.account_id, b.amount, b.floor, a.kind, a.owner, a.currency
 FROM (SELECT unnest($1::text[]) AS kind, unnest($2::uuid[]) AS owner, unnest($3::text[]) AS currency) u
 JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
 JOIN ledger_balance b ON b.account_id = a.id
-ORDER BY b.account_id
+ORDER BY (a.kind = 'renter_wallet'), b.account_id
 FOR UPDATE OF b
 `
 
@@ -1776,6 +1776,7 @@ type LockLedgerBalancesRow struct {
 	Currency  string
 }
 
+// Wallets last: whoever charges for usage (holds, pending earnings) may go on to the wallet, never the other way round.
 func (q *Queries) LockLedgerBalances(ctx context.Context, arg []LockLedgerBalancesParams) *LockLedgerBalancesBatchResults {
 	batch := &pgx.Batch{}
 	for _, a := range arg {

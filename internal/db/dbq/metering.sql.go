@@ -1079,6 +1079,52 @@ func (q *Queries) SegmentsOfLeases(ctx context.Context, ids []pgtype.UUID) ([]Se
 	return items, nil
 }
 
+const segmentsWithin = `-- name: SegmentsWithin :many
+SELECT lease_id, epoch, boot_id, seq, start_ms, end_ms, energy_mj
+FROM usage_segment
+WHERE lease_id = $1 AND end_ms > $2 AND start_ms < $3
+ORDER BY start_ms, end_ms, epoch, boot_id, seq
+`
+
+type SegmentsWithinRow struct {
+	LeaseID  id.Lease
+	Epoch    int32
+	BootID   string
+	Seq      int64
+	StartMs  int64
+	EndMs    int64
+	EnergyMj int64
+}
+
+// Those that prove some time between two moments, unix ms.
+func (q *Queries) SegmentsWithin(ctx context.Context, leaseID id.Lease, fromMs int64, throughMs int64) ([]SegmentsWithinRow, error) {
+	rows, err := q.db.Query(ctx, segmentsWithin, leaseID, fromMs, throughMs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SegmentsWithinRow{}
+	for rows.Next() {
+		var i SegmentsWithinRow
+		if err := rows.Scan(
+			&i.LeaseID,
+			&i.Epoch,
+			&i.BootID,
+			&i.Seq,
+			&i.StartMs,
+			&i.EndMs,
+			&i.EnergyMj,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const setLeaseEpoch = `-- name: SetLeaseEpoch :execrows
 UPDATE lease SET epoch = $1 WHERE id = $2 AND ended_at IS NULL AND epoch <= $1
 `

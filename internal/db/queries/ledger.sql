@@ -19,11 +19,12 @@ WHERE a.id = ANY(@ids::uuid[]) AND a.kind = ANY(@cached::text[])
 ON CONFLICT (account_id) DO NOTHING;
 
 -- name: LockLedgerBalances :batchmany
+-- Wallets last: whoever charges for usage (holds, pending earnings) may go on to the wallet, never the other way round.
 SELECT b.account_id, b.amount, b.floor, a.kind, a.owner, a.currency
 FROM (SELECT unnest(@kinds::text[]) AS kind, unnest(@owners::uuid[]) AS owner, unnest(@currencies::text[]) AS currency) u
 JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
 JOIN ledger_balance b ON b.account_id = a.id
-ORDER BY b.account_id
+ORDER BY (a.kind = 'renter_wallet'), b.account_id
 FOR UPDATE OF b;
 
 -- name: AddLedgerBalances :exec

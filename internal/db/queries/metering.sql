@@ -252,6 +252,13 @@ FROM usage_segment
 WHERE lease_id = ANY(@ids::uuid[])
 ORDER BY lease_id, start_ms, end_ms, epoch, boot_id, seq;
 
+-- name: SegmentsWithin :many
+-- Those that prove some time between two moments, unix ms.
+SELECT lease_id, epoch, boot_id, seq, start_ms, end_ms, energy_mj
+FROM usage_segment
+WHERE lease_id = @lease_id AND end_ms > @from_ms AND start_ms < @through_ms
+ORDER BY start_ms, end_ms, epoch, boot_id, seq;
+
 -- name: DatabaseTime :one
 SELECT clock_timestamp()::timestamptz AS now;
 
