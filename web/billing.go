@@ -118,6 +118,12 @@ func transactionName(kind string) string {
 		return "Usage"
 	case "payout_mature":
 		return "Earnings are payable"
+	case "payout":
+		return "Paid out"
+	case "payout_failed":
+		return "A payout came back"
+	case "payout_reversed":
+		return "A payout was taken back"
 	case "service_credit":
 		return "Credit for a host's fault"
 	case "earning":

@@ -80,6 +80,9 @@ func (s *Web) Routes(r chi.Router) {
 		post("/hosts/{id}/terms", signedIn, s.setTerms)
 		post("/hosts/{id}/actions", signedIn, s.actOnHost)
 
+		get("/payouts", signedIn, s.payoutsPage)
+		post("/payouts/account", signedIn, s.setUpPayouts)
+
 		get("/purse", signedIn, s.purseBar)
 		get("/notices", signedIn, s.notices)
 		post("/notices/{id}/read", signedIn, s.readNotice)

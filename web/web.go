@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/nodelog"
 	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/payout"
 	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/static"
 	"github.com/musterhq/muster/web/view"
@@ -30,6 +31,7 @@ type Config struct {
 	Market   *market.Market
 	Clusters *cluster.Clusters
 	Payments *payment.Payments
+	Payouts  *payout.Payouts
 	Dialer   *dialback.Dialer // reads logs from hosts
 	Bus      *bus.Bus         // nil: pages change only every second
 
@@ -119,7 +121,7 @@ func (s *Web) handle(rule access, h handler) http.HandlerFunc {
 
 func secureHeaders(w http.ResponseWriter) {
 	h := w.Header()
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self' https://checkout.stripe.com https://hooks.stripe.com; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self' https://checkout.stripe.com https://hooks.stripe.com https://connect.stripe.com; frame-ancestors 'none'; base-uri 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")

@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/payout"
 	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripepay"
@@ -36,6 +37,7 @@ type browser struct {
 	db   *db.DB
 	m    *market.Market
 	pay  *payment.Payments
+	outs *payout.Payouts
 }
 
 func open(t *testing.T) *browser {
@@ -53,9 +55,13 @@ func open(t *testing.T) *browser {
 	srv := httptest.NewServer(r)
 	t.Cleanup(srv.Close)
 	pay := sandboxPayments(t, d, r, srv.URL)
+	outs, err := payout.New(d, pay, payout.Config{Currency: "USD", PageURL: srv.URL + "/payouts", Sandbox: true}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	web.New(web.Config{
-		Payments: pay,
-		DB:       d, Accounts: account.New(d, account.Config{}), Market: m,
+		Payments: pay, Payouts: outs,
+		DB: d, Accounts: account.New(d, account.Config{}), Market: m,
 		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
 		Merchant: report.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},
 		Currency: "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
@@ -64,7 +70,7 @@ func open(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &browser{t, srv.URL, &http.Client{Jar: jar}, d, m, pay}
+	return &browser{t, srv.URL, &http.Client{Jar: jar}, d, m, pay, outs}
 }
 
 // sandboxPayments takes payments through the sandbox's Stripe, whose pages are among the site's own.

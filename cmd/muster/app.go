@@ -310,7 +310,7 @@ func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 	})
 	pages := chi.NewRouter()
 	web.New(web.Config{
-		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Dialer: a.dialer, Bus: a.link.Bus(),
+		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Dialer: a.dialer, Bus: a.link.Bus(),
 		SSHAddr: a.cfg.GatewayAddr, AppLink: a.appLink,
 		EnrollCommand: rest.EnrollCommand, Holdback: a.cfg.Holdback, Merchant: a.cfg.merchant(), Currency: a.cfg.Currency, Sandbox: a.cfg.sandbox(), PublicURL: a.cfg.PublicURL, Log: a.log, Now: time.Now,
 	}).Routes(pages)

@@ -75,7 +75,7 @@ func HostsPage(p Page, h Hosts) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Hosts</h1><p class=\"lede\">Machines you rent out. Earnings are booked by the second: see the <a href=\"/hosts/statement\">statement</a>.</p></div><div class=\"grid-main wideaside\"><div class=\"stack\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Hosts</h1><p class=\"lede\">Machines you rent out. Earnings are booked by the second: see the <a href=\"/hosts/statement\">statement</a> and your <a href=\"/payouts\">payouts</a>.</p></div><div class=\"grid-main wideaside\"><div class=\"stack\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -1,0 +1,74 @@
+package web_test
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/payout"
+)
+
+// An operator sets payouts up on Stripe's form, comes back, and sees what was paid.
+func TestPayoutsPage(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	_, page := b.get("/payouts")
+	if page.Find("#account .badge").Text() == "" || page.Find("#country").Length() != 1 || !strings.Contains(page.Find("#pending").Parent().Text(), "7 days") {
+		t.Fatal(page.Find("main").Text())
+	}
+	if res, page := b.post("/payouts/account", url.Values{"country": {"Germany"}}); res.StatusCode != http.StatusUnprocessableEntity || page.Find("#country-e").Length() != 1 {
+		t.Fatal(res.Status, page.Find("#account").Text())
+	}
+	form, _ := b.post("/payouts/account", url.Values{"country": {"de"}})
+	path := form.Request.URL.Path
+	if !strings.HasPrefix(path, "/sandbox/pay/accounts/") {
+		t.Fatal(path, form.Status)
+	}
+	_, page = b.post(path, url.Values{"answer": {"no_bank"}}) // back on our page, which asks at once
+	if page.Find("#due li").Length() != 1 || page.Find("#due li").Text() != "Your bank account" || page.Find("#country").Length() != 0 {
+		t.Fatal(page.Find("main").Text())
+	}
+	form, _ = b.post("/payouts/account", nil)
+	if _, page = b.post(form.Request.URL.Path, url.Values{"answer": {"all"}}); strings.TrimSpace(page.Find("#account .badge").Text()) != "Ready" {
+		t.Fatal(page.Find("main").Text())
+	}
+	if spent, _ := b.get(path); spent.Request.URL.Path != "/payouts" {
+		t.Fatal(spent.Request.URL)
+	}
+	b.post("/billing/topups", url.Values{"amount": {"100.00"}})
+	var org id.Org
+	if err := b.db.Pool.QueryRow(t.Context(), "SELECT id FROM org").Scan(&org); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: "test", Transfers: []ledger.Transfer{
+			{Debit: ledger.Wallet(org, "USD"), Credit: ledger.HostPending(org, "USD"), Amount: 25 * money.Unit}}})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, page = b.get("/payouts"); !strings.HasPrefix(strings.TrimSpace(page.Find("#pending").Text()), "25.00") {
+		t.Fatal(page.Find("main").Text())
+	}
+	if _, err := payout.Mature(t.Context(), b.db, -time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.db.Pool.Exec(t.Context(), "UPDATE payout_account SET next_at = clock_timestamp() - interval '1 second'"); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.outs.PayDue(t.Context()); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	_, page = b.get("/payouts")
+	if row := page.Find("#payouts tbody tr"); row.Length() != 1 || !strings.Contains(row.Text(), "Paid") || !strings.HasPrefix(strings.TrimSpace(page.Find("#paid").Text()), "25.00") {
+		t.Fatal(page.Find("main").Text())
+	}
+}
