@@ -170,7 +170,7 @@ func (a *app) openNouns(ctx context.Context) (err error) {
 		Post: func(ctx context.Context, tx *db.Tx, l account.Letter) error {
 			return notify.Write(ctx, tx, l.User, l.To, l.Subject, l.Body)
 		}})
-	a.market, err = market.New(a.db, box, market.Config{Currency: a.cfg.Currency, AllowSimulated: a.cfg.AllowSimulated})
+	a.market, err = market.New(a.db, box, market.Config{Currency: a.cfg.Currency, HostSharePPM: a.cfg.HostSharePPM, AllowSimulated: a.cfg.AllowSimulated})
 	if err != nil {
 		return err
 	}

@@ -192,8 +192,8 @@ func (c *serverConfig) complete() error {
 	if c.PayoutEvery < time.Second {
 		bad.Add("MUSTER_PAYOUT_EVERY", "is the time between payouts, such as 168h; at least a second")
 	}
-	if c.HostSharePPM < 0 || c.HostSharePPM > 1_000_000 {
-		bad.Add("MUSTER_HOST_SHARE_PPM", "is a share in parts per million, 0 to 1000000")
+	if c.HostSharePPM < 1 || c.HostSharePPM > 1_000_000 {
+		bad.Add("MUSTER_HOST_SHARE_PPM", "is a share in parts per million, 1 to 1000000")
 	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		bad.Add("MUSTER_LOG_FORMAT", "is text or json")

@@ -146,12 +146,14 @@ type changeOperatorInput struct {
 	ID   string `path:"id"`
 	Body struct {
 		PayoutsStopped *bool  `json:"payouts_stopped,omitempty"`
+		FeePPM         *int   `json:"fee_ppm,omitempty" minimum:"0" maximum:"1000000" doc:"the platform's part of what their hosts earn from new leases, in millionths"`
 		Reason         string `json:"reason" doc:"the operator reads it"`
 	}
 }
 
 type operatorView struct {
 	OrgID   id.Org         `json:"org_id"`
+	FeePPM  int            `json:"fee_ppm" doc:"of new leases"`
 	Account payout.Account `json:"account"`
 }
 
@@ -161,6 +163,11 @@ func (a *API) changeOperator(ctx context.Context, p account.Principal, in *chang
 		return operatorView{}, err
 	}
 	if err := a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if in.Body.FeePPM != nil {
+			if err := a.market.SetFee(ctx, tx, p, org, *in.Body.FeePPM, in.Body.Reason); err != nil {
+				return err
+			}
+		}
 		if in.Body.PayoutsStopped == nil {
 			return nil
 		}
@@ -168,6 +175,10 @@ func (a *API) changeOperator(ctx context.Context, p account.Principal, in *chang
 	}); err != nil {
 		return operatorView{}, err
 	}
+	fee, err := a.market.Fee(ctx, org)
+	if err != nil {
+		return operatorView{}, err
+	}
 	where, err := a.payouts.Account(ctx, org)
-	return operatorView{org, where}, err
+	return operatorView{org, fee, where}, err
 }

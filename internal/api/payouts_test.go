@@ -118,6 +118,14 @@ func TestPayouts(t *testing.T) {
 	if r := w.want(w.call(boss, "PATCH", who, `{"payouts_stopped":false,"reason":"cleared up"}`), 200, ""); r.text("account.stopped") != "" {
 		t.Error(r.raw)
 	}
+	for _, body := range []string{`{"fee_ppm":-1,"reason":"x"}`, `{"fee_ppm":1000001,"reason":"x"}`, `{"fee_ppm":1,"reason":" "}`} {
+		w.want(w.call(boss, "PATCH", who, body), 422, "validation_failed")
+	}
+	w.want(w.call(operator, "PATCH", who, `{"fee_ppm":0,"reason":"please"}`), 403, "forbidden")
+	if r := w.want(w.call(boss, "PATCH", who, `{"fee_ppm":100000,"reason":"a volume deal"}`), 200, ""); r.json["fee_ppm"] != float64(100_000) {
+		t.Error(r.raw)
+	}
+	w.want(w.call(boss, "PATCH", "/api/v1/admin/operators/"+id.New[id.Org]().String(), `{"fee_ppm":1,"reason":"x"}`), 404, "not_found")
 	if r := w.want(w.call(boss, "GET", "/api/v1/admin/payouts", nil), 200, ""); len(r.list("items")) != 1 {
 		t.Error(r.raw)
 	}

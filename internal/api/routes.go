@@ -120,6 +120,6 @@ func (a *API) inside(t *table) {
 	get(t, "/admin/payouts", platformAdmin, "listAllPayouts: Everybody's payouts, newest first", a.listAllPayouts)
 	post(t, "/admin/payouts", platformAdmin, 201, "payNow: Pay an operator outside the schedule", a.payNow)
 	post(t, "/admin/payouts/{id}/reverse", platformAdmin, 202, "reversePayout: Take a payout back, or a part of it, with a reason; payouts to the operator stop", a.reversePayout)
-	patch(t, "/admin/operators/{id}", platformAdmin, "changeOperator: Stop payouts to an operator, or let them go on, with a reason", a.changeOperator)
+	patch(t, "/admin/operators/{id}", platformAdmin, "changeOperator: Set the fee on an operator's new leases; stop payouts to them or let them go on; with a reason", a.changeOperator)
 	get(t, "/admin/reconciliation", platformAdmin, "getReconciliation: Stripe's balance beside the books", a.reconciliation)
 }

@@ -20,6 +20,7 @@ import (
 // Config of a Market.
 type Config struct {
 	Currency       string           // of all prices and wallets, "USD"
+	HostSharePPM   int              // the usual part of a charge that is the operator's, in millionths; 0 = 850,000
 	AllowSimulated bool             // sell hosts with simulated GPUs: sandbox only
 	QuoteTTL       time.Duration    // 60 to 120 s; 0 = 90 s
 	MaxAge         time.Duration    // of the view in memory that searches and plans use, at most four times that; 0 = 250 ms
@@ -38,6 +39,12 @@ type Market struct {
 
 // New starts nothing. The box seals the secrets in quoted specs.
 func New(d *db.DB, box *seal.Box, cfg Config) (*Market, error) {
+	if cfg.HostSharePPM == 0 {
+		cfg.HostSharePPM = 850_000
+	}
+	if cfg.HostSharePPM < 0 || cfg.HostSharePPM > 1_000_000 {
+		return nil, fault.New(fault.Invalid, "the operators' usual share has to be 1 to 1000000 millionths, not %d", cfg.HostSharePPM)
+	}
 	if cfg.QuoteTTL == 0 {
 		cfg.QuoteTTL = 90 * time.Second
 	}

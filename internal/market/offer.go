@@ -54,7 +54,7 @@ func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, of id.Host) error {
 	for i := range ids {
 		ids[i] = pgtype.UUID{Bytes: id.New[id.Offer]().UUID(), Valid: true}
 	}
-	if err := tx.Q.SyncOffers(ctx, of, ids, models); err != nil {
+	if err := tx.Q.SyncOffers(ctx, dbq.SyncOffersParams{HostID: of, UsualSharePpm: int32(m.cfg.HostSharePPM), Ids: ids, Models: models}); err != nil {
 		return fmt.Errorf("market: offers of %s: %w", of, err)
 	}
 	return nil

@@ -14,6 +14,30 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
+const hostIDsOfOrg = `-- name: HostIDsOfOrg :many
+SELECT id FROM host WHERE org_id = $1 ORDER BY id
+`
+
+func (q *Queries) HostIDsOfOrg(ctx context.Context, orgID id.Org) ([]id.Host, error) {
+	rows, err := q.db.Query(ctx, hostIDsOfOrg, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Host{}
+	for rows.Next() {
+		var id id.Host
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const insertOfferPrice = `-- name: InsertOfferPrice :exec
 INSERT INTO offer_price (offer_id, price, changed_by) VALUES ($1, $2, $3)
 `
@@ -69,6 +93,17 @@ func (q *Queries) OffersOfHosts(ctx context.Context, hosts []pgtype.UUID) ([]Off
 		return nil, err
 	}
 	return items, nil
+}
+
+const orgFee = `-- name: OrgFee :one
+SELECT fee_ppm FROM org_fee WHERE org_id = $1
+`
+
+func (q *Queries) OrgFee(ctx context.Context, orgID id.Org) (int32, error) {
+	row := q.db.QueryRow(ctx, orgFee, orgID)
+	var fee_ppm int32
+	err := row.Scan(&fee_ppm)
+	return fee_ppm, err
 }
 
 const presentModels = `-- name: PresentModels :many
@@ -136,17 +171,54 @@ func (q *Queries) PriceChangesOfHost(ctx context.Context, hostID id.Host, maxRow
 	return items, nil
 }
 
+const setOfferShares = `-- name: SetOfferShares :exec
+UPDATE offer SET host_share_ppm = $1, updated_at = clock_timestamp()
+WHERE host_id = ANY($2::uuid[]) AND host_share_ppm <> $1
+`
+
+func (q *Queries) SetOfferShares(ctx context.Context, sharePpm int32, hosts []pgtype.UUID) error {
+	_, err := q.db.Exec(ctx, setOfferShares, sharePpm, hosts)
+	return err
+}
+
+const setOrgFee = `-- name: SetOrgFee :execrows
+INSERT INTO org_fee (org_id, fee_ppm, changed_by) SELECT o.id, $1::integer, $2 FROM org o WHERE o.id = $3
+ON CONFLICT (org_id) DO UPDATE SET fee_ppm = excluded.fee_ppm, changed_by = excluded.changed_by, changed_at = clock_timestamp()
+`
+
+func (q *Queries) SetOrgFee(ctx context.Context, feePpm int32, changedBy id.User, orgID id.Org) (int64, error) {
+	result, err := q.db.Exec(ctx, setOrgFee, feePpm, changedBy, orgID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const syncOffers = `-- name: SyncOffers :exec
 
-INSERT INTO offer (id, host_id, gpu_model)
-SELECT n.id, $1, n.model
-FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::text[]) AS model) n
+INSERT INTO offer (id, host_id, gpu_model, host_share_ppm)
+SELECT n.id, $1, n.model,
+       coalesce((SELECT 1000000 - f.fee_ppm FROM org_fee f JOIN host h ON h.org_id = f.org_id WHERE h.id = $1), $2::integer)
+FROM (SELECT unnest($3::uuid[]) AS id, unnest($4::text[]) AS model) n
 ON CONFLICT (host_id, gpu_model) DO NOTHING
 `
 
+type SyncOffersParams struct {
+	HostID        id.Host
+	UsualSharePpm int32
+	Ids           []pgtype.UUID
+	Models        []string
+}
+
 // What the market sells: offers and their prices.
-func (q *Queries) SyncOffers(ctx context.Context, hostID id.Host, ids []pgtype.UUID, models []string) error {
-	_, err := q.db.Exec(ctx, syncOffers, hostID, ids, models)
+// New offers have their operator's fee, or the usual one.
+func (q *Queries) SyncOffers(ctx context.Context, arg SyncOffersParams) error {
+	_, err := q.db.Exec(ctx, syncOffers,
+		arg.HostID,
+		arg.UsualSharePpm,
+		arg.Ids,
+		arg.Models,
+	)
 	return err
 }
 

@@ -549,6 +549,13 @@ type Org struct {
 	CreatedAt time.Time
 }
 
+type OrgFee struct {
+	OrgID     id.Org
+	FeePpm    int32
+	ChangedBy id.User
+	ChangedAt time.Time
+}
+
 type OrgLegal struct {
 	OrgID     id.Org
 	Name      string

@@ -1,8 +1,10 @@
 -- What the market sells: offers and their prices.
 
 -- name: SyncOffers :exec
-INSERT INTO offer (id, host_id, gpu_model)
-SELECT n.id, @host_id, n.model
+-- New offers have their operator's fee, or the usual one.
+INSERT INTO offer (id, host_id, gpu_model, host_share_ppm)
+SELECT n.id, @host_id, n.model,
+       coalesce((SELECT 1000000 - f.fee_ppm FROM org_fee f JOIN host h ON h.org_id = f.org_id WHERE h.id = @host_id), @usual_share_ppm::integer)
 FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@models::text[]) AS model) n
 ON CONFLICT (host_id, gpu_model) DO NOTHING;
 
@@ -20,6 +22,20 @@ ORDER BY o.host_id, o.gpu_model;
 UPDATE offer
 SET price = @price, min_gpus = @min_gpus, max_duration_s = @max_duration_s, updated_at = clock_timestamp()
 WHERE id = @id;
+
+-- name: SetOrgFee :execrows
+INSERT INTO org_fee (org_id, fee_ppm, changed_by) SELECT o.id, @fee_ppm::integer, @changed_by FROM org o WHERE o.id = @org_id
+ON CONFLICT (org_id) DO UPDATE SET fee_ppm = excluded.fee_ppm, changed_by = excluded.changed_by, changed_at = clock_timestamp();
+
+-- name: OrgFee :one
+SELECT fee_ppm FROM org_fee WHERE org_id = $1;
+
+-- name: HostIDsOfOrg :many
+SELECT id FROM host WHERE org_id = $1 ORDER BY id;
+
+-- name: SetOfferShares :exec
+UPDATE offer SET host_share_ppm = @share_ppm, updated_at = clock_timestamp()
+WHERE host_id = ANY(@hosts::uuid[]) AND host_share_ppm <> @share_ppm;
 
 -- name: InsertOfferPrice :exec
 INSERT INTO offer_price (offer_id, price, changed_by) VALUES (@offer_id, @price, @changed_by);
