@@ -144,9 +144,23 @@ func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 		return err
 	}
 	a.tellImages()
+	a.noteUse(ctx, spec.GPUs)
 	return a.change(r, func(rec *record) {
 		rec.Spec, rec.ImageID, rec.ImageDigest, rec.ImagePin = withoutSecrets(*spec), img.ID, img.Digest, img.Pin
 	})
+}
+
+// noteUse remembers who uses a lease's GPUs before anything of the renter's runs, such as the owner's desktop: wipe does
+// not wait for that. It is called before the record says that there is an image, without which wipe waits for nothing.
+func (a *Agent) noteUse(ctx context.Context, gpus []string) {
+	if a.cfg.Attach == container.AttachNone || len(gpus) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	if err := a.cfg.GPUs.NoteBefore(ctx, gpus...); err != nil {
+		a.log.Warn("who uses the GPUs before the lease is not known: its end may wait for them", "err", err)
+	}
 }
 
 // tellImages sends the inventory when the images it names have changed.

@@ -41,6 +41,7 @@ type Link interface {
 type GPUs interface {
 	Sample(ctx context.Context, uuids ...string) (gpu.Batch, error)
 	EnergyMJ(ctx context.Context, uuids ...string) (map[string]int64, error)
+	NoteBefore(ctx context.Context, uuids ...string) error
 	WaitClean(ctx context.Context, uuids ...string) error
 	Health() map[string]gpu.Health
 	Pending() []agentapi.HealthEvent
