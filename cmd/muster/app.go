@@ -269,9 +269,12 @@ func (a *app) openSandbox(ctx context.Context) (c stripepay.Config, err error) {
 	l.serve(a.log)
 	push, stop := context.WithCancel(context.WithoutCancel(ctx))
 	pushed := make(chan struct{})
-	a.onClose(func(context.Context) error {
+	a.onClose(func(ctx context.Context) error {
 		stop()
-		<-pushed
+		select {
+		case <-pushed:
+		case <-ctx.Done(): // the database is away; what was taken is delivered again
+		}
 		return nil
 	})
 	go func() {
