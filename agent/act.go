@@ -126,7 +126,7 @@ func safe(err error) string {
 
 func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 	spec := v.want
-	if bad := slices.IndexFunc(spec.GPUs, func(u string) bool { return !a.sound([]string{u}) }); bad >= 0 {
+	if bad := slices.IndexFunc(spec.GPUs, func(u string) bool { return a.sick(u) != "" }); bad >= 0 {
 		return container.Refusal{Reason: agentapi.ReasonGPUFailed, Detail: "GPU " + spec.GPUs[bad] + " is quarantined"}
 	}
 	max := int64(1) << 50

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"reflect"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -81,7 +80,7 @@ func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentap
 		st.StartBootMS = rec.StartBoot
 	}
 	if o := rec.Outcome; o != nil {
-		st.Reason, st.Detail, st.ExitCode = o.Reason, o.Detail[:min(len(o.Detail), 500)], o.ExitCode
+		st.Reason, st.Detail, st.ExitCode = o.Reason, clipped(o.Detail), o.ExitCode
 		if rec.BootID == v.boot {
 			st.ExitBootMS = o.ExitBoot
 		}
@@ -96,6 +95,9 @@ func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentap
 func (v view) ready() bool {
 	return v.report.State == guest.StateAtBarrier && (v.spec().Nodes <= 1 || v.rec.Preflight != nil)
 }
+
+// clipped is as much of a detail as a status may carry.
+func clipped(s string) string { return s[:min(len(s), 500)] }
 
 // stage is the state in the order of a start.
 func stage(v view) agentapi.NodeState {
@@ -121,7 +123,7 @@ func (a *Agent) report(r *run, v view, s step) {
 	if s.do == actConclude {
 		return // how it ended is said with its cause, once that is recorded: before, it would look like a node that is not well
 	}
-	sound := a.sound(v.spec().GPUs)
+	sick := a.sick(v.spec().GPUs...)
 	a.mu.Lock()
 	if !r.looked && s.do != actStartOverlay && s.do != actNoteStart {
 		r.looked = true
@@ -144,7 +146,14 @@ func (a *Agent) report(r *run, v view, s step) {
 		}
 		switch s.do {
 		case actWatch, actSetPeers, actStartOverlay:
-			st.Good = v.rec.Started && v.overlay && sound
+			st.Good = v.rec.Started && v.overlay && sick == ""
+			switch {
+			case st.Good || !v.rec.Started:
+			case sick != "":
+				st.Trouble, st.TroubleDetail = agentapi.ReasonGPUFailed, clipped(sick)
+			default:
+				st.Trouble, st.TroubleDetail = agentapi.ReasonOverlayFailed, "the process that carries the node's network does not answer"
+			}
 		}
 		return st
 	})
@@ -184,6 +193,9 @@ func (a *Agent) unseen(r *run, err error) {
 	poke(a.rescan)
 	a.say(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
 		st.Good = false
+		if st.Started && st.ExitCode == nil {
+			st.Trouble, st.TroubleDetail = agentapi.ReasonRuntimeFailed, clipped("the container engine does not answer: "+safe(err))
+		}
 		st.Progress.WaitingFor = safe(err)
 		return st
 	})
@@ -197,8 +209,13 @@ func (a *Agent) delayed(r *run, err error) {
 	})
 }
 
-// sound reports whether none of the GPUs is known to be unusable.
-func (a *Agent) sound(uuids []string) bool {
+// sick says which of the GPUs is known to be unusable, and why; "" when none is.
+func (a *Agent) sick(uuids ...string) string {
 	health := a.cfg.GPUs.Health()
-	return !slices.ContainsFunc(uuids, func(u string) bool { return health[u].State == gpu.Quarantined })
+	for _, u := range uuids {
+		if h := health[u]; h.State == gpu.Quarantined {
+			return u + ": " + h.Reason
+		}
+	}
+	return ""
 }

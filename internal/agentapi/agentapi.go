@@ -149,6 +149,10 @@ type LeaseStatus struct {
 	// Good: at this report the workload ran, its GPUs were healthy, its overlay and guest stood. It moves
 	// confirmed_until; a lease that is not good is not billed.
 	Good bool `json:"good,omitempty"`
+	// Trouble is why a node that has started is not good, by the Reason constants; TroubleDetail says it for people, ≤ 500
+	// bytes. Empty: it is good, or the agent does not know.
+	Trouble       string `json:"trouble,omitempty"`
+	TroubleDetail string `json:"trouble_detail,omitempty"`
 	// PeersDown lists ranks whose overlay was silent for longer than PeerSilence, as this host's overlay sees it.
 	PeersDown []int `json:"peers_down,omitempty"`
 	// Paths are how this host's overlay reaches the other ranks, where it knows.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/musterhq/muster/internal/db/dbq"
 )
 
 // assess compares what hosts said last with the clock: nodes that are no longer proven up become lost, and lost ones
@@ -24,31 +26,80 @@ func (x *change) assess() {
 			}
 			continue
 		}
-		if why := x.unproven(n); why != "" {
-			x.step(n, NodeSilent, ReasonHostLost, why)
-		} else if NodeState(n.State) == NodeLost {
-			x.step(n, NodeHeard, ReasonNone, "")
+		if r, why := x.unproven(n); r == ReasonNone {
+			if NodeState(n.State) == NodeLost {
+				x.step(n, NodeHeard, ReasonNone, "")
+			}
+		} else if !x.step(n, NodeSilent, r, why) {
+			x.blame(n, r, why)
 		}
 	}
 }
 
-// unproven says why a started node is not proven up, or "".
-func (x *change) unproven(n *node) string {
+// unproven says why a started node is not proven up: which of its parts is dead, and how that is known. ReasonNone: it is
+// proven.
+func (x *change) unproven(n *node) (Reason, string) {
 	good := latest(time.UnixMilli(n.status.LastGoodMs), *n.StartedAt)
-	if silent := x.now.Sub(good); silent > x.c.cfg.LostAfter {
-		return fmt.Sprintf("no good report for %s", silent.Round(time.Second))
+	said := n.status.Epoch == n.Epoch && n.status.ReportedAt.After(*n.StartedAt)
+	deaf, hears := x.heardByOthers(n)
+	silent := x.now.Sub(latest(n.status.ReportedAt, *n.StartedAt))
+	switch {
+	case silent > x.c.cfg.LostAfter && hears != nil && deaf == nil:
+		return ReasonAgentLost, fmt.Sprintf("nothing was heard of its agent for %s; rank %d hears the node over the cluster's network", silent.Round(time.Second), hears.Rank)
+	case silent > x.c.cfg.LostAfter:
+		return ReasonHostLost, fmt.Sprintf("no report for %s", silent.Round(time.Second)) + deafness(deaf)
+	case said && !n.status.Good && n.status.Trouble != "":
+		return Reason(n.status.Trouble), n.status.TroubleDetail
+	case said && !n.status.Good:
+		return ReasonHostLost, "its host reports that it is not well"
+	case deaf != nil && NodeState(n.State) == NodeLost && n.status.ReportedAt.After(n.Since):
+		return ReasonOverlayFailed, fmt.Sprintf("its host answers, but rank %d hears nothing from it over the cluster's network", deaf.Rank)
+	case deaf != nil: // its host was not heard of since: it may be dead as a whole
+		return ReasonHostLost, fmt.Sprintf("rank %d hears nothing from it over the cluster's network", deaf.Rank)
+	case x.now.Sub(good) > x.c.cfg.LostAfter:
+		return ReasonHostLost, fmt.Sprintf("no good report for %s", x.now.Sub(good).Round(time.Second))
 	}
-	if !n.status.Good && n.status.Epoch == n.Epoch && n.status.ReportedAt.After(*n.StartedAt) {
-		return "its host reports that it is not well"
-	}
+	return ReasonNone, ""
+}
+
+// heardByOthers finds a rank that hears nothing from n over the cluster's network, and one that hears it. Only who is
+// itself heard of may speak of others.
+func (x *change) heardByOthers(n *node) (deaf, hears *node) {
 	for _, m := range x.nodes {
-		// Only who is itself heard of may speak of others.
-		if m != n && m.ended == nil && m.StartedAt != nil && m.status.Epoch == m.Epoch && slices.Contains(m.status.PeersDown, n.Rank) &&
-			x.now.Sub(m.status.ReportedAt) <= x.c.cfg.LostAfter {
-			return fmt.Sprintf("rank %d hears nothing from it over the cluster's network", m.Rank)
+		if m == n || m.ended != nil || m.StartedAt == nil || m.status.Epoch != m.Epoch || x.now.Sub(m.status.ReportedAt) > x.c.cfg.LostAfter {
+			continue
+		}
+		switch {
+		case slices.Contains(m.status.PeersDown, n.Rank):
+			deaf = m
+		case m.status.Good:
+			hears = m
 		}
 	}
-	return ""
+	return deaf, hears
+}
+
+func deafness(deaf *node) string {
+	if deaf == nil {
+		return ""
+	}
+	return fmt.Sprintf(", and rank %d hears nothing from it over the cluster's network", deaf.Rank)
+}
+
+// blame says of a node that is lost already what is known better by now.
+func (x *change) blame(n *node, r Reason, why string) {
+	if NodeState(n.State) != NodeLost || n.Reason == string(r) {
+		return
+	}
+	n.Reason, n.Detail, n.dirty = string(r), why, true
+	rank := n.Rank
+	x.said = append(x.said, dbq.InsertClusterEventParams{
+		ClusterID: x.row.ID, At: x.now, Kind: "node_lost", Rank: &rank, Title: fmt.Sprintf("Rank %d: what is wrong with it", rank),
+		Detail: join(r.Happened(), why), Data: []byte("{}"),
+	})
+	if State(x.row.State) == Degraded && x.row.ReplaceUntil == nil {
+		x.row.Reason, x.row.Detail = string(r), join(r.Happened(), fmt.Sprintf("rank %d: %s", n.Rank, why))
+	}
 }
 
 // How often the watchdog looks at a cluster at least.

@@ -32,6 +32,7 @@ func TestASilentHostSuspendsBillingAndMayComeBack(t *testing.T) {
 		t.Error("the window is still open")
 	}
 	w.must(w.hostOf(c, 1).sync(w.ctx, 0))
+	w.must(w.hostOf(c, 0).sync(w.ctx, 0)) // hears it too
 	c = w.get(c)
 	if c.State != cluster.Running || !c.Billing || c.Nodes[1].State != cluster.NodeReady || c.Reason != "" {
 		t.Fatalf("heard of again: %s, billing %v, node %s, %q", c.State, c.Billing, c.Nodes[1].State, c.Reason)

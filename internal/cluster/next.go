@@ -257,9 +257,10 @@ func (n NodeFacts) down(f Facts) bool {
 // stopSlack is how much before run_until by PostgreSQL's clock a host may stop a node by its own.
 const stopSlack = 5 * time.Second
 
-// finally reports whether a rank that is down stays so: its host says it has failed, or it was silent for too long.
+// finally reports whether a rank that is down stays so: its host says it has failed, its GPU is broken, or it was lost for
+// too long.
 func (n NodeFacts) finally(f Facts) bool {
-	return n.State != NodeLost || f.Now.Sub(n.Since) >= f.LossGrace
+	return n.State != NodeLost || n.Reason == ReasonGPUFailed || f.Now.Sub(n.Since) >= f.LossGrace
 }
 
 func about(n NodeFacts) Decision {

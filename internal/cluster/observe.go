@@ -142,6 +142,8 @@ func (c *Clusters) saveStatuses(ctx context.Context, s agentapi.Sync, at time.Ti
 		p.Epochs = append(p.Epochs, h.row.LeaseEpoch)
 		p.GoodMs = append(p.GoodMs, h.goodMS(s.BootID))
 		p.Good = append(p.Good, !unwell(st))
+		trouble, why := troubleOf(st)
+		p.Troubles, p.TroubleDetails = append(p.Troubles, string(trouble)), append(p.TroubleDetails, why)
 		p.PeersDown = append(p.PeersDown, arrayLiteral(ranks(st.PeersDown)))
 		p.Progress = append(p.Progress, string(progress))
 		p.Paths = append(p.Paths, string(paths))

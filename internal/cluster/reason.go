@@ -20,6 +20,7 @@ const (
 	ReasonMaxDuration     Reason = "max_duration"
 	ReasonWorkloadFailed  Reason = "workload_failed"
 	ReasonHostLost        Reason = "host_lost"
+	ReasonAgentLost       Reason = "agent_lost"
 	ReasonTimeout         Reason = "timeout"
 	ReasonPlatformOutage  Reason = "platform_outage"
 
@@ -61,6 +62,7 @@ var sentences = map[Reason]Sentence{
 	ReasonMaxDuration:       {Happened: "The cluster reached the longest duration you set for it.", Do: "Rent again with a longer max_duration to go on."},
 	ReasonWorkloadFailed:    {Happened: "The command ended with an error on at least one rank.", Do: "Read the log of the rank that failed first; restart: on_failure starts the command again by itself."},
 	ReasonHostLost:          {Happened: "A host of the cluster could no longer be reached.", Do: "Rent again; on_node_failure: replace lets another host take the rank, ignore goes on with the remaining ranks."},
+	ReasonAgentLost:         {Happened: "The agent on a host of the cluster fell silent, though its node is still heard on the cluster's network.", Do: "Rent again; on_node_failure: replace lets another host take the rank."},
 	ReasonTimeout:           {Happened: "The cluster was not ready in time.", Do: "The timeline shows which step of which rank took so long; rent again, on other hosts if it repeats."},
 	ReasonPlatformOutage:    {Happened: "Muster's servers were away for longer than the cluster was authorised to run, so its hosts stopped it in order.", Do: "Rent again."},
 	ReasonImageNotFound:     {Happened: "The registry does not know the image.", Do: "Check its name and tag."},
@@ -75,7 +77,7 @@ var sentences = map[Reason]Sentence{
 	ReasonPreflightFailed:   {Happened: "The ranks could not talk to each other well enough over the cluster's network.", Do: "Rent again, or ask for another network scope; the detail names the pair of ranks."},
 	ReasonHostInterrupted:   {Happened: "A host stopped the workload through trouble of its own.", Do: "Rent again; the host's record shows it."},
 	ReasonGPUFailed:         {Happened: "A GPU failed and was taken out of the market.", Do: "Rent again; the GPU is not sold before it passes its checks."},
-	ReasonRuntimeFailed:     {Happened: "A host's container runtime could not start the node.", Do: "Rent again, on another host if it repeats."},
+	ReasonRuntimeFailed:     {Happened: "A host's container runtime could not start or watch over the node.", Do: "Rent again, on another host if it repeats."},
 	ReasonOverlayFailed:     {Happened: "A host could not keep up the cluster's network.", Do: "Rent again, on another host if it repeats."},
 	ReasonGuestDied:         {Happened: "A node's network holder ended unexpectedly.", Do: "Rent again, on another host if it repeats."},
 	ReasonRunUntil:          {Happened: "The host stopped the node at the end of the time that was paid for.", Do: "Add credit or raise the budget, then rent again.", NodeOnly: true},

@@ -101,6 +101,21 @@ func unwell(st agentapi.LeaseStatus) bool {
 	return !st.Good && !ended
 }
 
+// troubleOf is what a host says is wrong with a node that is not well, one of the reasons that are a host's fault.
+func troubleOf(st agentapi.LeaseStatus) (Reason, string) {
+	r := Reason(st.Trouble)
+	if !unwell(st) || !slices.Contains(hostFaults, r) {
+		return ReasonNone, ""
+	}
+	return r, clip(st.TroubleDetail, 500)
+}
+
+// saysOther reports whether a host tells of other trouble than before.
+func saysOther(now agentapi.LeaseStatus, before dbq.NodeStatus) bool {
+	r, _ := troubleOf(now)
+	return string(r) != before.Trouble
+}
+
 // matters reports whether the report changes anything that is decided under the cluster's lock. Most do not: they only
 // say that all is still well.
 func (h heard) matters(goodMS int64) bool {
@@ -125,7 +140,7 @@ func (h heard) matters(goodMS int64) bool {
 		(h.now.Preflight != nil && len(n.Preflight) <= len("{}")) ||
 		(h.now.Started && n.StartedAt == nil) ||
 		(h.now.ExitCode != nil && n.ExitCode == nil) ||
-		(n.StartedAt != nil && (unwell(*h.now) == st.Good || !slices.Equal(ranks(h.now.PeersDown), st.PeersDown))) ||
+		(n.StartedAt != nil && (unwell(*h.now) == st.Good || saysOther(*h.now, st) || !slices.Equal(ranks(h.now.PeersDown), st.PeersDown))) ||
 		(NodeState(n.State) == NodeLost && goodMS > 0)
 }
 

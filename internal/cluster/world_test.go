@@ -268,7 +268,7 @@ func (w *world) hostOf(c cluster.Cluster, rank int) *fakeHost {
 	return nil
 }
 
-// quiet makes the last word of a rank that old.
+// quiet makes the last word of a rank that old, and its peers hear nothing from it either.
 func (w *world) quiet(c cluster.Cluster, rank int, by time.Duration) {
 	w.t.Helper()
 	ms := by.Milliseconds()
@@ -276,6 +276,7 @@ func (w *world) quiet(c cluster.Cluster, rank int, by time.Duration) {
 		FROM node n WHERE n.id = s.node_id AND n.cluster_id = $1 AND n.rank = $2`, c.ID, rank, ms)
 	w.exec(`UPDATE node SET started_at = started_at - $3::bigint * interval '1 ms', since = since - $3::bigint * interval '1 ms'
 		WHERE cluster_id = $1 AND rank = $2`, c.ID, rank, ms)
+	w.exec(`UPDATE node_status s SET peers_down = s.peers_down || $2::integer FROM node n WHERE n.id = s.node_id AND n.cluster_id = $1 AND n.rank <> $2`, c.ID, rank)
 }
 
 // clean lets hosts and watchdog finish and checks what must hold at the end of everything: no GPU claimed, no money

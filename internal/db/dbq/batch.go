@@ -330,7 +330,7 @@ func (b *ClaimIdempotencyKeyBatchResults) Close() error {
 }
 
 const clusterNodes = `-- name: ClusterNodes :batchmany
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        h.name AS host_name
 FROM node n
 JOIN node_status s ON s.node_id = n.id
@@ -417,6 +417,8 @@ func (b *ClusterNodesBatchResults) Query(f func(int, []ClusterNodesRow, error)) 
 					&i.NodeStatus.LogsKept,
 					&i.NodeStatus.ReportedAt,
 					&i.NodeStatus.Paths,
+					&i.NodeStatus.Trouble,
+					&i.NodeStatus.TroubleDetail,
 					&i.GPUIds,
 					&i.GPUModel,
 					&i.Required,

@@ -211,7 +211,7 @@ func (q *Queries) GetCluster(ctx context.Context, argID id.Cluster) (GetClusterR
 }
 
 const hostLeases = `-- name: HostLeases :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision,
        EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND m.exit_code <> 0) AS in_doubt,
        coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
@@ -282,6 +282,8 @@ func (q *Queries) HostLeases(ctx context.Context, hostID id.Host, named []pgtype
 			&i.NodeStatus.LogsKept,
 			&i.NodeStatus.ReportedAt,
 			&i.NodeStatus.Paths,
+			&i.NodeStatus.Trouble,
+			&i.NodeStatus.TroubleDetail,
 			&i.LeaseID,
 			&i.LeaseEpoch,
 			&i.LeaseEndedAt,
@@ -884,27 +886,30 @@ func (q *Queries) SaveNodeLog(ctx context.Context, arg SaveNodeLogParams) error 
 const saveNodeStatuses = `-- name: SaveNodeStatuses :exec
 UPDATE node_status s
 SET epoch = r.epoch, last_good_ms = greatest(s.last_good_ms, r.last_good_ms), good = r.good, peers_down = r.peers_down::integer[],
-    progress = r.progress::jsonb, paths = r.paths::jsonb,
+    progress = r.progress::jsonb, paths = r.paths::jsonb, trouble = r.trouble, trouble_detail = r.trouble_detail,
     boot_id = $1, boot_ms = $2, reported_at = greatest(s.reported_at, $3)
 FROM (SELECT unnest($4::uuid[]) AS node_id, unnest($5::integer[]) AS epoch,
              unnest($6::bigint[]) AS last_good_ms, unnest($7::boolean[]) AS good,
              unnest($8::text[]) AS peers_down, -- array literals: unnest would flatten arrays
-             unnest($9::text[]) AS progress, unnest($10::text[]) AS paths) r
+             unnest($9::text[]) AS progress, unnest($10::text[]) AS paths,
+             unnest($11::text[]) AS trouble, unnest($12::text[]) AS trouble_detail) r
 WHERE s.node_id = r.node_id AND s.epoch <= r.epoch
   AND CASE WHEN s.boot_id = $1 THEN s.boot_ms <= $2 ELSE s.reported_at <= $3 END
 `
 
 type SaveNodeStatusesParams struct {
-	BootID     string
-	BootMs     int64
-	ReportedAt time.Time
-	Nodes      []pgtype.UUID
-	Epochs     []int32
-	GoodMs     []int64
-	Good       []bool
-	PeersDown  []string
-	Progress   []string
-	Paths      []string
+	BootID         string
+	BootMs         int64
+	ReportedAt     time.Time
+	Nodes          []pgtype.UUID
+	Epochs         []int32
+	GoodMs         []int64
+	Good           []bool
+	PeersDown      []string
+	Progress       []string
+	Paths          []string
+	Troubles       []string
+	TroubleDetails []string
 }
 
 // Only forward: a report older than the one a row comes from changes nothing.
@@ -920,6 +925,8 @@ func (q *Queries) SaveNodeStatuses(ctx context.Context, arg SaveNodeStatusesPara
 		arg.PeersDown,
 		arg.Progress,
 		arg.Paths,
+		arg.Troubles,
+		arg.TroubleDetails,
 	)
 	return err
 }

@@ -62,7 +62,7 @@ func (q *Queries) ClusterRates(ctx context.Context, clusterID id.Cluster) ([]Clu
 const forgetNodeStatus = `-- name: ForgetNodeStatus :exec
 UPDATE node_status
 SET epoch = $1, last_good_ms = 0, good = false, peers_down = '{}', progress = '{}', paths = '[]', boot_id = '', boot_ms = 0,
-    logs_kept = '{}', reported_at = $2
+    logs_kept = '{}', trouble = '', trouble_detail = '', reported_at = $2
 WHERE node_id = $3
 `
 

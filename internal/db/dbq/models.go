@@ -497,17 +497,19 @@ type NodeReplacement struct {
 }
 
 type NodeStatus struct {
-	NodeID     id.Node
-	Epoch      int32
-	LastGoodMs int64
-	Good       bool
-	PeersDown  []int32
-	Progress   []byte
-	BootID     string
-	BootMs     int64
-	LogsKept   []int32
-	ReportedAt time.Time
-	Paths      []byte
+	NodeID        id.Node
+	Epoch         int32
+	LastGoodMs    int64
+	Good          bool
+	PeersDown     []int32
+	Progress      []byte
+	BootID        string
+	BootMs        int64
+	LogsKept      []int32
+	ReportedAt    time.Time
+	Paths         []byte
+	Trouble       string
+	TroubleDetail string
 }
 
 type Notice struct {

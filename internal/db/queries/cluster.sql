@@ -85,12 +85,13 @@ ORDER BY l.cluster_id, l.id;
 -- Only forward: a report older than the one a row comes from changes nothing.
 UPDATE node_status s
 SET epoch = r.epoch, last_good_ms = greatest(s.last_good_ms, r.last_good_ms), good = r.good, peers_down = r.peers_down::integer[],
-    progress = r.progress::jsonb, paths = r.paths::jsonb,
+    progress = r.progress::jsonb, paths = r.paths::jsonb, trouble = r.trouble, trouble_detail = r.trouble_detail,
     boot_id = @boot_id, boot_ms = @boot_ms, reported_at = greatest(s.reported_at, @reported_at)
 FROM (SELECT unnest(@nodes::uuid[]) AS node_id, unnest(@epochs::integer[]) AS epoch,
              unnest(@good_ms::bigint[]) AS last_good_ms, unnest(@good::boolean[]) AS good,
              unnest(@peers_down::text[]) AS peers_down, -- array literals: unnest would flatten arrays
-             unnest(@progress::text[]) AS progress, unnest(@paths::text[]) AS paths) r
+             unnest(@progress::text[]) AS progress, unnest(@paths::text[]) AS paths,
+             unnest(@troubles::text[]) AS trouble, unnest(@trouble_details::text[]) AS trouble_detail) r
 WHERE s.node_id = r.node_id AND s.epoch <= r.epoch
   AND CASE WHEN s.boot_id = @boot_id THEN s.boot_ms <= @boot_ms ELSE s.reported_at <= @reported_at END;
 

@@ -28,5 +28,5 @@ UPDATE node SET lease_id = @lease_id, host_id = @host_id WHERE id = @id;
 -- name: ForgetNodeStatus :exec
 UPDATE node_status
 SET epoch = @epoch, last_good_ms = 0, good = false, peers_down = '{}', progress = '{}', paths = '[]', boot_id = '', boot_ms = 0,
-    logs_kept = '{}', reported_at = @at
+    logs_kept = '{}', trouble = '', trouble_detail = '', reported_at = @at
 WHERE node_id = @node_id;
