@@ -338,6 +338,58 @@ func TestAnEndCountsFromWhenItWas(t *testing.T) {
 	}
 }
 
+// A start that fails on one rank after the barrier was opened is free, and what another rank has proved meanwhile is taken
+// in: nobody is alarmed over refused usage.
+func TestARankThatStartedUnheardIsNotRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
+	c := w.rent(spec(2, 1))
+	w.behave(0, func(_ *fakeHost, r *run) {
+		if r.Started {
+			r.Started, r.Good, r.State, r.Reason = false, false, agentapi.NodeFailed, agentapi.ReasonRuntimeFailed
+		}
+	})
+	at := func(h *fakeHost) (open bool, rank int) {
+		for _, l := range h.desired.Leases {
+			open, rank = l.Go, l.Rank
+		}
+		return open, rank
+	}
+	for range 40 {
+		for i, h := range w.hosts {
+			if open, _ := at(h); !open {
+				w.must(h.sync(w.ctx, i))
+			}
+		}
+	}
+	var failing, started *fakeHost
+	for _, h := range w.hosts {
+		if _, rank := at(h); rank == 0 {
+			failing = h
+		} else {
+			started = h
+		}
+	}
+	started.mu.Lock()
+	started.reconcile() // takes the order
+	started.reconcile() // follows it
+	started.mu.Unlock()
+	for range 3 {
+		w.must(failing.sync(w.ctx, 0))
+	}
+	c = w.rounds(c, "failed", in(cluster.Failed))
+	if c.Reason != cluster.ReasonRuntimeFailed {
+		t.Errorf("%s: %s", c.Reason, c.Detail)
+	}
+	w.clean(c)
+	var posted, segments int64
+	w.must(w.d.Pool.QueryRow(w.ctx, `SELECT (SELECT sum(m.posted) FROM lease_meter m JOIN lease l ON l.id = m.lease_id WHERE l.cluster_id = $1),
+		(SELECT count(*) FROM usage_segment s JOIN lease l ON l.id = s.lease_id WHERE l.cluster_id = $1)`, c.ID).Scan(&posted, &segments))
+	if posted != 0 || segments == 0 {
+		t.Errorf("%d posted, %d segments taken in", posted, segments)
+	}
+}
+
 // What ran between the barrier's opening and an end nobody heard of is billed by what the hosts prove of it, as when an
 // agent is killed while a short job runs: the report of the start comes together with that of the end.
 func TestARunThatEndedUnheardIsBilled(t *testing.T) {

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/musterhq/muster/internal/db"
@@ -49,10 +48,9 @@ func (x *change) lapsed() bool {
 }
 
 // heardOut reports whether the hosts of an ended cluster have nothing more to say that could be billed: settling
-// before would refuse their last segments.
+// before would refuse their last segments. Once the barrier was opened a rank may have started unheard.
 func (x *change) heardOut() bool {
-	started := slices.ContainsFunc(x.nodes, func(n *node) bool { return n.StartedAt != nil })
-	return !x.window && (x.allGone() || (x.row.RunningAt == nil && !started))
+	return !x.window && (x.allGone() || (x.row.RunningAt == nil && x.row.GoAt == nil))
 }
 
 // settle posts what can be posted and gives back what can no longer be needed.
