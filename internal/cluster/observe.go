@@ -23,15 +23,11 @@ import (
 // report (host.Report.Gone). Take in the report's segments first: a cluster of which nothing is left is settled. When
 // an error is returned the report must come again.
 func (c *Clusters) Observe(ctx context.Context, hostID id.Host, s agentapi.Sync, gone []id.Lease) error {
-	clock, err := c.db.Q.ReportClock(ctx, hostID, s.BootID)
+	clock, rows, err := c.known(ctx, hostID, s, gone)
 	if err != nil {
-		return fmt.Errorf("clock for %s: %w", hostID, err)
+		return fmt.Errorf("clock for %s, and its leases: %w", hostID, err)
 	}
 	at := reportMoment(clock, s)
-	rows, err := c.db.Q.HostLeases(ctx, hostID, uuids(append(named(s), gone...)...))
-	if err != nil {
-		return fmt.Errorf("leases of %s: %w", hostID, err)
-	}
 	c.refuseForeign(hostID, s, rows)
 
 	var all []heard
@@ -72,6 +68,17 @@ func (c *Clusters) Observe(ctx context.Context, hostID id.Host, s agentapi.Sync,
 		}
 	}
 	return nil
+}
+
+// known reads what a report is read by: the clocks, and after them the leases it may speak of.
+func (c *Clusters) known(ctx context.Context, hostID id.Host, s agentapi.Sync, gone []id.Lease) (clock dbq.ReportClockRow, rows []dbq.HostLeasesRow, err error) {
+	p := db.NewPipe(c.db.Q)
+	askClock := p.Q.ReportClock(ctx, []dbq.ReportClockParams{{HostID: hostID, BootID: s.BootID}})
+	askLeases := p.Q.HostLeases(ctx, []dbq.HostLeasesParams{{HostID: hostID, Named: uuids(append(named(s), gone...)...)}})
+	p.Send(ctx)
+	askClock.QueryRow(db.Keep(p, &clock))
+	askLeases.Query(db.Keep(p, &rows))
+	return clock, rows, p.Close()
 }
 
 // reportMoment is when the report was made, on PostgreSQL's clock: through the newest time anchor of the host's boot,

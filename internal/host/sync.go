@@ -27,7 +27,7 @@ type Report struct {
 //
 // Call it first in its transaction: it may lock the host. Syncs may come twice, late and out of order.
 func RecordSync(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (Report, error) {
-	h, err := tx.Q.HostForReport(ctx, host)
+	h, gone, err := forReport(ctx, tx, host, s)
 	if err != nil {
 		return Report{}, fmt.Errorf("host: sync of %s: %w", host, err)
 	}
@@ -35,7 +35,7 @@ func RecordSync(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (
 	// Only a report made in knowledge of every end of a lease proves that an ended lease is gone: an older one may
 	// miss a lease because it had not begun.
 	if s.Full && s.Revision >= h.Revision {
-		if r.Gone, err = settleFull(ctx, tx, host, h, shown(s)); err != nil {
+		if r.Gone, err = settleFull(ctx, tx, host, h, gone, shown(s)); err != nil {
 			return Report{}, err
 		}
 	}
@@ -61,11 +61,18 @@ func shown(s agentapi.Sync) []id.Lease {
 	return out
 }
 
-func settleFull(ctx context.Context, tx *db.Tx, host id.Host, h dbq.HostForReportRow, shown []id.Lease) ([]id.Lease, error) {
-	gone, err := tx.Q.UnshownEndedLeases(ctx, host, uuids(shown))
-	if err != nil {
-		return nil, fmt.Errorf("host: leases gone from %s: %w", host, err)
-	}
+// forReport reads the host and, after it, which of its ended leases a report does not show; only a full report's count.
+func forReport(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (h dbq.HostForReportRow, gone []id.Lease, err error) {
+	p := db.NewPipe(tx.Q)
+	askHost := p.Q.HostForReport(ctx, []id.Host{host})
+	askGone := p.Q.UnshownEndedLeases(ctx, []dbq.UnshownEndedLeasesParams{{HostID: host, Shown: uuids(shown(s))}})
+	p.Send(ctx)
+	askHost.QueryRow(db.Keep(p, &h))
+	askGone.Query(db.Keep(p, &gone))
+	return h, gone, p.Close()
+}
+
+func settleFull(ctx context.Context, tx *db.Tx, host id.Host, h dbq.HostForReportRow, gone, shown []id.Lease) ([]id.Lease, error) {
 	if len(gone) == 0 && h.State != string(Enrolled) && !h.NeedsFullReport {
 		return nil, nil
 	}

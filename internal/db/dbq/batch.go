@@ -1002,6 +1002,200 @@ func (b *HasOpenWindowBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const hostForReport = `-- name: HostForReport :batchone
+SELECT org_id, state, revision, needs_full_report FROM host WHERE id = $1
+`
+
+type HostForReportBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type HostForReportRow struct {
+	OrgID           id.Org
+	State           string
+	Revision        int64
+	NeedsFullReport bool
+}
+
+func (q *Queries) HostForReport(ctx context.Context, argID []id.Host) *HostForReportBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range argID {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(hostForReport, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &HostForReportBatchResults{br, len(argID), false}
+}
+
+func (b *HostForReportBatchResults) QueryRow(f func(int, HostForReportRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		var i HostForReportRow
+		if b.closed {
+			if f != nil {
+				f(t, i, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		row := b.br.QueryRow()
+		err := row.Scan(
+			&i.OrgID,
+			&i.State,
+			&i.Revision,
+			&i.NeedsFullReport,
+		)
+		if f != nil {
+			f(t, i, err)
+		}
+	}
+}
+
+func (b *HostForReportBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const hostLeases = `-- name: HostLeases :batchmany
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision,
+       EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND m.exit_code <> 0) AS in_doubt,
+       coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
+FROM lease l
+JOIN node n ON n.id = l.node_id
+JOIN node_status s ON s.node_id = n.id
+JOIN cluster c ON c.id = l.cluster_id
+JOIN host h ON h.id = l.host_id
+LEFT JOIN node_replacement r ON r.lost_lease = l.id
+WHERE l.host_id = $1 AND (l.gone_at IS NULL OR l.id = ANY ($2::uuid[]))
+ORDER BY l.cluster_id, l.id
+`
+
+type HostLeasesBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type HostLeasesParams struct {
+	HostID id.Host
+	Named  []pgtype.UUID
+}
+
+type HostLeasesRow struct {
+	Node         Node
+	NodeStatus   NodeStatus
+	LeaseID      id.Lease
+	LeaseEpoch   int32
+	LeaseEndedAt *time.Time
+	LeaseGoneAt  *time.Time
+	ClusterState string
+	ClusterEpoch int32
+	GoAt         *time.Time
+	StopAt       *time.Time
+	NodeCount    int32
+	Revision     int64
+	InDoubt      bool
+	LogsKept     []int32
+}
+
+// What this host may speak of: its leases that are not gone, and those it names itself (kept logs outlive a lease).
+// One snapshot, so that revision is the one these rows belong to.
+func (q *Queries) HostLeases(ctx context.Context, arg []HostLeasesParams) *HostLeasesBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.HostID,
+			a.Named,
+		}
+		batch.Queue(hostLeases, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &HostLeasesBatchResults{br, len(arg), false}
+}
+
+func (b *HostLeasesBatchResults) Query(f func(int, []HostLeasesRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []HostLeasesRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i HostLeasesRow
+				if err := rows.Scan(
+					&i.Node.ID,
+					&i.Node.ClusterID,
+					&i.Node.Rank,
+					&i.Node.HostID,
+					&i.Node.LeaseID,
+					&i.Node.Epoch,
+					&i.Node.State,
+					&i.Node.Reason,
+					&i.Node.Detail,
+					&i.Node.Address,
+					&i.Node.WgKey,
+					&i.Node.Endpoints,
+					&i.Node.StartedAt,
+					&i.Node.ExitCode,
+					&i.Node.ExitAt,
+					&i.Node.Preflight,
+					&i.Node.Since,
+					&i.NodeStatus.NodeID,
+					&i.NodeStatus.Epoch,
+					&i.NodeStatus.LastGoodMs,
+					&i.NodeStatus.Good,
+					&i.NodeStatus.PeersDown,
+					&i.NodeStatus.Progress,
+					&i.NodeStatus.BootID,
+					&i.NodeStatus.BootMs,
+					&i.NodeStatus.LogsKept,
+					&i.NodeStatus.ReportedAt,
+					&i.NodeStatus.Paths,
+					&i.NodeStatus.Trouble,
+					&i.NodeStatus.TroubleDetail,
+					&i.LeaseID,
+					&i.LeaseEpoch,
+					&i.LeaseEndedAt,
+					&i.LeaseGoneAt,
+					&i.ClusterState,
+					&i.ClusterEpoch,
+					&i.GoAt,
+					&i.StopAt,
+					&i.NodeCount,
+					&i.Revision,
+					&i.InDoubt,
+					&i.LogsKept,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *HostLeasesBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const hostRevision = `-- name: HostRevision :batchone
 SELECT revision FROM host WHERE id = $1
 `
@@ -2114,6 +2308,144 @@ func (b *RaiseHostRevisionsBatchResults) Query(f func(int, []RaiseHostRevisionsR
 }
 
 func (b *RaiseHostRevisionsBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const reportClock = `-- name: ReportClock :batchone
+SELECT clock_timestamp()::timestamptz AS now, coalesce(a.boot_ms, 0)::bigint AS boot_ms, coalesce(a.server_ms, 0)::bigint AS server_ms,
+       (EXISTS (SELECT FROM node_status s JOIN node n ON n.id = s.node_id WHERE s.logs_kept <> '{}' AND n.host_id = $1)
+        OR EXISTS (SELECT FROM node_replacement r WHERE r.lost_host = $1 AND r.logs_kept <> '{}'))::boolean AS logs_wait
+FROM (SELECT 1) one
+LEFT JOIN LATERAL (
+    SELECT t.boot_ms, t.server_ms FROM time_anchor t
+    WHERE t.host_id = $1 AND t.boot_id = $2
+    ORDER BY t.number DESC LIMIT 1
+) a ON true
+`
+
+type ReportClockBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type ReportClockParams struct {
+	HostID id.Host
+	BootID string
+}
+
+type ReportClockRow struct {
+	Now      time.Time
+	BootMs   int64
+	ServerMs int64
+	LogsWait bool
+}
+
+// PostgreSQL's clock, the newest anchor of a host's boot (0 when it has none), and whether the host keeps logs for us.
+func (q *Queries) ReportClock(ctx context.Context, arg []ReportClockParams) *ReportClockBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.HostID,
+			a.BootID,
+		}
+		batch.Queue(reportClock, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &ReportClockBatchResults{br, len(arg), false}
+}
+
+func (b *ReportClockBatchResults) QueryRow(f func(int, ReportClockRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		var i ReportClockRow
+		if b.closed {
+			if f != nil {
+				f(t, i, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		row := b.br.QueryRow()
+		err := row.Scan(
+			&i.Now,
+			&i.BootMs,
+			&i.ServerMs,
+			&i.LogsWait,
+		)
+		if f != nil {
+			f(t, i, err)
+		}
+	}
+}
+
+func (b *ReportClockBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const unshownEndedLeases = `-- name: UnshownEndedLeases :batchmany
+SELECT id FROM lease
+WHERE host_id = $1 AND gone_at IS NULL AND ended_at IS NOT NULL AND NOT (id = ANY($2::uuid[]))
+ORDER BY id
+`
+
+type UnshownEndedLeasesBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type UnshownEndedLeasesParams struct {
+	HostID id.Host
+	Shown  []pgtype.UUID
+}
+
+func (q *Queries) UnshownEndedLeases(ctx context.Context, arg []UnshownEndedLeasesParams) *UnshownEndedLeasesBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.HostID,
+			a.Shown,
+		}
+		batch.Queue(unshownEndedLeases, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &UnshownEndedLeasesBatchResults{br, len(arg), false}
+}
+
+func (b *UnshownEndedLeasesBatchResults) Query(f func(int, []id.Lease, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []id.Lease{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var id id.Lease
+				if err := rows.Scan(&id); err != nil {
+					return err
+				}
+				items = append(items, id)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *UnshownEndedLeasesBatchResults) Close() error {
 	b.closed = true
 	return b.br.Close()
 }

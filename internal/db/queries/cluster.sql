@@ -65,7 +65,7 @@ SELECT EXISTS (SELECT FROM cluster_window WHERE cluster_id = @cluster_id AND clo
 -- name: GPUNames :many
 SELECT id, uuid, model FROM gpu WHERE id = ANY (@ids::uuid[]);
 
--- name: HostLeases :many
+-- name: HostLeases :batchmany
 -- What this host may speak of: its leases that are not gone, and those it names itself (kept logs outlive a lease).
 -- One snapshot, so that revision is the one these rows belong to.
 SELECT sqlc.embed(n), sqlc.embed(s), l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
@@ -201,7 +201,7 @@ WHERE n.cluster_id = @cluster_id AND n.rank = @rank;
 -- What an org's running clusters cost per hour, micro-units.
 SELECT coalesce(sum(rate), 0)::bigint FROM cluster WHERE org_id = @org_id AND state IN ('running', 'degraded');
 
--- name: ReportClock :one
+-- name: ReportClock :batchone
 -- PostgreSQL's clock, the newest anchor of a host's boot (0 when it has none), and whether the host keeps logs for us.
 SELECT clock_timestamp()::timestamptz AS now, coalesce(a.boot_ms, 0)::bigint AS boot_ms, coalesce(a.server_ms, 0)::bigint AS server_ms,
        (EXISTS (SELECT FROM node_status s JOIN node n ON n.id = s.node_id WHERE s.logs_kept <> '{}' AND n.host_id = @host_id)
