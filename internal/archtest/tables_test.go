@@ -31,6 +31,7 @@ var owners = map[string]string{
 	"node_replacement": "cluster",
 	"replica":          "hostlink",
 	"sandbox_object":   "stripetest",
+	"invoice":          "report",
 	"ssh_host_key":     "gateway",
 }
 

@@ -2,11 +2,14 @@ package report
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -21,9 +24,10 @@ type Party struct {
 	VATID   string   `json:"vat_id"`  // "": none
 }
 
-// Invoice is what an org used in one calendar month of its zone. Amounts exclude tax, and none was charged. It is made
-// anew whenever it is asked for, of the same segments and entries as the bill, and names the parties as they are known
-// now.
+// Invoice is what an org used in one calendar month of its zone. Amounts exclude tax, and none was charged. Until it is
+// final it is a draft, made anew whenever it is asked for, of the same segments and entries as the bill. When it first is,
+// it is issued: kept as it stands, parties, lines and sums, and never changed. What is given back later is on the
+// invoice of the month in which that happens, as a credit that names what it is for.
 type Invoice struct {
 	Number   string          `json:"number"`
 	Month    string          `json:"month"` // YYYY-MM
@@ -79,6 +83,9 @@ func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currenc
 		return Invoice{}, fault.New(fault.NotFound, "there is no invoice of this month: ask for one such as 2026-01 that has begun")
 	}
 	end := first.AddDate(0, 1, 0)
+	if v, err := issued(ctx, q, org, currency, first, now); err != nil || v != nil {
+		return deref(v), err
+	}
 	p, err := Statement(ctx, q, org, currency, first.Format(time.DateOnly), end.AddDate(0, 0, -1).Format(time.DateOnly), "cluster")
 	if err != nil {
 		return Invoice{}, err
@@ -86,11 +93,11 @@ func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currenc
 	v := Invoice{
 		Number: number(org, first), Month: month, From: p.From, To: p.To, Zone: p.Zone, Final: !end.Add(late).After(now), Merchant: merchant,
 		Customer: Party{Name: orgName, Address: []string{}}, Currency: currency, Lines: p.Groups, Credits: []InvoiceCredit{}, Usage: p.Total, EnergyWh: p.EnergyWh,
-		Previous: first.AddDate(0, -1, 0).Format("2006-01"),
 	}
 	if !end.After(now) {
-		v.Issued, v.Next = end.Format(time.DateOnly), end.Format("2006-01")
+		v.Issued = end.Format(time.DateOnly)
 	}
+	v.neighbours(first, now)
 	for _, l := range p.Leases {
 		v.Final = v.Final && l.Settled
 	}
@@ -104,7 +111,95 @@ func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currenc
 	if v.Told = legal.Told(); v.Told {
 		v.Customer = Party{legal.Name, legal.Address, legal.Country, legal.VATID}
 	}
-	return v, nil
+	if !v.Final || len(v.Lines)+len(v.Credits) == 0 {
+		return v, nil
+	}
+	return v.issue(ctx, q, org, first, now)
+}
+
+// neighbours are the months before and after.
+func (v *Invoice) neighbours(first, now time.Time) {
+	v.Previous = first.AddDate(0, -1, 0).Format("2006-01")
+	if next := first.AddDate(0, 1, 0); !next.After(now) {
+		v.Next = next.Format("2006-01")
+	}
+}
+
+// issue keeps the invoice for good, unless another was issued meanwhile, which stands.
+func (v *Invoice) issue(ctx context.Context, q *dbq.Queries, org id.Org, first, now time.Time) (Invoice, error) {
+	content, err := json.Marshal(v)
+	if err != nil {
+		return Invoice{}, fmt.Errorf("report: invoice %s: %w", v.Number, err)
+	}
+	if err := q.IssueInvoice(ctx, dbq.IssueInvoiceParams{OrgID: org, Month: v.Month, Currency: v.Currency, Number: v.Number, Content: content}); err != nil {
+		return Invoice{}, fmt.Errorf("report: issue invoice %s: %w", v.Number, err)
+	}
+	kept, err := issued(ctx, q, org, v.Currency, first, now)
+	return deref(kept), err
+}
+
+// issued is the invoice as it was issued, nil while it was not.
+func issued(ctx context.Context, q *dbq.Queries, org id.Org, currency string, first, now time.Time) (*Invoice, error) {
+	content, err := q.IssuedInvoice(ctx, org, first.Format("2006-01"), currency)
+	if db.NoRows(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("report: invoice of %s: %w", org, err)
+	}
+	var v Invoice
+	if err := json.Unmarshal(content, &v); err != nil {
+		return nil, fmt.Errorf("report: invoice of %s: %w", org, err)
+	}
+	v.neighbours(first, now)
+	return &v, nil
+}
+
+func deref(v *Invoice) Invoice {
+	if v == nil {
+		return Invoice{}
+	}
+	return *v
+}
+
+// monthsBack is for how many closed months IssueInvoices still looks: a lease may be frozen for weeks.
+const monthsBack = 3
+
+// IssueInvoices issues the invoices of the last three calendar months that are final and not issued yet, so that they name
+// the parties as they were when the month was closed and not when somebody looks. Run it every hour; any replica may. It
+// says how many it looked at.
+func IssueInvoices(ctx context.Context, q *dbq.Queries, currency string, merchant Party) (n int, err error) {
+	now, err := q.DatabaseTime(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("report: clock: %w", err)
+	}
+	now = now.UTC()
+	var errs []error
+	for back := 1; back <= monthsBack && ctx.Err() == nil; back++ {
+		first := time.Date(now.Year(), now.Month()-time.Month(back), 1, 0, 0, 0, 0, time.UTC)
+		did, err := issueMonth(ctx, q, first, currency, merchant)
+		n, errs = n+did, append(errs, err)
+	}
+	return n, errors.Join(errs...)
+}
+
+func issueMonth(ctx context.Context, q *dbq.Queries, first time.Time, currency string, merchant Party) (n int, err error) {
+	const anyZone = 24 * time.Hour // a zone's month may begin and end so much earlier or later
+	month := first.Format("2006-01")
+	orgs, err := q.OrgsToInvoice(ctx, dbq.OrgsToInvoiceParams{FromTime: first.Add(-anyZone), ToTime: first.AddDate(0, 1, 0).Add(anyZone), Month: month, Currency: currency})
+	if err != nil {
+		return 0, fmt.Errorf("report: orgs to invoice: %w", err)
+	}
+	var errs []error
+	for _, o := range orgs {
+		if ctx.Err() != nil {
+			break
+		}
+		_, err := InvoiceOf(ctx, q, o.ID, o.Name, currency, month, merchant)
+		errs = append(errs, err)
+		n++
+	}
+	return n, errors.Join(errs...)
 }
 
 func (v *Invoice) credit(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/payout"
+	"github.com/musterhq/muster/internal/report"
 )
 
 // KeepTelemetry is how long GPU histories are kept.
@@ -36,6 +37,8 @@ type Platform struct {
 	Post     *notify.Post      // nil: no mail goes out from here
 	Dialer   *dialback.Dialer
 	Holdback time.Duration // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
+	Currency string        // "": no invoices are issued from here
+	Merchant report.Party  // of record, on invoices
 }
 
 // Jobs are the standing jobs of every installation. How often each runs is how late its effect may be.
@@ -77,6 +80,11 @@ func Jobs(p Platform) []Job {
 		{Name: "telemetry partitions", Every: time.Hour, Run: func(ctx context.Context) (int, error) {
 			return 0, host.TelemetryPartitions(ctx, p.DB, KeepTelemetry)
 		}},
+	}
+	if p.Currency != "" {
+		jobs = append(jobs, Job{Name: "invoices", Every: time.Hour, Limit: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
+			return report.IssueInvoices(ctx, p.DB.Q, p.Currency, p.Merchant)
+		}})
 	}
 	if p.Post != nil {
 		jobs = append(jobs,

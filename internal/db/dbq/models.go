@@ -312,6 +312,15 @@ type IdempotencyKey struct {
 	ExpiresAt time.Time
 }
 
+type Invoice struct {
+	OrgID    id.Org
+	Month    string
+	Currency string
+	Number   string
+	IssuedAt time.Time
+	Content  []byte
+}
+
 type Lease struct {
 	ID            id.Lease
 	ClusterID     id.Cluster
