@@ -5,7 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
@@ -181,4 +184,18 @@ func (a *API) changeOperator(ctx context.Context, p account.Principal, in *chang
 	}
 	where, err := a.payouts.Account(ctx, org)
 	return operatorView{org, fee, where}, err
+}
+
+func yearParams() []*huma.Param {
+	return []*huma.Param{{Name: "year", In: "query", Description: "calendar year in your organisation's zone, such as 2026", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}}
+}
+
+func (a *API) payoutYear(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+	y, err := a.payouts.Year(r.Context(), p.Org, r.FormValue("year"))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="earnings-`+strconv.Itoa(y.Year)+`.csv"`)
+	return y.CSV(w)
 }

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,6 +99,11 @@ func TestPayouts(t *testing.T) {
 	w.want(w.call(operator, "GET", own, nil), 200, "")
 	w.want(w.call(stranger, "GET", own, nil), 404, "not_found")
 	if r := w.want(w.call(operator, "GET", p+"/balance", nil), 200, ""); r.text("paid") != "42.000000000" || r.text("payable") != "0.000000000" || r.text("minimum") != "10.000000000" {
+		t.Error(r.raw)
+	}
+
+	w.want(w.call(operator, "GET", p+"/year.csv", nil), 422, "validation_failed")
+	if r := w.want(w.call(operator, "GET", p+"/year.csv?year="+time.Now().UTC().Format("2006"), nil), 200, ""); !strings.Contains(r.raw, "42.000000000,0.000000000,42.000000000") {
 		t.Error(r.raw)
 	}
 

@@ -80,6 +80,7 @@ func (a *API) inside(t *table) {
 	t.stream("GET", "/earnings/statement.csv", readHosts, "getEarningsStatementCSV: Its lines as a table", a.earningsStatementCSV, earningsParams()...)
 	get(t, "/payouts/balance", readHosts, "getPayoutBalance: What your hosts earned, in the holdback and payable", a.payoutBalance)
 	get(t, "/payouts", readPayouts, "listPayouts: What was sent to you, newest first", a.listPayouts)
+	t.stream("GET", "/payouts/year.csv", readPayouts, "getPayoutYear: A calendar year for the tax return: earned, given back, paid and taken back, month by month", a.payoutYear, yearParams()...)
 	get(t, "/payouts/{id}", readPayouts, "getPayout: Look at a payout", a.getPayout)
 	get(t, "/payouts/account", readPayouts, "getPayoutAccount: Where you are paid, and what Stripe still wants to know", a.getPayoutAccount)
 	postBy(t, "/payouts/account", writeBilling, 201, "setUpPayouts: The page of Stripe's on which you say who you are and where your bank is", a.setUpPayouts)

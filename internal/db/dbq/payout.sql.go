@@ -386,6 +386,80 @@ func (q *Queries) PayoutForUpdate(ctx context.Context, argID id.Payout) (Payout,
 	return i, err
 }
 
+const payoutMonths = `-- name: PayoutMonths :many
+SELECT to_char(m.at AT TIME ZONE $1::text, 'YYYY-MM')::text AS month,
+       coalesce(sum(m.amount) FILTER (WHERE m.inward AND m.account = 'host_pending'), 0)::bigint AS earned,
+       coalesce(sum(m.amount) FILTER (WHERE NOT m.inward AND m.account = 'host_pending' AND m.kind NOT IN ('payout_mature', 'payout_paid')), 0)::bigint AS returned,
+       (coalesce(sum(m.amount) FILTER (WHERE NOT m.inward AND m.kind IN ('payout', 'payout_paid')), 0)
+        - coalesce(sum(m.amount) FILTER (WHERE m.inward AND m.kind = 'payout_failed'), 0))::bigint AS paid,
+       coalesce(sum(m.amount) FILTER (WHERE m.inward AND m.kind = 'payout_reversed'), 0)::bigint AS taken_back
+FROM (SELECT t.created_at AS at, t.amount, true AS inward, a.kind AS account, x.kind
+      FROM ledger_account a JOIN ledger_transfer t ON t.credit_account_id = a.id JOIN ledger_tx x ON x.id = t.tx_id
+      WHERE a.org_id = $2 AND a.currency = $3 AND a.kind IN ('host_pending', 'host_payable')
+        AND t.id >= $4::uuid AND t.id < $5::uuid AND t.created_at >= $6 AND t.created_at < $7
+      UNION ALL
+      SELECT t.created_at, t.amount, false, a.kind, x.kind
+      FROM ledger_account a JOIN ledger_transfer t ON t.debit_account_id = a.id JOIN ledger_tx x ON x.id = t.tx_id
+      WHERE a.org_id = $2 AND a.currency = $3 AND a.kind IN ('host_pending', 'host_payable')
+        AND t.id >= $4::uuid AND t.id < $5::uuid AND t.created_at >= $6 AND t.created_at < $7) m
+GROUP BY 1
+ORDER BY 1
+`
+
+type PayoutMonthsParams struct {
+	Zone     string
+	OrgID    id.Org
+	Currency string
+	FromID   pgtype.UUID
+	ToID     pgtype.UUID
+	Since    time.Time
+	Until    time.Time
+}
+
+type PayoutMonthsRow struct {
+	Month     string
+	Earned    int64
+	Returned  int64
+	Paid      int64
+	TakenBack int64
+}
+
+// What an operator earned, gave back, was paid and had taken back, by the months of a zone. from_id and to_id bound the ids: they
+// are in the order of time, and have the index.
+func (q *Queries) PayoutMonths(ctx context.Context, arg PayoutMonthsParams) ([]PayoutMonthsRow, error) {
+	rows, err := q.db.Query(ctx, payoutMonths,
+		arg.Zone,
+		arg.OrgID,
+		arg.Currency,
+		arg.FromID,
+		arg.ToID,
+		arg.Since,
+		arg.Until,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PayoutMonthsRow{}
+	for rows.Next() {
+		var i PayoutMonthsRow
+		if err := rows.Scan(
+			&i.Month,
+			&i.Earned,
+			&i.Returned,
+			&i.Paid,
+			&i.TakenBack,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const payoutPending = `-- name: PayoutPending :one
 SELECT count(*) FROM payout WHERE org_id = $1 AND currency = $2 AND state = 'pending'
 `

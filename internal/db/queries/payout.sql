@@ -114,3 +114,24 @@ FROM payout
 WHERE @before::uuid = '00000000-0000-0000-0000-000000000000' OR id < @before::uuid
 ORDER BY id DESC
 LIMIT @max_rows;
+
+-- name: PayoutMonths :many
+-- What an operator earned, gave back, was paid and had taken back, by the months of a zone. from_id and to_id bound the ids: they
+-- are in the order of time, and have the index.
+SELECT to_char(m.at AT TIME ZONE @zone::text, 'YYYY-MM')::text AS month,
+       coalesce(sum(m.amount) FILTER (WHERE m.inward AND m.account = 'host_pending'), 0)::bigint AS earned,
+       coalesce(sum(m.amount) FILTER (WHERE NOT m.inward AND m.account = 'host_pending' AND m.kind NOT IN ('payout_mature', 'payout_paid')), 0)::bigint AS returned,
+       (coalesce(sum(m.amount) FILTER (WHERE NOT m.inward AND m.kind IN ('payout', 'payout_paid')), 0)
+        - coalesce(sum(m.amount) FILTER (WHERE m.inward AND m.kind = 'payout_failed'), 0))::bigint AS paid,
+       coalesce(sum(m.amount) FILTER (WHERE m.inward AND m.kind = 'payout_reversed'), 0)::bigint AS taken_back
+FROM (SELECT t.created_at AS at, t.amount, true AS inward, a.kind AS account, x.kind
+      FROM ledger_account a JOIN ledger_transfer t ON t.credit_account_id = a.id JOIN ledger_tx x ON x.id = t.tx_id
+      WHERE a.org_id = @org_id AND a.currency = @currency AND a.kind IN ('host_pending', 'host_payable')
+        AND t.id >= @from_id::uuid AND t.id < @to_id::uuid AND t.created_at >= @since AND t.created_at < @until
+      UNION ALL
+      SELECT t.created_at, t.amount, false, a.kind, x.kind
+      FROM ledger_account a JOIN ledger_transfer t ON t.debit_account_id = a.id JOIN ledger_tx x ON x.id = t.tx_id
+      WHERE a.org_id = @org_id AND a.currency = @currency AND a.kind IN ('host_pending', 'host_payable')
+        AND t.id >= @from_id::uuid AND t.id < @to_id::uuid AND t.created_at >= @since AND t.created_at < @until) m
+GROUP BY 1
+ORDER BY 1;
