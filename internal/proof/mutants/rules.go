@@ -109,8 +109,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "unlocked-balances", rule: "balances are locked before they are read", file: "internal/db/dbq/batch.go",
-		old: "ORDER BY b.account_id\nFOR UPDATE OF b\n",
-		new: "ORDER BY b.account_id\n",
+		old: ", b.account_id\nFOR UPDATE OF b\n",
+		new: ", b.account_id\n",
 		pkg: "./internal/ledger", run: "TestAWalletNeverFallsBelowZero|TestBooksAlwaysBalance",
 	},
 	{
