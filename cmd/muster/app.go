@@ -7,20 +7,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"net/url"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/api"
 	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -35,11 +28,7 @@ import (
 	"github.com/musterhq/muster/internal/payout"
 	"github.com/musterhq/muster/internal/relay"
 	"github.com/musterhq/muster/internal/seal"
-	"github.com/musterhq/muster/internal/stripepay"
-	"github.com/musterhq/muster/internal/stripetest"
 	"github.com/musterhq/muster/internal/worker"
-	"github.com/musterhq/muster/static"
-	"github.com/musterhq/muster/web"
 )
 
 // app is one running replica of the control plane. It keeps nothing that another replica would need: start as many as
@@ -228,62 +217,6 @@ func (a *app) openHostlink(ctx context.Context, secret []byte) (*hostlink.Link, 
 	return l, nil
 }
 
-// openPayments connects to Stripe, or without a key to a fake Stripe of our own behind the same client.
-func (a *app) openPayments(ctx context.Context) (*payment.Payments, error) {
-	sc := stripepay.Config{Key: string(a.cfg.StripeKey), WebhookSecret: string(a.cfg.StripeWebhookSecret)}
-	pc := payment.Config{Currency: a.cfg.Currency, ReturnURL: a.cfg.PublicURL + "/billing?returned=1", Sandbox: a.cfg.sandbox()}
-	var err error
-	if pc.UnverifiedLimit, err = a.cfg.unverifiedLimit(); err != nil {
-		return nil, err
-	}
-	if a.cfg.sandbox() {
-		if sc, err = a.openSandbox(ctx); err != nil {
-			return nil, err
-		}
-		pc.DefaultMethod = "pm_card_visa"
-	}
-	client, err := stripepay.New(sc)
-	if err != nil {
-		return nil, err
-	}
-	return payment.New(a.db, client, pc, a.log)
-}
-
-// openSandbox serves our own Stripe on loopback. Each replica has one; what they remember is in the database.
-func (a *app) openSandbox(ctx context.Context) (c stripepay.Config, err error) {
-	secret, err := a.cfg.sandboxSecret()
-	if err != nil {
-		return c, err
-	}
-	l, err := listen("127.0.0.1:0", "", "")
-	if err != nil {
-		return c, err
-	}
-	a.onClose(l.close)
-	c = stripepay.Config{Key: "sk_test_sandbox", WebhookSecret: secret, URL: "http://" + l.addr()}
-	fake, err := stripetest.New(stripetest.Config{WebhookSecret: c.WebhookSecret, DB: a.db, Earlier: a.cfg.SandboxFile, PublicURL: a.cfg.PublicURL + "/sandbox"})
-	if err != nil {
-		return c, err
-	}
-	l.handler, a.sandbox = fake, http.StripPrefix("/sandbox", fake.Pages())
-	l.serve(a.log)
-	push, stop := context.WithCancel(context.WithoutCancel(ctx))
-	pushed := make(chan struct{})
-	a.onClose(func(ctx context.Context) error {
-		stop()
-		select {
-		case <-pushed:
-		case <-ctx.Done(): // the database is away; what was taken is delivered again
-		}
-		return nil
-	})
-	go func() {
-		defer close(pushed)
-		fake.Push(push, "http://"+a.people.addr()+"/stripe/webhook")
-	}()
-	return c, nil
-}
-
 // openLink lets hosts in.
 func (a *app) openLink(context.Context) error {
 	return a.link.Start(a.clusters, usage{metering.NewCollector(a.db)}, a.market)
@@ -300,107 +233,11 @@ func (usage) Extensions(ctx context.Context, q *dbq.Queries, host id.Host) ([]ag
 	return metering.Extensions(ctx, q, host)
 }
 
-// handlers mounts the faces: pages and REST for people, enrolment and streams for hosts, metrics for the operator.
-func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
-	assets := static.New()
-	rest := api.New(api.Config{
-		PublicURL: a.cfg.PublicURL, AgentURL: a.cfg.AgentURL, AgentCA: a.cfg.TLSCA, Version: version, Currency: a.cfg.Currency, Sandbox: a.cfg.sandbox(),
-		Ready: map[string]func(context.Context) error{"hosts": a.hostsReady}, GatewayAddr: a.cfg.GatewayAddr, SSHHostKeys: sshHostKeys,
-		Holdback: a.cfg.Holdback, Merchant: a.cfg.merchant(),
-	}, api.Deps{
-		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Dialer: a.dialer,
-		Bus: a.link.Bus(), Shell: a.shell, AppLink: a.appLink, Box: box, Assets: assets, Log: a.log,
-	})
-	pages := chi.NewRouter()
-	web.New(web.Config{
-		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Dialer: a.dialer, Bus: a.link.Bus(),
-		SSHAddr: a.cfg.GatewayAddr, AppLink: a.appLink,
-		EnrollCommand: rest.EnrollCommand, Holdback: a.cfg.Holdback, Merchant: a.cfg.merchant(), Currency: a.cfg.Currency, Sandbox: a.cfg.sandbox(), PublicURL: a.cfg.PublicURL, Log: a.log, Now: time.Now,
-	}).Routes(pages)
-
-	people := http.NewServeMux()
-	for _, p := range api.Paths() {
-		people.Handle(p, rest)
-	}
-	people.Handle("/", pages)
-	if a.sandbox != nil { // where payers pay without Stripe: among our own pages, so that any browser reaches them
-		people.Handle("/sandbox/", a.sandbox)
-	}
-	a.people.handler = api.ClientAddress(a.cfg.TrustedProxies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.apps.Serves(r) {
-			a.apps.ServeHTTP(w, r)
-			return
-		}
-		people.ServeHTTP(w, r)
-	}))
-
-	agents := http.NewServeMux()
-	agents.Handle(agentapi.EnrollPath, a.link.EnrollHandler())
-	agents.Handle(agentapi.StreamPath, a.dialer)
-	a.agents.handler = agents
-
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), poolStats(a.db.Pool))
-	if a.relay != nil {
-		reg.MustRegister(a.relay)
-	}
-	private := http.NewServeMux()
-	private.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-	private.HandleFunc("/debug/pprof/", pprof.Index)
-	private.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	private.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	a.private.handler = private
-}
-
-// hostsReady is whether hosts can reach this replica, or why not.
-func (a *app) hostsReady(ctx context.Context) error {
-	why := a.link.Unready(ctx)
-	if len(why) == 0 {
-		return nil
-	}
-	return errors.New(why[0])
-}
-
 func (a *app) serve(context.Context) error {
 	for _, l := range []*listener{a.private, a.agents, a.people} {
 		l.serve(a.log)
 	}
 	return nil
-}
-
-// shell opens the gateway to somebody with an API token.
-func (a *app) shell(ctx context.Context, conn net.Conn, p account.Principal, cl id.Cluster, rank int) error {
-	return a.gateway.ServeVisitor(ctx, conn, gateway.Visitor{
-		Org: p.Org, User: p.User, Token: p.Token, Address: p.Address, Cluster: cl, Rank: rank, WorkDir: true,
-	})
-}
-
-// appLink makes a link to an HTTP port for somebody of the cluster's org.
-func (a *app) appLink(p account.Principal, cl id.Cluster, rank, port int) (string, error) {
-	return a.apps.Link(gateway.Visitor{Org: p.Org, User: p.User, Token: p.Token, Address: p.Address, Cluster: cl, Rank: rank}, port)
-}
-
-// serveShells takes SSH connections. They are cut at the end: what a shell runs must not outlive who watches it.
-func (a *app) serveShells(context.Context) error {
-	a.onClose(a.gateway.Close)
-	if a.ssh == nil {
-		return nil
-	}
-	a.onClose(func(context.Context) error { return closed(a.ssh.Close()) })
-	go func() {
-		if err := a.gateway.Serve(a.ssh); err != nil {
-			a.log.Error("the SSH gateway ended", "err", err)
-		}
-	}()
-	return nil
-}
-
-// closed is the error of a close that may have happened already.
-func closed(err error) error {
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
 }
 
 func (a *app) startWorker(ctx context.Context) error {

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/stripetest"
+)
+
+// openPayments connects to Stripe, or without a key to a fake Stripe of our own behind the same client.
+func (a *app) openPayments(ctx context.Context) (*payment.Payments, error) {
+	sc := stripepay.Config{Key: string(a.cfg.StripeKey), WebhookSecret: string(a.cfg.StripeWebhookSecret)}
+	pc := payment.Config{Currency: a.cfg.Currency, ReturnURL: a.cfg.PublicURL + "/billing?returned=1", Sandbox: a.cfg.sandbox()}
+	var err error
+	if pc.UnverifiedLimit, err = a.cfg.unverifiedLimit(); err != nil {
+		return nil, err
+	}
+	if a.cfg.sandbox() {
+		if sc, err = a.openSandbox(ctx); err != nil {
+			return nil, err
+		}
+		pc.DefaultMethod = "pm_card_visa"
+	}
+	client, err := stripepay.New(sc)
+	if err != nil {
+		return nil, err
+	}
+	return payment.New(a.db, client, pc, a.log)
+}
+
+// openSandbox serves our own Stripe on loopback. Each replica has one; what they remember is in the database.
+func (a *app) openSandbox(ctx context.Context) (c stripepay.Config, err error) {
+	secret, err := a.cfg.sandboxSecret()
+	if err != nil {
+		return c, err
+	}
+	l, err := listen("127.0.0.1:0", "", "")
+	if err != nil {
+		return c, err
+	}
+	a.onClose(l.close)
+	c = stripepay.Config{Key: "sk_test_sandbox", WebhookSecret: secret, URL: "http://" + l.addr()}
+	fake, err := stripetest.New(stripetest.Config{WebhookSecret: c.WebhookSecret, DB: a.db, Earlier: a.cfg.SandboxFile, PublicURL: a.cfg.PublicURL + "/sandbox"})
+	if err != nil {
+		return c, err
+	}
+	l.handler, a.sandbox = fake, http.StripPrefix("/sandbox", fake.Pages())
+	l.serve(a.log)
+	push, stop := context.WithCancel(context.WithoutCancel(ctx))
+	pushed := make(chan struct{})
+	a.onClose(func(ctx context.Context) error {
+		stop()
+		select {
+		case <-pushed:
+		case <-ctx.Done(): // the database is away; what was taken is delivered again
+		}
+		return nil
+	})
+	go func() {
+		defer close(pushed)
+		fake.Push(push, "http://"+a.people.addr()+"/stripe/webhook")
+	}()
+	return c, nil
+}
