@@ -137,7 +137,7 @@ func startDevServer(ctx context.Context, p devstack.ServerParams, log *slog.Logg
 	cfg.GatewayListen, cfg.AppsDomain = p.GatewayListen, localApps
 	cfg.TLSCert, cfg.TLSKey, cfg.TLSCA = p.TLSCert, p.TLSKey, p.TLSCA
 	cfg.SandboxFile = p.SandboxFile
-	cfg.RelayListen = "127.0.0.1:0" // hosts learn where at every start
+	cfg.RelayListen = p.RelayListen
 	cfg.AllowSimulated = true
 	cfg.SignUpsPerHour = 100_000 // everybody here comes from one address
 	if err := cfg.complete(); err != nil {

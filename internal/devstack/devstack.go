@@ -46,6 +46,7 @@ type ServerParams struct {
 	DatabaseURL, Secret                      string
 	Listen, AgentListen, NATSListen, Metrics string
 	GatewayListen                            string
+	RelayListen                              string // UDP
 	TLSCert, TLSKey, TLSCA                   string
 	SandboxFile                              string // where earlier versions kept the state of the fake Stripe
 }
@@ -199,8 +200,8 @@ func (s *Stack) startServer(ctx context.Context) error {
 	s.server, err = s.cfg.Start(ctx, ServerParams{
 		DatabaseURL: s.pg.URL(), Secret: s.state.Secret,
 		Listen: listen, AgentListen: local(s.state.Ports.Agent), NATSListen: local(s.state.Ports.NATS), Metrics: local(s.state.Ports.Metrics),
-		GatewayListen: local(s.state.Ports.Gateway),
-		TLSCert:       certs.Cert, TLSKey: certs.Key, TLSCA: certs.CA,
+		GatewayListen: local(s.state.Ports.Gateway), RelayListen: local(s.state.Ports.Relay),
+		TLSCert: certs.Cert, TLSKey: certs.Key, TLSCA: certs.CA,
 		SandboxFile: filepath.Join(s.cfg.Dir, "stripe.json"),
 	})
 	if err != nil {

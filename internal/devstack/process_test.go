@@ -65,3 +65,32 @@ func TestStateSurvives(t *testing.T) {
 		t.Error("two at once")
 	}
 }
+
+// A folder of an earlier version gets the ports that version did not keep, once, and keeps those it had.
+func TestEarlierStateGetsMissingPorts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, err := loadState(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Ports.Relay == 0 {
+		t.Fatal("no port for the relay")
+	}
+	before := a.Ports
+	a.Ports.Relay = 0
+	if err := a.save(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := loadState(dir)
+	if err != nil || b.Ports.Relay == 0 {
+		t.Fatalf("%+v %v", b, err)
+	}
+	before.Relay = b.Ports.Relay
+	if b.Ports != before {
+		t.Errorf("%+v became %+v", before, b.Ports)
+	}
+	if c, err := loadState(dir); err != nil || c.Ports != b.Ports {
+		t.Errorf("%+v the time after: %v", c, err)
+	}
+}

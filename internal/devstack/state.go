@@ -34,6 +34,7 @@ type ports struct {
 	Registry int `json:"registry"`
 	Metrics  int `json:"metrics"`
 	Gateway  int `json:"gateway"` // SSH
+	Relay    int `json:"relay"`   // UDP: the overlays of running clusters go on using it
 }
 
 type accounts struct {
@@ -60,25 +61,38 @@ func loadState(dir string) (*state, error) {
 	if err := json.Unmarshal(b, s); err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w; `muster dev --down %s` removes everything", s.path, err, dir)
 	}
-	if s.Ports.Gateway == 0 { // of a version without a gateway
-		free, err := freePorts(1)
-		if err != nil {
-			return nil, err
+	return s, s.complete()
+}
+
+// complete adds the ports that an earlier version did not keep.
+func (s *state) complete() error {
+	var missing []*int
+	for _, p := range []*int{&s.Ports.Gateway, &s.Ports.Relay} {
+		if *p == 0 {
+			missing = append(missing, p)
 		}
-		s.Ports.Gateway = free[0]
-		return s, s.save()
 	}
-	return s, nil
+	if len(missing) == 0 {
+		return nil
+	}
+	free, err := freePorts(len(missing))
+	if err != nil {
+		return err
+	}
+	for i, p := range missing {
+		*p = free[i]
+	}
+	return s.save()
 }
 
 func (s *state) fill(dir string) error {
 	s.Secret = secret(32)
 	s.Accounts.Password = secret(12)
-	free, err := freePorts(7)
+	free, err := freePorts(8)
 	if err != nil {
 		return err
 	}
-	s.Postgres.Port, s.Ports = free[0], ports{free[1], free[2], free[3], free[4], free[5], free[6]}
+	s.Postgres.Port, s.Ports = free[0], ports{free[1], free[2], free[3], free[4], free[5], free[6], free[7]}
 	s.Postgres.Data, err = postgresData(dir)
 	if err != nil {
 		return err
@@ -116,8 +130,8 @@ func secret(bytes int) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// freePorts finds n ports nothing listens on, below the range the kernel hands out to outgoing connections, so that
-// they are still free at the next start.
+// freePorts finds n ports nothing listens on, by TCP or UDP, below the range the kernel hands out to outgoing
+// connections, so that they are still free at the next start.
 func freePorts(n int) ([]int, error) {
 	var out []int
 	for try := 0; len(out) < n; try++ {
@@ -130,6 +144,11 @@ func freePorts(n int) ([]int, error) {
 			continue
 		}
 		defer l.Close() // not before all are found, or one is found twice
+		u, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		defer u.Close()
 		out = append(out, port)
 	}
 	return out, nil
