@@ -30,7 +30,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Link is the way to the control plane. What it cannot do now fails at once.
+// Link is the way to the control plane. What it cannot do now fails at once; what is asked too often fails with an
+// *agentapi.TooMany.
 type Link interface {
 	Sync(ctx context.Context, s agentapi.Sync) (agentapi.SyncReply, error)
 	Inventory(ctx context.Context, inv agentapi.Inventory) error

@@ -171,9 +171,14 @@ const (
 
 // inventoryLoop tells what the host has: when the link comes up, when a GPU's health changes, and every hour.
 func (a *Agent) inventoryLoop(ctx context.Context) {
+	held := backoff{log: a.log, what: "inventories"}
 	for {
 		wait := inventoryEvery
-		if err := a.cfg.Link.Inventory(ctx, a.cfg.Inventory(ctx)); err != nil {
+		err := a.cfg.Link.Inventory(ctx, a.cfg.Inventory(ctx))
+		if held.wait(ctx, err) {
+			continue
+		}
+		if err != nil {
 			a.log.Debug("inventory not sent", "err", err)
 			wait = inventoryRetry
 		}

@@ -23,10 +23,13 @@ const (
 
 // syncLoop reports and asks: at once when something changed, else now and then.
 func (a *Agent) syncLoop(ctx context.Context) {
-	down := false
+	down, held := false, backoff{log: a.log, what: "reports"}
 	pace := rate.NewLimiter(syncRate, syncBurst)
 	for pace.Wait(ctx) == nil {
 		next, err := a.syncOnce(ctx)
+		if held.wait(ctx, err) {
+			continue // with a fresh report: an older one would bring its time anchor too late
+		}
 		switch {
 		case err != nil && !down && ctx.Err() == nil:
 			a.log.Warn("the control plane cannot be reached: what runs goes on", "err", err)
@@ -49,6 +52,9 @@ func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 	reply, err := a.cfg.Link.Sync(ctx, s)
 	if err != nil {
 		return 0, err
+	}
+	if reply.TelemetryLost > 0 {
+		a.log.Warn("the control plane had too much telemetry of this host: samples are lost", "messages", reply.TelemetryLost)
 	}
 	if reply.Error != "" {
 		a.log.Error("the control plane refuses our reports", "reason", reply.Error)

@@ -167,14 +167,21 @@ func ask[T any](ctx context.Context, c *Conn, subject string, req any) (reply T,
 	return reply, nil
 }
 
-// Sync reports and asks. An answer whose Error is set is returned as it is.
+// Sync reports and asks. One too many is an *agentapi.TooMany; any other answer whose Error is set is returned as it is.
 func (c *Conn) Sync(ctx context.Context, s agentapi.Sync) (agentapi.SyncReply, error) {
-	return ask[agentapi.SyncReply](ctx, c, agentapi.SubjectSync(c.host), s)
+	reply, err := ask[agentapi.SyncReply](ctx, c, agentapi.SubjectSync(c.host), s)
+	if err == nil {
+		err = agentapi.TooManyIn(reply.RetryMS)
+	}
+	return reply, err
 }
 
-// Inventory tells what the host has. A refusal is an Unavailable fault.
+// Inventory tells what the host has. One too many is an *agentapi.TooMany, any other refusal an Unavailable fault.
 func (c *Conn) Inventory(ctx context.Context, inv agentapi.Inventory) error {
 	ack, err := ask[agentapi.Ack](ctx, c, agentapi.SubjectInventory(c.host), inv)
+	if err == nil {
+		err = agentapi.TooManyIn(ack.RetryMS)
+	}
 	if err == nil && ack.Error != "" {
 		err = fault.New(fault.Unavailable, "the control plane refused the inventory: %s", ack.Error)
 	}

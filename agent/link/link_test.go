@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,10 +228,14 @@ func TestTheConnectionComesBack(t *testing.T) {
 // talk exercises every kind of message once.
 func talk(t *testing.T, c *Conn, nc *nats.Conn, host string, wakes chan agentapi.Wake, dials chan agentapi.Dial) {
 	t.Helper()
+	var busy atomic.Bool
 	answer := func(subject string, reply any) {
 		_, err := nc.Subscribe(subject, func(m *nats.Msg) {
 			if !strings.HasPrefix(m.Reply, agentapi.InboxPrefix(host)+".") {
 				t.Errorf("reply subject %s", m.Reply)
+			}
+			if busy.Load() {
+				reply = (&agentapi.TooMany{Wait: 1500 * time.Millisecond}).Ack()
 			}
 			b, _ := json.Marshal(reply)
 			m.Respond(b)
@@ -250,6 +256,8 @@ func talk(t *testing.T, c *Conn, nc *nats.Conn, host string, wakes chan agentapi
 	if err := c.Inventory(t.Context(), agentapi.Inventory{}); !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "too old") {
 		t.Errorf("inventory: %v", err)
 	}
+	busy.Store(true)
+	tooOften(t, c)
 	if err := c.Telemetry(agentapi.Telemetry{}); err != nil {
 		t.Error(err)
 	}
@@ -264,6 +272,19 @@ func talk(t *testing.T, c *Conn, nc *nats.Conn, host string, wakes chan agentapi
 	}
 	if d := wait(t, dials); d.Ticket != "t" {
 		t.Errorf("dial %+v", d)
+	}
+}
+
+// tooOften asks a server that has heard too much.
+func tooOften(t *testing.T, c *Conn) {
+	t.Helper()
+	var much *agentapi.TooMany
+	if _, err := c.Sync(t.Context(), agentapi.Sync{}); !errors.As(err, &much) || much.Wait != 1500*time.Millisecond {
+		t.Errorf("a sync too many: %v", err)
+	}
+	much = nil
+	if err := c.Inventory(t.Context(), agentapi.Inventory{}); !errors.As(err, &much) || much.Wait != 1500*time.Millisecond {
+		t.Errorf("an inventory too many: %v", err)
 	}
 }
 

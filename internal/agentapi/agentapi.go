@@ -39,7 +39,8 @@ const connectionName = "muster-agent/"
 
 // Ack answers a request that needs nothing else. Error is empty or a sentence for the agent's log.
 type Ack struct {
-	Error string `json:"error,omitempty"`
+	Error   string `json:"error,omitempty"`
+	RetryMS int64  `json:"retry_ms,omitempty"` // set: the request was one too many and was not read, see TooMany
 }
 
 // Wake tells an agent to sync now. It may be lost; Revision is the one the host should end up with.
@@ -72,7 +73,8 @@ const MaxSegments = 200
 // SyncReply holds three separate acknowledgements: a report may be taken while its segments are not (the database was
 // busy) and the other way round.
 type SyncReply struct {
-	Error        string           `json:"error,omitempty"` // the whole sync was refused, why
+	Error        string           `json:"error,omitempty"`    // the whole sync was refused, why
+	RetryMS      int64            `json:"retry_ms,omitempty"` // set with Error: one sync too many, not read, see TooMany
 	ControlEpoch int64            `json:"control_epoch"`
 	Revision     int64            `json:"revision"`              // the host's current revision
 	Desired      *Desired         `json:"desired,omitempty"`     // only when newer than Sync.Revision
@@ -83,6 +85,8 @@ type SyncReply struct {
 	Anchor       *Anchor          `json:"anchor,omitempty"`      // a new time anchor for Sync.BootID
 	LogsStored   []LeaseRef       `json:"logs_stored,omitempty"` // kept logs that may be deleted now
 	NextSyncMS   int64            `json:"next_sync_ms,omitempty"`
+	// TelemetryLost is how many of the host's telemetry messages were too many and are lost, since the last time it was said.
+	TelemetryLost int64 `json:"telemetry_lost,omitempty"`
 }
 
 // LeaseRef names one run of a lease.

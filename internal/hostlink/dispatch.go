@@ -51,9 +51,14 @@ func (l *Link) onHost(handle func(context.Context, id.Host, *nats.Msg)) func(con
 		if err != nil {
 			return
 		}
+		wait, tell := l.limits.take(host, parts[2])
 		switch {
-		case !l.limits.allow(host, parts[2]):
-			l.log.Debug("a host sends too often", "host", host, "what", parts[2])
+		case wait > 0:
+			// Nothing of the message was read, and nothing is: whoever floods costs a look at the limit.
+			if tell && ownInbox(host, m.Reply) {
+				l.answer(host, m, (&agentapi.TooMany{Wait: wait}).Ack())
+			}
+			l.log.Debug("a host sends too often", "host", host, "what", parts[2], "wait", wait)
 		case m.Reply != "" && !ownInbox(host, m.Reply):
 			l.log.Warn("a host wants its answer published elsewhere: refused", "host", host, "reply", clip(m.Reply, 200))
 			l.alert(ctx, host, "host.foreign_reply", "A host asked for answers in another host's name",

@@ -35,7 +35,7 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 		l.answer(h, m, agentapi.SyncReply{Error: err.Error(), ControlEpoch: l.cfg.ControlEpoch})
 		return
 	}
-	r := agentapi.SyncReply{ControlEpoch: l.cfg.ControlEpoch, NextSyncMS: idleSyncMS}
+	r := agentapi.SyncReply{ControlEpoch: l.cfg.ControlEpoch, NextSyncMS: idleSyncMS, TelemetryLost: l.limits.refused(h, "telemetry")}
 	if len(s.Leases) > 0 {
 		r.NextSyncMS = leasedSyncMS
 	}

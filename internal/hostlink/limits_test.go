@@ -1,0 +1,48 @@
+package hostlink
+
+import (
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/id"
+)
+
+// A host that floods, whatever it is told, is heard as often as one that waits, and is answered once a second.
+func TestAFloodGainsNothing(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, 0)
+	l := newLimits(func() time.Time { return now })
+	h := id.New[id.Host]()
+	taken, told := 0, 0
+	const perMS, seconds = 10, 20
+	for range seconds * 1000 {
+		for range perMS {
+			wait, tell := l.take(h, "sync")
+			switch {
+			case wait == 0:
+				taken++
+			case wait > 100*time.Millisecond || wait%time.Millisecond != 0:
+				t.Fatalf("told to wait %v", wait)
+			case tell:
+				told++
+			}
+		}
+		now = now.Add(time.Millisecond)
+	}
+	r := rates["sync"]
+	if most := r.burst + int(r.perSecond)*seconds; taken > most || taken < most-1 {
+		t.Errorf("%d reports taken, want %d", taken, most)
+	}
+	if most := answersBurst + answersPerSecond*seconds; told > most {
+		t.Errorf("told %d times, want at most %d", told, most)
+	}
+	if n := l.refused(h, "sync"); n != int64(seconds*1000*perMS-taken) {
+		t.Errorf("%d refused of %d", n, seconds*1000*perMS)
+	}
+	if n := l.refused(h, "sync"); n != 0 {
+		t.Errorf("%d refused twice", n)
+	}
+	if wait, tell := l.take(h, "dance"); wait == 0 || tell {
+		t.Errorf("what no agent of ours says: %v %v", wait, tell)
+	}
+}
