@@ -168,6 +168,10 @@ func (s devServer) Account(ctx context.Context, email, name, password string, ad
 		if err := s.accounts.SetAdmin(ctx, email, true); err != nil {
 			return "", err
 		}
+		scopes = append(scopes, account.ScopeAdmin)
+		if _, p, err = s.accounts.SignIn(ctx, account.SignIn{Email: email, Password: password}); err != nil { // now as an admin
+			return "", err
+		}
 	}
 	_, secret, err := s.accounts.IssueToken(ctx, p, account.NewToken{Name: "muster dev", Scopes: scopes})
 	return secret, err

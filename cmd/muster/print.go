@@ -110,7 +110,26 @@ func whenPtr(t *time.Time) string {
 	return when(*t)
 }
 
-func seconds(s int64) string { return (time.Duration(s) * time.Second).String() }
+// seconds writes a span in its two greatest units: "7d", "2h 5m", "40s".
+func seconds(s int64) string {
+	units := []struct {
+		of   int64
+		name string
+	}{{86400, "d"}, {3600, "h"}, {60, "m"}, {1, "s"}}
+	for i, u := range units {
+		if s < u.of && u.of > 1 {
+			continue
+		}
+		text := fmt.Sprintf("%d%s", s/u.of, u.name)
+		if i+1 < len(units) {
+			if rest := s % u.of / units[i+1].of; rest > 0 {
+				text += fmt.Sprintf(" %d%s", rest, units[i+1].name)
+			}
+		}
+		return text
+	}
+	return ""
+}
 
 func orDash(s string) string {
 	if s == "" {

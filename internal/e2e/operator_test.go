@@ -207,6 +207,9 @@ func TestAnOperatorsJourney(t *testing.T) {
 	}
 	h.retired(t)
 	p.check(t)
+	if books, err := p.as(t, p.AdminToken).Books(t.Context()); err != nil || !books.Balanced {
+		t.Errorf("the platform's operator reads the books: %+v %v", books, err)
+	}
 }
 
 // retired checks that a retired host's agent is let in no more.
