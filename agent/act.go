@@ -35,6 +35,8 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 		return 0, a.startOverlay(ctx, l, r, v)
 	case actSetPeers:
 		return 0, a.setPeers(ctx, r, v)
+	case actSetRelays:
+		return 0, a.setRelays(ctx, r, v)
 	case actPreflight:
 		return 0, a.preflight(ctx, l, r, v)
 	case actStartWork:
@@ -223,11 +225,12 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 	if err != nil {
 		return err
 	}
-	if err := a.setRelays(ctx, h, n); err != nil {
+	relays, err := tellRelays(ctx, h, n)
+	if err != nil {
 		return err
 	}
 	a.mu.Lock()
-	r.overlay, r.peers = h, nil
+	r.overlay, r.peers, r.relays = h, nil, relays
 	if len(n.Peers) == 0 {
 		r.peers = n.Peers
 	}
@@ -240,13 +243,39 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 	return a.change(r, func(rec *record) { rec.WGKey, rec.Endpoints = h.PublicKey(), h.Endpoints() })
 }
 
-// setRelays tells the overlay of the cluster's relays. Without the token, after a restart of the agent, the overlay keeps
-// what it knows.
-func (a *Agent) setRelays(ctx context.Context, h *overlay.Handle, n agentapi.Network) error {
+// relayAccess is which relays an overlay was told of, and the token that opens them.
+type relayAccess struct {
+	names []string
+	token string
+}
+
+// stale reports whether other relays or another token are wanted. Without a token, after a restart of the agent, none
+// are known here: the overlay keeps what it has.
+func (x relayAccess) stale(n agentapi.Network) bool {
+	return n.RelayToken != "" && (x.token != n.RelayToken || !slices.Equal(x.names, n.Relays))
+}
+
+// tellRelays tells the overlay of the cluster's relays and returns what it was told. The ways through relays it had
+// before go on.
+func tellRelays(ctx context.Context, h *overlay.Handle, n agentapi.Network) (relayAccess, error) {
 	if n.RelayToken == "" {
-		return nil
+		return relayAccess{}, nil
 	}
-	return h.SetRelays(ctx, n.Relays, n.RelayToken)
+	return relayAccess{n.Relays, n.RelayToken}, h.SetRelays(ctx, n.Relays, n.RelayToken)
+}
+
+func (a *Agent) setRelays(ctx context.Context, r *run, v view) error {
+	a.mu.Lock()
+	h := r.overlay
+	a.mu.Unlock()
+	relays, err := tellRelays(ctx, h, v.spec().Network)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	r.relays = relays
+	a.mu.Unlock()
+	return nil
 }
 
 func (a *Agent) setPeers(ctx context.Context, r *run, v view) error {
@@ -254,7 +283,7 @@ func (a *Agent) setPeers(ctx context.Context, r *run, v view) error {
 	a.mu.Lock()
 	h := r.overlay
 	a.mu.Unlock()
-	if err := a.setRelays(ctx, h, v.spec().Network); err != nil {
+	if err := a.setRelays(ctx, r, v); err != nil {
 		return err
 	}
 	if err := h.SetPeers(ctx, peers); err != nil {

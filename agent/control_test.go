@@ -26,6 +26,7 @@ type control struct {
 	down    bool
 	desired agentapi.Desired
 	until   map[agentapi.LeaseRef]int64
+	relay   map[agentapi.LeaseRef]string // the token that comes with until; "" none
 	stored  []agentapi.LeaseRef
 	last    agentapi.Sync
 	states  map[agentapi.LeaseRef][]agentapi.NodeState
@@ -41,7 +42,7 @@ func newControl(t *testing.T, host string, key ed25519.PublicKey) *control {
 		t.Fatal(err)
 	}
 	return &control{t: t, host: host, key: key, boot: boot, desired: agentapi.Desired{ControlEpoch: 1, Revision: 1}, changed: make(chan struct{}),
-		states: map[agentapi.LeaseRef][]agentapi.NodeState{}, segs: map[agentapi.LeaseRef][]agentapi.Segment{}, doubted: map[agentapi.LeaseRef]bool{}, until: map[agentapi.LeaseRef]int64{}}
+		states: map[agentapi.LeaseRef][]agentapi.NodeState{}, segs: map[agentapi.LeaseRef][]agentapi.Segment{}, doubted: map[agentapi.LeaseRef]bool{}, until: map[agentapi.LeaseRef]int64{}, relay: map[agentapi.LeaseRef]string{}}
 }
 
 func (c *control) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncReply, error) {
@@ -66,7 +67,7 @@ func (c *control) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncReply, 
 		reply.UsageAcks = append(reply.UsageAcks, agentapi.UsageAck{LeaseRef: agentapi.LeaseRef{Lease: seg.Lease, Epoch: seg.Epoch}, BootID: seg.BootID, Through: seg.Seq})
 	}
 	for ref, until := range c.until {
-		reply.Extensions = append(reply.Extensions, agentapi.LeaseExtension{LeaseRef: ref, RunUntilMS: until})
+		reply.Extensions = append(reply.Extensions, agentapi.LeaseExtension{LeaseRef: ref, RunUntilMS: until, RelayToken: c.relay[ref]})
 	}
 	if s.Revision < c.desired.Revision {
 		d := c.desired

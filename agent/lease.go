@@ -33,6 +33,7 @@ type run struct {
 
 	overlay *overlay.Handle
 	peers   []agentapi.Peer // what the overlay was given
+	relays  relayAccess     // as peers
 	tries   int             // failures of the present step in a row
 	failed  time.Time       // the first of them
 	blind   int             // failures to see how it is, in a row

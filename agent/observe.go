@@ -51,7 +51,7 @@ func (a *Agent) askOverlay(ctx context.Context, r *run, v *view) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	a.mu.Lock()
-	handle, given := r.overlay, r.peers
+	handle, given, relays := r.overlay, r.peers, r.relays
 	a.mu.Unlock()
 	if handle == nil {
 		return
@@ -61,7 +61,7 @@ func (a *Agent) askOverlay(ctx context.Context, r *run, v *view) {
 		return
 	}
 	v.overlay, v.peersDown, v.paths = true, st.PeersDown(), st.Paths()
-	v.peers = reflect.DeepEqual(given, v.spec().Network.Peers)
+	v.peers, v.staleRelays = reflect.DeepEqual(given, v.spec().Network.Peers), relays.stale(v.spec().Network)
 }
 
 // expired reports whether a run's authorised time is over, on the server's clock. Without an anchor of this boot that
@@ -145,7 +145,7 @@ func (a *Agent) report(r *run, v view, s step) {
 			st.Progress = agentapi.Progress{}
 		}
 		switch s.do {
-		case actWatch, actSetPeers, actStartOverlay:
+		case actWatch, actSetPeers, actSetRelays, actStartOverlay:
 			st.Good = v.rec.Started && v.overlay && sick == ""
 			switch {
 			case st.Good || !v.rec.Started:

@@ -20,6 +20,7 @@ const (
 	actStartOverlay action = "start_overlay" //
 	actAwaitPeers   action = "await_peers"   // others have not told their keys
 	actSetPeers     action = "set_peers"     //
+	actSetRelays    action = "set_relays"    // others, or a renewed token
 	actPreflight    action = "preflight"     // and, beside it, what start_work does
 	actStartWork    action = "start_work"    //
 	actAwaitInit    action = "await_init"    // the workload's init has not reported
@@ -96,6 +97,7 @@ type view struct {
 	report      guest.Workload // what the workload's init said last
 	overlay     bool           // its process answers
 	peers       bool           // it has the peers of spec
+	staleRelays bool           // it has other relays than spec, or a token that was renewed
 	peersDown   []int          // ranks that are silent, as it says
 	paths       []agentapi.PeerPath
 	interrupted bool // the end of work or guest coincides with the daemon's own
@@ -212,6 +214,8 @@ func planStart(v view) step {
 	switch {
 	case !v.peers:
 		return step{do: actSetPeers}
+	case v.staleRelays:
+		return step{do: actSetRelays}
 	case spec.Nodes > 1 && v.rec.Preflight == nil && !v.begun():
 		return step{do: actPreflight}
 	case v.rec.Preflight != nil && !v.rec.Preflight.OK:

@@ -99,6 +99,8 @@ func TestPlan(t *testing.T) {
 		{"running", at(running), actWatch},
 		{"running, overlay died", at(running, func(v *view) { v.overlay = false }), actStartOverlay},
 		{"running, a peer was replaced", at(running, func(v *view) { v.peers = false }), actSetPeers},
+		{"running, the relays' token was renewed", at(running, func(v *view) { v.staleRelays = true }), actSetRelays},
+		{"at the barrier, the relays' token was renewed", at(barrier, func(v *view) { v.staleRelays = true }), actSetRelays},
 		{"running, a peer is not known for now", at(running, func(v *view) { v.want.Network.Peers[0].Key = "" }), actWatch},
 
 		{"no server, nothing yet", at(unknown), actAwaitServer},

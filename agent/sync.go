@@ -157,6 +157,7 @@ func (a *Agent) take(s agentapi.Sync, gone []*run, reply agentapi.SyncReply) err
 	for _, x := range reply.Extensions {
 		if r := a.find(x.LeaseRef); r != nil {
 			a.extend(r, x.RunUntilMS)
+			a.renewRelays(r, x.RelayToken)
 		}
 	}
 	a.mu.Unlock()
@@ -277,6 +278,17 @@ func (a *Agent) extend(r *run, untilMS int64) {
 	if err := a.disk.save(r.ref, r.rec); err != nil {
 		a.log.Error("cannot write a lease's record", "lease", r.ref, "err", err)
 	}
+}
+
+// renewRelays takes what opens the relays from now on. Callers hold a.mu.
+func (a *Agent) renewRelays(r *run, token string) {
+	if token == "" || r.want == nil || r.want.Network.RelayToken == token {
+		return
+	}
+	spec := *r.want // views have the old one
+	spec.Network.RelayToken = token
+	r.want = &spec
+	a.kick(r.ref)
 }
 
 // acknowledge notes what the server has committed.

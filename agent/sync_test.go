@@ -49,3 +49,51 @@ func TestNothingIsSaidOfARunThatWasNotLookedAt(t *testing.T) {
 		t.Errorf("after a look: full %v, %+v", s.Full, s.Leases)
 	}
 }
+
+// What opens the relays is renewed with the authorised time, in memory only; who looks at the run meanwhile has what it
+// began with, and an overlay that was told the old one is told the new.
+func TestRelayTokensAreRenewed(t *testing.T) {
+	t.Parallel()
+	ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
+	cfg := Config{StateDir: t.TempDir(), BootID: "b1", BootMS: func() int64 { return 1 }, Now: time.Now, GPUs: quietGPUs{}, Log: slog.New(slog.DiscardHandler)}
+	a, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.journal.Close()
+	spec := agentapi.LeaseSpec{LeaseRef: ref, Nodes: 2, Network: agentapi.Network{Relays: []string{"relay.example:3478"}, RelayToken: "first"}}
+	if err := a.take(agentapi.Sync{}, nil, agentapi.SyncReply{ControlEpoch: 1, Desired: &agentapi.Desired{ControlEpoch: 1, Revision: 1, Leases: []agentapi.LeaseSpec{spec}}}); err != nil {
+		t.Fatal(err)
+	}
+	r := a.find(ref)
+	before := r.want
+	told := relayAccess{spec.Network.Relays, "first"}
+	if told.stale(r.want.Network) {
+		t.Error("the overlay was told what is wanted")
+	}
+	extend := func(until int64, token string) {
+		t.Helper()
+		reply := agentapi.SyncReply{ControlEpoch: 1, Revision: 1, Extensions: []agentapi.LeaseExtension{{LeaseRef: ref, RunUntilMS: until, RelayToken: token}}}
+		if err := a.take(agentapi.Sync{}, nil, reply); err != nil {
+			t.Fatal(err)
+		}
+	}
+	extend(5_000, "") // of a server without relays, or of before this existed
+	if r.want != before {
+		t.Error("nothing was renewed, and the specification changed")
+	}
+	extend(9_000, "second")
+	if r.rec.RunUntilMS != 9_000 || r.want.Network.RelayToken != "second" || !told.stale(r.want.Network) {
+		t.Errorf("until %d with %q", r.rec.RunUntilMS, r.want.Network.RelayToken)
+	}
+	if before.Network.RelayToken != "first" {
+		t.Error("a view that is being acted on was changed")
+	}
+	if rec, err := a.disk.load(ref); err != nil || rec.Spec.Network.RelayToken != "" {
+		t.Errorf("on the disk: %q %v", rec.Spec.Network.RelayToken, err)
+	}
+	// After a restart, before the server has spoken, no token is known: the overlay keeps what it has.
+	if told.stale(withoutSecrets(*r.want).Network) {
+		t.Error("an agent without a token would take the overlay's")
+	}
+}

@@ -102,6 +102,9 @@ func (r LeaseRef) String() string { return fmt.Sprintf("%s/e%d", r.Lease, r.Epoc
 type LeaseExtension struct {
 	LeaseRef
 	RunUntilMS int64 `json:"run_until_ms"`
+	// RelayToken replaces Network.RelayToken: it opens the relays for as long as the lease may run by RunUntilMS, and a
+	// while more. "" leaves what the host has. Secret.
+	RelayToken string `json:"relay_token,omitempty"`
 }
 
 // Anchor ties a boot's clock to the server's. Numbered from 1 per (host, boot), immutable.
@@ -285,7 +288,8 @@ type Network struct {
 	MTU     int     `json:"mtu"`
 	MinGbps float64 `json:"min_gbps,omitempty"` // preflight below it fails
 	Peers   []Peer  `json:"peers"`              // all other ranks; Key and Endpoints empty until known
-	// Relays carry what goes no other way, host:port each, best first. RelayToken opens them. Secret.
+	// Relays carry what goes no other way, host:port each, best first. RelayToken opens them until a while past the
+	// lease's run_until, and is renewed as that moves: see LeaseExtension. Secret.
 	Relays     []string `json:"relays,omitempty"`
 	RelayToken string   `json:"relay_token,omitempty"`
 }

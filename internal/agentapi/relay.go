@@ -49,8 +49,8 @@ func RelayKind(b []byte) byte {
 type RelayClaims struct {
 	Cluster [16]byte
 	Rank    uint16
-	Epoch   uint32 // a lower one than seen is refused
-	Expires time.Time
+	Epoch   uint32    // a lower one than seen is refused
+	Expires time.Time // to the second, by the control plane's clock
 }
 
 func (c RelayClaims) bytes() []byte {

@@ -75,7 +75,9 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow, de
 		s.RunUntilMS = r.LeaseRunUntil.UnixMilli()
 	}
 	if len(c.cfg.Relays) > 0 && cl.NodeCount > 1 {
-		s.Network.Relays, s.Network.RelayToken = relaysOf(c.cfg.Relays, cl.ID), c.relayToken(r)
+		s.Network.Relays = relaysOf(c.cfg.Relays, cl.ID)
+		s.Network.RelayToken = c.relayToken(dbq.RelayedLeasesRow{ID: r.Node.LeaseID, Epoch: r.LeaseEpoch, Rank: r.Node.Rank,
+			ClusterID: cl.ID, RunUntil: r.LeaseRunUntil, StartDeadline: cl.StartDeadline})
 	}
 	for _, g := range r.GPUIds {
 		s.GPUs = append(s.GPUs, device[g])

@@ -51,6 +51,13 @@ func (w *fakeWorld) Desired(ctx context.Context, tx *db.Tx, h id.Host) (agentapi
 	return agentapi.Desired{Revision: v.Revision, Leases: []agentapi.LeaseSpec{{Image: "wanted"}}}, err
 }
 
+func (w *fakeWorld) RenewRelays(_ context.Context, _ *db.Tx, _ id.Host, ext []agentapi.LeaseExtension) error {
+	for i := range ext {
+		ext[i].RelayToken = "renewed"
+	}
+	return nil
+}
+
 func (w *fakeWorld) Ingest(_ context.Context, _ id.Host, segs []agentapi.Segment) ([]agentapi.UsageAck, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -38,6 +38,8 @@ type Clusters interface {
 	Observe(ctx context.Context, host id.Host, s agentapi.Sync, gone []id.Lease) error
 	// Desired is everything the host should run now.
 	Desired(ctx context.Context, tx *db.Tx, host id.Host) (agentapi.Desired, error)
+	// RenewRelays puts into extensions what opens the relays for as long as they say.
+	RenewRelays(ctx context.Context, tx *db.Tx, host id.Host, extensions []agentapi.LeaseExtension) error
 }
 
 // Offers is what hostlink needs of package market.

@@ -131,6 +131,9 @@ func (l *Link) tellDesired(ctx context.Context, h id.Host, s agentapi.Sync, r *a
 		if r.Extensions, err = l.metering.Extensions(ctx, tx.Q, h); err != nil {
 			return err
 		}
+		if err = l.clusters.RenewRelays(ctx, tx, h, r.Extensions); err != nil {
+			return err
+		}
 		if r.LogsStored, err = storedLogs(ctx, tx, h, s.Leases); err != nil {
 			return err
 		}

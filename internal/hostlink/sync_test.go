@@ -55,7 +55,7 @@ func TestARaisedRevisionWakesTheHostWhichGetsItsDesiredState(t *testing.T) {
 	if r.Desired == nil || r.Desired.Revision != 1 || r.Desired.ControlEpoch != 1 || r.Revision != 1 || len(r.Desired.Leases) != 1 {
 		t.Errorf("%+v", r)
 	}
-	if r.Anchor == nil || r.Anchor.BootID != "boot" || len(r.Extensions) != 1 {
+	if r.Anchor == nil || r.Anchor.BootID != "boot" || len(r.Extensions) != 1 || r.Extensions[0].RelayToken != "renewed" {
 		t.Errorf("anchor or extensions: %+v", r)
 	}
 	if r := a.sync(agentapi.Sync{Revision: 1}); r.Desired != nil {

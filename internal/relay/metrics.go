@@ -36,8 +36,8 @@ func (r *Relay) Carried() (packets, bytes uint64) {
 	return r.count.packets.Load(), r.count.bytes.Load()
 }
 
-// Dropped is how many datagrams did not, for a reason: malformed, unknown (no hello), absent (the other rank is not
-// here), rate, token, epoch, full, send.
+// Dropped is how many datagrams did not, for a reason: malformed, unknown (no hello, or its token has ended),
+// absent (the other rank is not here), rate, token, epoch, full, send.
 func (r *Relay) Dropped(reason string) uint64 {
 	r.count.mu.Lock()
 	defer r.count.mu.Unlock()

@@ -2,7 +2,9 @@
 //
 // What always holds:
 //   - It carries only between ranks of one cluster that have proven tokens of the control plane, each from an address
-//     it has shown to own. What it carries is encrypted end to end by keys it never sees.
+//     it has shown to own, and no longer than the tokens last: they end with the leases, and are renewed while those
+//     run. Here the clock is taken as it is; the room for wrong ones is in the tokens. What it carries is encrypted end
+//     to end by keys it never sees.
 //   - It keeps nothing but who is where, in memory; ranks say so again every few seconds. A relay may end at any
 //     moment, and as many may run as one likes: they know nothing of each other.
 //   - It answers nobody with more than they sent, and nobody takes more than their share: each rank has a rate.
@@ -74,7 +76,7 @@ type session struct {
 	place place
 	epoch uint32
 	addr  netip.AddrPort
-	until time.Time // Relay.mu guards it
+	until time.Time // it is silent too long or its token has ended; Relay.mu guards it
 	limit *rate.Limiter
 }
 
@@ -199,11 +201,12 @@ func (r *Relay) carry(b []byte, from netip.AddrPort) ([]byte, netip.AddrPort) {
 		r.count.drop("malformed")
 		return nil, from
 	}
+	now := r.cfg.Now()
 	r.mu.RLock()
-	s := r.byAddr[from]
+	s := r.byAddr[from].at(now)
 	var to *session
 	if s != nil {
-		to = r.byRank[place{s.place.cluster, agentapi.RelayRank(b)}]
+		to = r.byRank[place{s.place.cluster, agentapi.RelayRank(b)}].at(now)
 	}
 	r.mu.RUnlock()
 	switch {
@@ -211,7 +214,7 @@ func (r *Relay) carry(b []byte, from netip.AddrPort) ([]byte, netip.AddrPort) {
 		r.count.drop("unknown")
 	case to == nil || to == s:
 		r.count.drop("absent")
-	case !s.limit.AllowN(r.cfg.Now(), len(b)):
+	case !s.limit.AllowN(now, len(b)):
 		r.count.drop("rate")
 	default:
 		agentapi.PutRelayHeader(b, agentapi.RelayFrom, s.place.rank)
@@ -220,6 +223,14 @@ func (r *Relay) carry(b []byte, from netip.AddrPort) ([]byte, netip.AddrPort) {
 		return b, to.addr
 	}
 	return nil, from
+}
+
+// at is the session if it still counts, else nil. Callers hold Relay.mu.
+func (s *session) at(now time.Time) *session {
+	if s == nil || now.After(s.until) {
+		return nil
+	}
+	return s
 }
 
 func (r *Relay) hello(b []byte, from netip.AddrPort) []byte {
@@ -249,6 +260,10 @@ func (r *Relay) admit(c agentapi.RelayClaims, from netip.AddrPort, now time.Time
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := place{c.Cluster, c.Rank}
+	until := now.Add(keep)
+	if c.Expires.Before(until) {
+		until = c.Expires
+	}
 	s := r.byRank[p]
 	switch {
 	case s == nil && len(r.byRank) >= maxSessions:
@@ -264,7 +279,7 @@ func (r *Relay) admit(c agentapi.RelayClaims, from netip.AddrPort, now time.Time
 		next := *s // carry reads sessions without the lock: they are replaced, not changed
 		s = &next
 	default:
-		s.until = now.Add(keep)
+		s.until = until
 		return true
 	}
 	if old := r.byRank[p]; old != nil {
@@ -273,7 +288,7 @@ func (r *Relay) admit(c agentapi.RelayClaims, from netip.AddrPort, now time.Time
 	if other := r.byAddr[from]; other != nil {
 		delete(r.byRank, other.place)
 	}
-	s.place, s.epoch, s.addr, s.until = p, c.Epoch, from, now.Add(keep)
+	s.place, s.epoch, s.addr, s.until = p, c.Epoch, from, until
 	r.byRank[p], r.byAddr[from] = s, s
 	return true
 }

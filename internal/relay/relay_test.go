@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -205,6 +206,81 @@ func TestMovesAndIsForgotten(t *testing.T) {
 	r.forget(time.Now().Add(keep + time.Second))
 	if r.Sessions() != 0 {
 		t.Errorf("%d sessions are remembered", r.Sessions())
+	}
+}
+
+// A session ends with its token, though the rank goes on saying hello with it; one whose token is renewed goes on as if
+// nothing had been.
+func TestSessionsEndWithTheirTokens(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	var ahead atomic.Int64 // nanoseconds: the relay's clock is moved, nothing waits
+	now := func() time.Time { return began.Add(time.Duration(ahead.Load())) }
+	r, err := Start(Config{Listen: "127.0.0.1:0", Secret: secret, Now: now, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(t.Context()) })
+	until := func(rank int, d time.Duration) agentapi.RelayToken {
+		c := claims(1, rank)
+		c.Expires = began.Add(d)
+		return agentapi.NewRelayToken(secret, c)
+	}
+	a, b := dial(t, r, until(0, time.Minute)), dial(t, r, until(1, time.Hour))
+	passes := func(from, to *client, rank int, when string) {
+		t.Helper()
+		from.send(packet(rank, when))
+		if got := to.next(long); got == nil || string(got[agentapi.RelayHeader:]) != when {
+			t.Fatalf("%s: got %q", when, got)
+		}
+	}
+	refused := func(reason string, send func()) {
+		t.Helper()
+		before := r.Dropped(reason)
+		send()
+		for deadline := time.Now().Add(long); r.Dropped(reason) == before; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("nothing was dropped as %s", reason)
+			}
+		}
+	}
+	a.join()
+	b.join()
+	passes(a, b, 1, "while both last")
+
+	ahead.Store(int64(50 * time.Second)) // within what a silent rank is remembered, counted from these hellos
+	a.join()
+	b.join()
+	ahead.Store(int64(62 * time.Second))
+	refused("unknown", func() { a.send(packet(1, "with a token that has ended")) })
+	refused("absent", func() { b.send(packet(0, "to a rank whose token has ended")) })
+	refused("token", func() {
+		a.send(a.token.Hello([16]byte{}))
+		ch := a.next(long)
+		if agentapi.RelayKind(ch) != agentapi.RelayChallenge {
+			t.Fatalf("answer: %x", ch)
+		}
+		a.send(a.token.Hello([16]byte(ch[4:])))
+	})
+
+	a.token = until(0, 2*time.Minute)
+	a.join()
+	b.join()
+	r.mu.RLock()
+	first := r.byRank[place{[16]byte{1}, 0}]
+	r.mu.RUnlock()
+	a.token = until(0, time.Hour)
+	for _, d := range []time.Duration{85 * time.Second, 105 * time.Second, 125 * time.Second} { // the token before ends at 120 s
+		ahead.Store(int64(d))
+		passes(a, b, 1, "to the other after "+d.String())
+		passes(b, a, 0, "from the other after "+d.String())
+		a.join()
+		b.join()
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.byRank[place{[16]byte{1}, 0}] != first {
+		t.Error("the session did not go on")
 	}
 }
 

@@ -162,6 +162,56 @@ func TestRoutesAreBounded(t *testing.T) {
 	}
 }
 
+// A renewed token takes the place of the one before without anything else changing: the relay keeps its cookie and its
+// welcome, peers the way through it, and the next hello brings the new token.
+func TestARenewedTokenKeepsThePath(t *testing.T) {
+	t.Parallel()
+	secret := []byte("what the control plane and its relays share")
+	a, _ := pair(t)
+	names, at := []string{"203.0.113.5:3478"}, netip.MustParseAddrPort("203.0.113.5:3478")
+	token := func(expires int64) agentapi.RelayToken {
+		return agentapi.NewRelayToken(secret, agentapi.RelayClaims{Cluster: [16]byte{1}, Epoch: 1, Expires: time.Unix(expires, 0)})
+	}
+	if err := a.SetRelays(names, token(1000).Text()); err != nil {
+		t.Fatal(err)
+	}
+	cookie := [agentapi.RelayCookieSize]byte{4, 2}
+	a.answered(a.relays[0], agentapi.Challenge(cookie))
+	a.answered(a.relays[0], agentapi.Welcome(netip.MustParseAddrPort("198.51.100.3:5")))
+	now := time.Now()
+	p := only(a)
+	r := p.routes[way{addr: at, relayed: true}]
+	if r == nil {
+		t.Fatal("the relay that welcomed us is no way to the peer")
+	}
+	r.heard, r.rtt = now, time.Millisecond
+	p.choose(now)
+	if p.best.Load() != r {
+		t.Fatal("the only way is not taken")
+	}
+	before := *a.relays[0]
+
+	if err := a.SetRelays(names, token(2000).Text()); err != nil {
+		t.Fatal(err)
+	}
+	if p.best.Load() != r || p.routes[r.way] != r {
+		t.Error("the way through the relay was dropped")
+	}
+	if x := a.relays[0]; x.cookie != cookie || x.heard != before.heard || x.seen != before.seen || a.table.Load().relays[at] != x {
+		t.Errorf("the relay was forgotten: %+v", x)
+	}
+	hellos := a.dueHellos(now.Add(helloKeep + time.Second))
+	if len(hellos) != 1 {
+		t.Fatalf("%d hellos", len(hellos))
+	}
+	if c, err := agentapi.CheckHello(secret, hellos[0].text); err != nil || c.Expires.Unix() != 2000 {
+		t.Errorf("the hello brings %+v: %v", c, err)
+	}
+	if got, _ := agentapi.HelloCookie(hellos[0].text); got != cookie {
+		t.Errorf("the hello brings the cookie %x", got)
+	}
+}
+
 func FuzzReceive(f *testing.F) {
 	a, _ := pair(f)
 	p := only(a)

@@ -609,6 +609,49 @@ func (q *Queries) OrgBurn(ctx context.Context, orgID id.Org) (int64, error) {
 	return column_1, err
 }
 
+const relayedLeases = `-- name: RelayedLeases :many
+SELECT l.id, l.epoch, l.rank, l.cluster_id, l.run_until, c.start_deadline
+FROM lease l JOIN cluster c ON c.id = l.cluster_id
+WHERE l.host_id = $1 AND l.ended_at IS NULL AND c.node_count > 1
+`
+
+type RelayedLeasesRow struct {
+	ID            id.Lease
+	Epoch         int32
+	Rank          int32
+	ClusterID     id.Cluster
+	RunUntil      *time.Time
+	StartDeadline *time.Time
+}
+
+// The live leases of a host whose ranks may use relays, with all that bounds their tokens.
+func (q *Queries) RelayedLeases(ctx context.Context, hostID id.Host) ([]RelayedLeasesRow, error) {
+	rows, err := q.db.Query(ctx, relayedLeases, hostID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []RelayedLeasesRow{}
+	for rows.Next() {
+		var i RelayedLeasesRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Epoch,
+			&i.Rank,
+			&i.ClusterID,
+			&i.RunUntil,
+			&i.StartDeadline,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const saveCluster = `-- name: SaveCluster :exec
 UPDATE cluster
 SET state = $1, reason = $2, detail = $3, image_digest = $4, secrets = $5, epoch = $6,

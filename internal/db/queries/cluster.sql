@@ -120,6 +120,12 @@ JOIN cluster c ON c.id = l.cluster_id
 WHERE l.host_id = @host_id AND l.ended_at IS NULL
 ORDER BY l.id;
 
+-- name: RelayedLeases :many
+-- The live leases of a host whose ranks may use relays, with all that bounds their tokens.
+SELECT l.id, l.epoch, l.rank, l.cluster_id, l.run_until, c.start_deadline
+FROM lease l JOIN cluster c ON c.id = l.cluster_id
+WHERE l.host_id = @host_id AND l.ended_at IS NULL AND c.node_count > 1;
+
 -- name: PeersOfHost :batchmany
 -- The nodes of the clusters that this host has a part in.
 SELECT n.cluster_id, n.rank, n.address, n.wg_key, n.endpoints
