@@ -178,16 +178,16 @@ func (c *serverConfig) complete() error {
 	if _, err := c.mailer(nil); err != nil {
 		bad.Add("MUSTER_SMTP_URL", "%s (MUSTER_SMTP_URL, MUSTER_MAIL_FROM)", err)
 	}
-	if limit, err := c.unverifiedLimit(); err != nil || (limit != 0 && limit < payment.MinTopUp) {
-		bad.Add("MUSTER_UNVERIFIED_LIMIT", "is off, or an amount of at least %s such as 25.00", payment.MinTopUp)
+	if limit, err := c.unverifiedLimit(); err != nil || (limit != 0 && limit < payment.MinTopUp) || limit%money.Cent != 0 {
+		bad.Add("MUSTER_UNVERIFIED_LIMIT", "is off, or an amount in whole cents of at least %s such as 25.00", payment.MinTopUp)
 	} else if limit > 0 && c.SMTPURL == "" && !c.sandbox() {
 		bad.Add("MUSTER_UNVERIFIED_LIMIT", "needs MUSTER_SMTP_URL: without mail nobody can verify an address and pay in more than %s; off lifts the limit", limit)
 	}
 	if c.Holdback < 0 {
 		bad.Add("MUSTER_HOLDBACK", "is how long earnings wait, such as 168h; it cannot be negative")
 	}
-	if n, err := money.ParseNano(c.PayoutMinimum); err != nil || n < money.Cent {
-		bad.Add("MUSTER_PAYOUT_MINIMUM", "is the smallest payout, such as 10.00; at least a cent")
+	if n, err := money.ParseNano(c.PayoutMinimum); err != nil || n < money.Cent || n%money.Cent != 0 {
+		bad.Add("MUSTER_PAYOUT_MINIMUM", "is the smallest payout in whole cents, such as 10.00; at least a cent")
 	}
 	if c.PayoutEvery < time.Second {
 		bad.Add("MUSTER_PAYOUT_EVERY", "is the time between payouts, such as 168h; at least a second")

@@ -21,6 +21,7 @@ func TestTheLimitOfTheUnverified(t *testing.T) {
 		{limit: "7.50", want: 7500 * money.Unit / 1000},
 		{limit: "", key: "sk_test_1", want: 25 * money.Unit, bad: "needs MUSTER_SMTP_URL"},
 		{limit: "0.50", want: money.Unit / 2, bad: "at least 1"},
+		{limit: "7.505", want: 7505 * money.Unit / 1000, bad: "whole cents"},
 		{limit: "-3", want: -3 * money.Unit, bad: "is off, or an amount"},
 		{limit: "some", bad: "is off, or an amount"},
 	} {

@@ -166,12 +166,12 @@ func (a *API) host(ctx context.Context, p account.Principal, h id.Host) (hostVie
 type changeHostInput struct {
 	ID   string `path:"id"`
 	Body struct {
-		Name        *string      `json:"name,omitempty"`
-		GPUModel    string       `json:"gpu_model,omitempty" doc:"price and terms are for this model only; left out: for all on the host"`
-		Price       *money.Micro `json:"price_per_gpu_hour,omitempty" doc:"a decimal in quotes; running leases keep theirs"`
-		Unlist      bool         `json:"unlist,omitempty" doc:"take the price off: nothing new is rented"`
-		MinGPUs     *int         `json:"min_gpus,omitempty"`
-		MaxDuration *int64       `json:"max_duration,omitempty" doc:"seconds; 0: no limit"`
+		Name        *string `json:"name,omitempty"`
+		GPUModel    string  `json:"gpu_model,omitempty" doc:"price and terms are for this model only; left out: for all on the host"`
+		Price       *string `json:"price_per_gpu_hour,omitempty" doc:"a decimal in quotes; running leases keep theirs"`
+		Unlist      bool    `json:"unlist,omitempty" doc:"take the price off: nothing new is rented"`
+		MinGPUs     *int    `json:"min_gpus,omitempty"`
+		MaxDuration *int64  `json:"max_duration,omitempty" doc:"seconds; 0: no limit"`
 	}
 }
 
@@ -184,6 +184,14 @@ func (a *API) changeHost(ctx context.Context, p account.Principal, in *changeHos
 	if b.Price != nil && b.Unlist {
 		return hostView{}, fault.InvalidField("unlist", "cannot be given together with a price")
 	}
+	terms := market.Terms{Unlist: b.Unlist, MinGPUs: b.MinGPUs, MaxDuration: b.MaxDuration}
+	if b.Price != nil {
+		price, err := money.ParseMicro(*b.Price)
+		if err != nil {
+			return hostView{}, fault.InvalidField("price_per_gpu_hour", "%s", err)
+		}
+		terms.Price = &price
+	}
 	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if b.Name != nil {
 			if err := host.Rename(ctx, tx, p.Org, h, *b.Name); err != nil {
@@ -193,9 +201,7 @@ func (a *API) changeHost(ctx context.Context, p account.Principal, in *changeHos
 		if b.Price == nil && !b.Unlist && b.MinGPUs == nil && b.MaxDuration == nil {
 			return nil
 		}
-		_, err := a.market.SetTerms(ctx, tx, p.Org, p.User, h, b.GPUModel, market.Terms{
-			Price: b.Price, Unlist: b.Unlist, MinGPUs: b.MinGPUs, MaxDuration: b.MaxDuration,
-		})
+		_, err := a.market.SetTerms(ctx, tx, p.Org, p.User, h, b.GPUModel, terms)
 		return err
 	})
 	if err != nil {

@@ -94,8 +94,8 @@ func (l Limits) check(project string) error {
 	if l.Cap != nil && (*l.Cap < 0 || *l.Cap > maxCap) {
 		bad.Add("cap", "want 0 to %s", maxCap)
 	}
-	if l.MaxRate != nil && *l.MaxRate <= 0 {
-		bad.Add("max_price_per_hour", "must be more than 0")
+	if l.MaxRate != nil && (*l.MaxRate <= 0 || *l.MaxRate > maxRate) {
+		bad.Add("max_price_per_hour", "want more than 0 and at most %s", maxRate)
 	}
 	if l.MaxDuration != nil && (*l.MaxDuration < 60 || *l.MaxDuration > 366*86400) {
 		bad.Add("max_duration", "want 60 seconds to 366 days")
@@ -103,8 +103,10 @@ func (l Limits) check(project string) error {
 	return bad.Err()
 }
 
-// maxCap leaves room for sums in 64 bits.
-const maxCap = 1_000_000_000 * money.Unit
+const (
+	maxCap  = 1_000_000_000 * money.Unit     // leaves room for sums in 64 bits
+	maxRate = money.Micro(1_000_000_000_000) // a million units per hour, as in a spec
+)
 
 // List is an org's budgets, its own first, then by project.
 func List(ctx context.Context, q *dbq.Queries, org id.Org) ([]Budget, error) {

@@ -30,6 +30,7 @@ const (
 	maxArgBytes    = 32 << 10
 	maxKeys        = 32
 	maxPrice       = money.Micro(1_000_000_000_000) // a million units per hour
+	maxBudget      = 1_000_000_000 * money.Unit     // leaves room for sums in 64 bits, as the cap of a budget does
 )
 
 var (
@@ -163,8 +164,8 @@ func (s Spec) checkLimits(bad *fault.Fields) {
 	if d := s.MaxDuration; d != nil {
 		between(bad, "max_duration", *d, MinDuration, MaxDuration)
 	}
-	if b := s.Budget; b != nil && *b <= 0 {
-		bad.Add("budget", "want more than 0")
+	if b := s.Budget; b != nil && (*b <= 0 || *b > maxBudget) {
+		bad.Add("budget", "want more than 0 and at most %s", maxBudget)
 	}
 }
 

@@ -35,6 +35,10 @@ func TestRefusedSegments(t *testing.T) {
 	d := newDB(t)
 	w, t0 := open(t, d, 3_600_000)
 	other, _ := open(t, d, 3_600_000)
+	boss, user := id.New[id.Org](), id.New[id.User]()
+	w.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'boss', true)", boss)
+	w.exec("INSERT INTO app_user (id, email, password_hash, admin) VALUES ($1, $2, 'x', true)", user, user.String()+"@muster.test")
+	w.exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", boss, user)
 	good := w.segment(w.leases[0], 9, t0, t0+60_000, false)
 	_, stranger, _ := ed25519.GenerateKey(nil)
 	change := func(f func(s *agentapi.Segment)) agentapi.Segment {
@@ -90,11 +94,13 @@ func TestRefusedSegments(t *testing.T) {
 		if diff := cmp.Diff([]string{c.want}, reasons); diff != "" {
 			t.Errorf("%s: quarantine: %s", name, diff)
 		}
-		var notices int
-		err = d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND dedupe_key LIKE $2",
-			w.operator, fmt.Sprintf("segment_refused:%s:%s:%%", w.host, c.want)).Scan(&notices)
-		if err != nil || notices != 1 {
-			t.Errorf("%s: the operator was told %d times: %v", name, notices, err)
+		for who, org := range map[string]id.Org{"operator": w.operator, "administrator": boss} {
+			var notices int
+			err = d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND dedupe_key LIKE $2",
+				org, fmt.Sprintf("segment_refused:%s:%s:%%", w.host, c.want)).Scan(&notices)
+			if err != nil || notices != 1 {
+				t.Errorf("%s: the %s was told %d times: %v", name, who, notices, err)
+			}
 		}
 		w.exec("DELETE FROM segment_quarantine")
 	}

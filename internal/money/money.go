@@ -29,7 +29,10 @@ const (
 	NumeratorPerNano = 3600
 )
 
-var errSyntax = errors.New("want a decimal number such as 12.50")
+var (
+	errSyntax   = errors.New("want a decimal number such as 12.50")
+	errTooLarge = errors.New("number is too large")
+)
 
 // ParseNano reads a decimal amount, up to nine decimals, optional leading minus. No exponent, no separators.
 func ParseNano(s string) (Nano, error) {
@@ -46,8 +49,11 @@ func ParseMicro(s string) (Micro, error) {
 func parse(s string, decimals int) (int64, error) {
 	neg := strings.HasPrefix(s, "-")
 	whole, frac, dot := strings.Cut(strings.TrimPrefix(s, "-"), ".")
-	if whole == "" || (dot && frac == "") || len(whole) > 12 || !digits(whole) || !digits(frac) {
+	if whole == "" || (dot && frac == "") || !digits(whole) || !digits(frac) {
 		return 0, errSyntax
+	}
+	if len(whole) > 12 {
+		return 0, errTooLarge
 	}
 	if len(frac) > decimals {
 		if strings.Trim(frac[decimals:], "0") != "" {
@@ -58,7 +64,7 @@ func parse(s string, decimals int) (int64, error) {
 	frac += strings.Repeat("0", decimals-len(frac))
 	v, err := strconv.ParseInt(whole+frac, 10, 64)
 	if err != nil {
-		return 0, errors.New("number is too large")
+		return 0, errTooLarge
 	}
 	if neg {
 		v = -v

@@ -1,6 +1,7 @@
 package money
 
 import (
+	"errors"
 	"math/big"
 	"math/rand/v2"
 	"testing"
@@ -27,6 +28,11 @@ func TestParseRefuses(t *testing.T) {
 	for _, s := range []string{"", "-", ".", "1.", ".5", "1e3", "1,000", " 1", "+1", "0x1", "1.0000000001", "9223372036.854775808", "10000000000000", "١"} {
 		if n, err := ParseNano(s); err == nil {
 			t.Errorf("%q reads as %s", s, n)
+		}
+	}
+	for s, want := range map[string]error{"10000000000000": errTooLarge, "99999999999": errTooLarge, "€5": errSyntax, "5 EUR": errSyntax, "5,00": errSyntax, "NaN": errSyntax} {
+		if _, err := ParseNano(s); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", s, err, want)
 		}
 	}
 	if _, err := ParseMicro("0.0000001"); err == nil {

@@ -16,10 +16,10 @@ import (
 )
 
 // ReceiveWebhook takes in one of Stripe's events: body and Stripe-Signature header as they came. It stores the event
-// once and leaves the work to ProcessEvents. A bad signature, or one that is not of these minutes, is fault.Invalid;
-// Stripe sends everything again that is not answered with 2xx.
+// once and leaves the work to ProcessEvents. A bad signature, or one that is not of these minutes, is fault.Invalid, and
+// administrators are told; Stripe sends everything again that is not answered with 2xx.
 func (p *Payments) ReceiveWebhook(ctx context.Context, payload []byte, signature string) error {
-	return p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		now, err := tx.Now(ctx)
 		if err != nil {
 			return err
@@ -36,6 +36,13 @@ func (p *Payments) ReceiveWebhook(ctx context.Context, payload []byte, signature
 		}
 		return nil
 	})
+	var refused *stripepay.Refused
+	if errors.As(err, &refused) {
+		if told := p.tellRefused(ctx, refused); told != nil {
+			p.log.ErrorContext(ctx, "administrators could not be told of a refused webhook", "error", told)
+		}
+	}
+	return err
 }
 
 // ProcessEvents asks Stripe about the objects of stored events and says how many it dealt with. Run it every few

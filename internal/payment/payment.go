@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/musterhq/muster/internal/db"
@@ -52,6 +53,8 @@ type Payments struct {
 
 	senders  map[string]Sender // of nouns above, by kind of row
 	watchers map[string]func(ctx context.Context, object string) (note string, err error)
+
+	refusedTold sync.Map // reason a webhook was refused for → day on which administrators were last told
 }
 
 // State of a top-up.

@@ -69,6 +69,12 @@ func (p *Payments) setAside(ctx context.Context, tx *db.Tx, topup id.TopUp, pay 
 	}); err != nil {
 		return err
 	}
+	if err := tellAdmins(ctx, tx, notify.Notice{Key: "topup_mismatch:" + pay.ID, Severity: notify.Bad, Object: topup.String(),
+		Title: "A payment is not what was asked for",
+		Body: fmt.Sprintf("Payment %s is %s %s, which is not the amount or currency of its top-up. It was booked to suspense, and no wallet was credited. "+
+			"Look at it with Stripe, and give it back there if nothing else explains it.", pay.ID, money.Nano(pay.Cents)*money.Cent, pay.Currency)}); err != nil {
+		return err
+	}
 	return p.fail(ctx, tx, topup, Failed, "The payment differs from what was asked for; our people will look at it.", pay.ID)
 }
 

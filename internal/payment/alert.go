@@ -1,0 +1,48 @@
+package payment
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/stripepay"
+)
+
+// tellAdmins writes the notice for each of the platform's administrators.
+func tellAdmins(ctx context.Context, tx *db.Tx, n notify.Notice) error {
+	admins, err := tx.Q.AdminOrgs(ctx)
+	if err != nil {
+		return fmt.Errorf("admins: %w", err)
+	}
+	for _, n.Org = range admins {
+		if _, err := notify.Add(ctx, tx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tellRefused tells administrators of a refused webhook, once per reason and day (UTC): anybody may send as many as
+// they like. It is either a forgery or a secret or clock of ours that is wrong; then no payment is confirmed by Stripe.
+func (p *Payments) tellRefused(ctx context.Context, r *stripepay.Refused) error {
+	today := time.Now().UTC().Format(time.DateOnly)
+	if told, _ := p.refusedTold.Load(r.Reason); told == today {
+		return nil
+	}
+	p.log.WarnContext(ctx, "a Stripe webhook was refused", "reason", r.Reason, "error", r)
+	err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return tellAdmins(ctx, tx, notify.Notice{
+			Key: "webhook_refused:" + r.Reason + ":" + today, Severity: notify.Warn, Title: "A delivery to Stripe's webhook was refused",
+			Body: fmt.Sprintf("A delivery was refused: %s. Nothing was taken from it and no money moved. Either it is not Stripe's, or the signing "+
+				"secret here is not that of the endpoint, or a clock is wrong: see the deliveries of the endpoint at Stripe. Until that is "+
+				"mended, payments are confirmed by asking Stripe, which is slower. Further ones refused today for this reason are not told again.", r),
+		})
+	})
+	if err != nil {
+		return err
+	}
+	p.refusedTold.Store(r.Reason, today)
+	return nil
+}
