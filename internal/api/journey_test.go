@@ -284,6 +284,7 @@ func TestRefundsAndCodes(t *testing.T) {
 		w.want(w.call(payer, "GET", "/api/v1/admin/"+path, nil), 403, "forbidden")
 	}
 	w.want(w.call(payer, "POST", "/api/v1/admin/promo-codes", `{"code":"for-myself","amount":"100","max_uses":1}`), 403, "forbidden")
+	w.want(w.call(payer, "POST", "/api/v1/admin/promo-codes/OF-OTHERS/disable", `{}`), 403, "forbidden")
 }
 
 func TestCards(t *testing.T) {

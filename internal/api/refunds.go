@@ -98,6 +98,15 @@ func (a *API) listPromos(ctx context.Context, p account.Principal, _ *struct{}) 
 	return cut(codes, len(codes), same[payment.PromoCode], func(c payment.PromoCode) string { return c.Code }), err
 }
 
+type promoEndInput struct {
+	Keyed
+	Code string `path:"code" maxLength:"100"`
+}
+
+func (a *API) disablePromo(ctx context.Context, tx *db.Tx, p account.Principal, in *promoEndInput) (payment.PromoCode, error) {
+	return a.payments.DisablePromoCode(ctx, tx, p, in.Code)
+}
+
 func (a *API) reconciliation(ctx context.Context, p account.Principal, _ *struct{}) (payment.Reconciliation, error) {
 	return a.payments.Reconciliation(ctx, p)
 }

@@ -112,6 +112,7 @@ func (a *API) inside(t *table) {
 	// The platform's operators.
 	get(t, "/admin/promo-codes", platformAdmin, "listPromoCodes: Codes that give credit away", a.listPromos)
 	post(t, "/admin/promo-codes", platformAdmin, 201, "createPromoCode: Give credit away by code", a.createPromo)
+	post(t, "/admin/promo-codes/{code}/disable", platformAdmin, 200, "disablePromoCode: End a code now; credit that it gave stays", a.disablePromo)
 	get(t, "/admin/books", platformAdmin, "getBooks: The trial balance, and what is wrong with it", a.books)
 	get(t, "/admin/transactions", platformAdmin, "searchBooks: Entries of the books by id, key or what they belong to", a.searchBooks)
 	post(t, "/admin/transactions/{id}/compensate", platformAdmin, 201, "compensateCharge: Give a charge back, at most what it was, with a reason", a.compensate)

@@ -125,7 +125,33 @@ func (p *Payments) PromoCodes(ctx context.Context, who account.Principal) ([]Pro
 	}
 	out := make([]PromoCode, len(rows))
 	for i, r := range rows {
-		out[i] = PromoCode{r.Code, r.Amount, r.Currency, int(r.MaxUses), int(r.Uses), r.ExpiresAt, r.CreatedAt}
+		out[i] = promoOf(r)
 	}
 	return out, nil
+}
+
+func promoOf(r dbq.PromoCode) PromoCode {
+	return PromoCode{r.Code, r.Amount, r.Currency, int(r.MaxUses), int(r.Uses), r.ExpiresAt, r.CreatedAt}
+}
+
+// DisablePromoCode ends a code now, for good; only a platform operator may. Credit that it gave stays where it is: it was
+// promised. Faults: Forbidden, NotFound, Conflict (it is over already).
+func (p *Payments) DisablePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, code string) (PromoCode, error) {
+	if !who.Admin {
+		return PromoCode{}, fault.New(fault.Forbidden, "only a platform operator ends a code")
+	}
+	code = promoName(code)
+	ended, err := tx.Q.EndPromoCode(ctx, code)
+	if db.NoRows(err) {
+		if _, err = tx.Q.PromoCode(ctx, code); err == nil {
+			return PromoCode{}, fault.New(fault.Conflict, "this code is over already")
+		}
+		if db.NoRows(err) {
+			return PromoCode{}, fault.New(fault.NotFound, "there is no such code")
+		}
+	}
+	if err != nil {
+		return PromoCode{}, fmt.Errorf("end promo code: %w", err)
+	}
+	return promoOf(ended), audit.Record(ctx, tx, who.Event("promo.disable", "", map[string]any{"code": code, "uses": ended.Uses, "max_uses": ended.MaxUses}))
 }

@@ -61,6 +61,28 @@ func (q *Queries) DisputeForUpdate(ctx context.Context, argID string) (Dispute, 
 	return i, err
 }
 
+const endPromoCode = `-- name: EndPromoCode :one
+UPDATE promo_code SET expires_at = clock_timestamp()
+WHERE code = $1 AND (expires_at IS NULL OR expires_at > clock_timestamp())
+RETURNING code, amount, currency, max_uses, uses, expires_at, user_id, created_at
+`
+
+func (q *Queries) EndPromoCode(ctx context.Context, code string) (PromoCode, error) {
+	row := q.db.QueryRow(ctx, endPromoCode, code)
+	var i PromoCode
+	err := row.Scan(
+		&i.Code,
+		&i.Amount,
+		&i.Currency,
+		&i.MaxUses,
+		&i.Uses,
+		&i.ExpiresAt,
+		&i.UserID,
+		&i.CreatedAt,
+	)
+	return i, err
+}
+
 const frozenEarnings = `-- name: FrozenEarnings :one
 SELECT coalesce(sum(f.amount), 0)::bigint AS amount
 FROM (SELECT least(d.amount, sum(t.amount)) AS amount
@@ -272,6 +294,26 @@ func (q *Queries) LockTopupsOfOrg(ctx context.Context, orgID id.Org) ([]id.TopUp
 		return nil, err
 	}
 	return items, nil
+}
+
+const promoCode = `-- name: PromoCode :one
+SELECT code, amount, currency, max_uses, uses, expires_at, user_id, created_at FROM promo_code WHERE code = $1
+`
+
+func (q *Queries) PromoCode(ctx context.Context, code string) (PromoCode, error) {
+	row := q.db.QueryRow(ctx, promoCode, code)
+	var i PromoCode
+	err := row.Scan(
+		&i.Code,
+		&i.Amount,
+		&i.Currency,
+		&i.MaxUses,
+		&i.Uses,
+		&i.ExpiresAt,
+		&i.UserID,
+		&i.CreatedAt,
+	)
+	return i, err
 }
 
 const refundForUpdate = `-- name: RefundForUpdate :one

@@ -67,6 +67,14 @@ INSERT INTO promo_redemption (code, org_id, user_id) VALUES ($1, $2, $3) ON CONF
 -- name: ListPromoCodes :many
 SELECT code, amount, currency, max_uses, uses, expires_at, user_id, created_at FROM promo_code ORDER BY created_at DESC LIMIT $1;
 
+-- name: PromoCode :one
+SELECT * FROM promo_code WHERE code = $1;
+
+-- name: EndPromoCode :one
+UPDATE promo_code SET expires_at = clock_timestamp()
+WHERE code = $1 AND (expires_at IS NULL OR expires_at > clock_timestamp())
+RETURNING *;
+
 -- name: CountPromoAttempt :one
 INSERT INTO promo_attempt (org_id, attempts, window_start) VALUES ($1, 1, clock_timestamp())
 ON CONFLICT (org_id) DO UPDATE SET
