@@ -56,11 +56,11 @@ test-matrix: build ## every part is killed in every phase of a rental; MATRIX=Te
 
 TORCH ?= /var/cache/muster/torch.tar
 .PHONY: test-torch
-test-torch: build ## train PyTorch (gloo, DistributedDataParallel) on a rented cluster of two hosts; makes an image of 1.2 GB once
+test-torch: build ## the examples of docs/launch (PyTorch DistributedDataParallel, torchrun, mpirun) on a rented cluster of two hosts; makes an image of 1 GB once
 	@scripts/setup build run
 	@mkdir -p $(dir $(TORCH))
 	@scripts/torch-image $(TORCH)
-	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test -tags torch ./internal/e2e -run TestTorch -count=1 -v -timeout 20m
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test -tags torch ./internal/e2e -run TestLaunchers -count=1 -v -timeout 20m
 
 .PHONY: soak
 soak: ## the proof of the money over a hundred million rented seconds (MUSTER_PROOF_SECONDS: others), with kills (minutes)
