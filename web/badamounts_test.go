@@ -16,12 +16,20 @@ func TestBadAmountsInForms(t *testing.T) {
 	_, _, charge := b.charge()
 	written := func() (n int) {
 		err := b.db.Pool.QueryRow(context.Background(), `SELECT (SELECT count(*) FROM topup) + (SELECT count(*) FROM ledger_tx)
-			+ (SELECT count(*) FROM budget) + (SELECT count(*) FROM auto_topup) + (SELECT count(*) FROM refund)`).Scan(&n)
+			+ (SELECT count(*) FROM budget) + (SELECT count(*) FROM offer_price) + (SELECT count(*) FROM quote) + (SELECT count(*) FROM auto_topup) + (SELECT count(*) FROM refund)`).Scan(&n)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
+	b.sell(2)
+	_, page := b.get("/hosts")
+	host, ok := page.Find(`main a[href^="/hosts/host_"]`).Attr("href")
+	if !ok {
+		t.Fatal(page.Find("main").Text())
+	}
+	_, page = b.get(host)
+	model := page.Find("form[action$='/terms'] input[name=gpu_model]").AttrOr("value", "")
 	before := written()
 	for _, c := range []struct {
 		path, field string
@@ -34,6 +42,8 @@ func TestBadAmountsInForms(t *testing.T) {
 		{"/billing/auto-topup", "daily_cap", url.Values{"enabled": {"yes"}, "threshold": {"20"}, "auto_amount": {"50"}}},
 		{"/billing/budgets", "cap", url.Values{}},
 		{"/billing/budgets", "max_price_per_hour", url.Values{}},
+		{host + "/terms", "price_per_gpu_hour", url.Values{"gpu_model": {model}, "min_gpus": {"1"}, "max_duration": {"0"}}},
+		{"/quotes", "budget", url.Values{"nodes": {"1"}, "gpus": {"1"}, "image": {"x/y:1"}}},
 		{"/admin/books/compensations", "amount", url.Values{"charge": {charge.ID.String()}, "reason": {"an outage"}}},
 	} {
 		for _, text := range []string{"-5", "1.0000000001", "9223372036.854775807", "99999999999999999999", "1e3", "1,000", "5 EUR", "€5", "NaN"} {

@@ -29,6 +29,8 @@ func TestBadAmountsByCommand(t *testing.T) {
 		"billing auto-topup --below=AMOUNT --amount=50 --daily-cap=200", "billing auto-topup --below=20 --amount=AMOUNT --daily-cap=200",
 		"billing auto-topup --below=20 --amount=50 --daily-cap=AMOUNT",
 		"budget set --cap=AMOUNT", "budget set --max-price=AMOUNT", "host set " + host + " --price=AMOUNT",
+		"quote --image=x/y:1 --budget=AMOUNT", "quote --image=x/y:1 --max-price=AMOUNT",
+		"cluster create --image=x/y:1 --budget=AMOUNT", "cluster create --image=x/y:1 --max-price=AMOUNT",
 		"admin compensate " + id.New[id.LedgerTx]().String() + " --reason=x --amount=AMOUNT",
 	} {
 		for _, amount := range []string{"-5", "1.0000000001", "99999999999999999999", "1e3", "1,000", "5EUR", "NaN"} {
