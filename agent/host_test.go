@@ -33,6 +33,7 @@ import (
 	"github.com/musterhq/muster/agent"
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/firewall"
+	"github.com/musterhq/muster/agent/gpu/probe"
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/overlay"
@@ -43,8 +44,14 @@ import (
 // built are the programs of the tests.
 var built struct{ guest, job string }
 
-// TestMain is also the overlay process, which is this executable again.
+// TestMain is also the overlay process and the probe of GPUs, which are this executable again.
 func TestMain(m *testing.M) {
+	if library := os.Getenv(probeEnv); library != "" {
+		if err := probe.Run(context.Background(), os.Stdin, os.Stdout, library); err != nil {
+			log.Fatal(err)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) > 1 && os.Args[1] == "overlay" {
 		os.Exit(overlay.Main(os.Args[2:]))
 	}
@@ -74,6 +81,7 @@ type host struct {
 	engine *container.Engine
 	image  string
 	allow  []string // registries beside the image's
+	gpus   agent.GPUs
 	stop   func()
 	log    *slog.Logger
 }
@@ -84,7 +92,7 @@ func newHost(t *testing.T) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{id: id.New[id.Host](), key: key, dir: t.TempDir(), log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	h := &host{id: id.New[id.Host](), key: key, dir: t.TempDir(), gpus: gpus{make(chan struct{})}, log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	h.control = newControl(t, h.id.String(), pub)
 	h.engine, err = container.New(container.Config{Host: h.id, GuestBinary: built.guest, Attach: container.AttachNone,
 		Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: h.log})
@@ -120,7 +128,7 @@ func (h *host) start() {
 		h.t.Fatal(err)
 	}
 	a, err := agent.New(agent.Config{Host: h.id, Key: h.key, Version: "test", StateDir: h.dir, BootID: boot, BootMS: hostinfo.BootMS, Now: time.Now,
-		Engine: h.engine, Images: images, GPUs: gpus{make(chan struct{})}, Link: h.control, Attach: container.AttachNone, Log: h.log,
+		Engine: h.engine, Images: images, GPUs: h.gpus, Link: h.control, Attach: container.AttachNone, Log: h.log,
 		Inventory: func(context.Context) agentapi.Inventory { return agentapi.Inventory{} }, Resolvers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
 		Advertise: []string{"127.0.0.1"}, Tick: 100 * time.Millisecond})
 	if err != nil {

@@ -55,7 +55,7 @@ func TestNothingIsSaidOfARunThatWasNotLookedAt(t *testing.T) {
 func TestRelayTokensAreRenewed(t *testing.T) {
 	t.Parallel()
 	ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
-	cfg := Config{StateDir: t.TempDir(), BootID: "b1", BootMS: func() int64 { return 1 }, Now: time.Now, GPUs: quietGPUs{}, Log: slog.New(slog.DiscardHandler)}
+	cfg := Config{StateDir: t.TempDir(), BootID: "b1", BootMS: func() int64 { return 1 }, Now: time.Now, GPUs: sickGPUs{}, Log: slog.New(slog.DiscardHandler)}
 	a, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +91,11 @@ func TestRelayTokensAreRenewed(t *testing.T) {
 	}
 	if rec, err := a.disk.load(ref); err != nil || rec.Spec.Network.RelayToken != "" {
 		t.Errorf("on the disk: %q %v", rec.Spec.Network.RelayToken, err)
+	}
+	// Telling the overlay is no trouble of the command, and nothing for people to see.
+	a.report(r, view{rec: record{Spec: spec, BootID: "b1", Started: true}, boot: "b1", overlay: true}, step{do: actSetRelays})
+	if st := r.status; !st.Good || st.Trouble != "" || st.Progress.Step != "" {
+		t.Errorf("while it is told: %+v", st)
 	}
 	// After a restart, before the server has spoken, no token is known: the overlay keeps what it has.
 	if told.stale(withoutSecrets(*r.want).Network) {
