@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+func (a *Agent) conclude(r *run, v view, o *outcome) error {
+	a.log.Info("lease ends", "lease", r.ref, "state", o.State, "reason", o.Reason, "detail", o.Detail)
+	if v.work.State != container.Running {
+		if o.ExitCode != nil {
+			o.ExitBoot, _ = a.lastSign(r, v)
+		}
+		v.rec.Outcome = o
+		if err := a.endMeter(r, v); err != nil {
+			return err
+		}
+	}
+	return a.change(r, func(rec *record) { rec.Outcome = o })
+}
+
+// maxGrace bounds what a renter's program may take to end, unbilled.
+const maxGrace = 30 * time.Second
+
+func (a *Agent) stopWork(ctx context.Context, r *run, v view) error {
+	if err := a.journal.Cut(r.ref); err != nil {
+		return err
+	}
+	grace := min(time.Duration(v.spec().GraceS)*time.Second, maxGrace)
+	if !v.rec.Started || v.rec.Outcome.Reason == agentapi.ReasonSuperseded {
+		grace = 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, grace+time.Minute)
+	defer cancel()
+	return a.cfg.Engine.Stop(ctx, r.ref, container.Work, grace)
+}
+
+func (a *Agent) keepLog(ctx context.Context, r *run, v view) error {
+	if err := a.endMeter(r, v); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	kept, err := a.saveLog(ctx, r)
+	if err != nil {
+		return err
+	}
+	return a.change(r, func(rec *record) { rec.LogSaved, rec.LogKept = true, kept })
+}
+
+func (a *Agent) tearDown(ctx context.Context, r *run) error {
+	if err := a.takeDown(ctx, r); err != nil {
+		return err
+	}
+	return a.change(r, func(rec *record) { rec.Down = true })
+}
+
+// takeDown removes a run's containers, overlay and passage.
+func (a *Agent) takeDown(ctx context.Context, r *run) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := a.cfg.Engine.Remove(ctx, r.ref, container.Work); err != nil {
+		return err
+	}
+	if err := overlay.Stop(ctx, r.files.Dir); err != nil {
+		return err
+	}
+	if err := a.cfg.Engine.Remove(ctx, r.ref, container.Guest); err != nil {
+		return err
+	}
+	if err := a.expel(ctx, r); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	r.overlay, r.peers = nil, nil
+	a.mu.Unlock()
+	return nil
+}
+
+// wipe makes sure that nothing of the renter's is left, in memory of the GPUs too, and that this epoch never runs here
+// again, before it says so.
+func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
+	if err := a.endMeter(r, v); err != nil {
+		return err
+	}
+	if gpus := v.spec().GPUs; a.cfg.Attach != container.AttachNone && len(gpus) > 0 && v.rec.ImageID != "" {
+		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+		defer cancel()
+		if err := a.cfg.GPUs.WaitClean(ctx, gpus...); err != nil {
+			return fault.Wrap(err, fault.Unavailable, "memory of the lease's GPUs is still in use")
+		}
+	}
+	rec := v.rec
+	rec.Gone, rec.Down = true, true
+	status := statusOf(r.ref, view{rec: rec, boot: v.boot}, agentapi.Progress{})
+	if err := a.disk.bury(status); err != nil {
+		return fmt.Errorf("tombstone: %w", err)
+	}
+	if err := a.disk.wipe(r.ref); err != nil {
+		return fmt.Errorf("wipe: %w", err)
+	}
+	if err := a.change(r, func(rec *record) { rec.Gone, rec.Down = true, true }); err != nil {
+		return err
+	}
+	a.say(r, func(agentapi.LeaseStatus) agentapi.LeaseStatus { return status })
+	return nil
+}
+
+func (a *Agent) forget(r *run) error {
+	if err := a.disk.remove(r.ref); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.leases[r.ref.Lease]
+	l.runs = slices.DeleteFunc(l.runs, func(x *run) bool { return x == r })
+	poke(a.syncNow)
+	return nil
+}

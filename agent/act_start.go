@@ -1,0 +1,258 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/agent/image"
+	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+func (a *Agent) pull(ctx context.Context, r *run, v view) error {
+	spec := v.want
+	if bad := slices.IndexFunc(spec.GPUs, func(u string) bool { return a.sick(u) != "" }); bad >= 0 {
+		return container.Refusal{Reason: agentapi.ReasonGPUFailed, Detail: "GPU " + spec.GPUs[bad] + " is quarantined"}
+	}
+	max := int64(1) << 50
+	if spec.DiskGB > 0 {
+		max = spec.DiskGB * 1e9
+	}
+	img, err := a.cfg.Images.Pull(ctx, image.Request{Image: spec.Image, Digest: spec.Digest, Auth: spec.RegistryAuth, MaxBytes: max},
+		func(p agentapi.Progress) {
+			a.say(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
+				st.Progress = p
+				return st
+			})
+		})
+	if err != nil {
+		return err
+	}
+	a.tellImages()
+	a.noteUse(ctx, spec.GPUs)
+	return a.change(r, func(rec *record) {
+		rec.Spec, rec.ImageID, rec.ImageDigest, rec.ImagePin = withoutSecrets(*spec), img.ID, img.Digest, img.Pin
+	})
+}
+
+// noteUse remembers who uses a lease's GPUs before anything of the renter's runs, such as the owner's desktop: wipe does
+// not wait for that. It is called before the record says that there is an image, without which wipe waits for nothing.
+func (a *Agent) noteUse(ctx context.Context, gpus []string) {
+	if a.cfg.Attach == container.AttachNone || len(gpus) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	if err := a.cfg.GPUs.NoteBefore(ctx, gpus...); err != nil {
+		a.log.Warn("who uses the GPUs before the lease is not known: its end may wait for them", "err", err)
+	}
+}
+
+// tellImages sends the inventory when the images it names have changed.
+func (a *Agent) tellImages() {
+	names := map[string]string{}
+	for _, i := range a.cfg.Images.Cached() {
+		names[i.Ref] = i.Digest
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !maps.Equal(names, a.images) {
+		a.images = names
+		poke(a.inventory)
+	}
+}
+
+func (a *Agent) startGuest(ctx context.Context, r *run, v view) error {
+	if err := r.files.Write(v.spec(), a.cfg.Resolvers); err != nil {
+		return err
+	}
+	// The table is there before any container is: one whose egress is not set yet reaches nothing.
+	if err := a.ensureFirewall(ctx); err != nil {
+		return err
+	}
+	c, err := a.cfg.Engine.EnsureGuest(ctx, v.spec(), r.files)
+	if err != nil {
+		return err
+	}
+	if err := a.change(r, func(rec *record) { rec.BootID, rec.GuestID, rec.GuestIP = a.cfg.BootID, c.ID, c.IP }); err != nil {
+		return err
+	}
+	return a.admit(ctx, r, c, v.spec().Egress)
+}
+
+// startAgain takes down what is left of a node that died while it was starting: the next steps are those after the
+// pull. Figures that were measured stand: the way between the hosts is the same.
+func (a *Agent) startAgain(ctx context.Context, r *run) error {
+	a.log.Warn("a node died while it was starting: it is started again", "lease", r.ref)
+	if err := a.takeDown(ctx, r); err != nil {
+		return err
+	}
+	if err := r.files.ForgetStart(); err != nil {
+		return err
+	}
+	return a.change(r, func(rec *record) {
+		rec.Deaths++
+		rec.BootID, rec.GuestID, rec.GuestIP, rec.WorkID = "", "", netip.Addr{}, ""
+	})
+}
+
+func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) error {
+	if !a.admitted(r, v.guest, v.spec().Egress) { // after a restart of the agent
+		if err := a.admit(ctx, r, v.guest, v.spec().Egress); err != nil {
+			return err
+		}
+	}
+	n := v.spec().Network
+	h, err := overlay.Ensure(ctx, overlay.Config{Dir: r.files.Dir, Ref: r.ref, NetNS: v.guest.NetNS(), Address: n.Address, CIDR: n.CIDR,
+		MTU: n.MTU, Advertise: a.cfg.Advertise, Userspace: a.cfg.Userspace, Command: a.cfg.OverlayCommand})
+	if err != nil {
+		return err
+	}
+	relays, err := tellRelays(ctx, h, n)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	r.overlay, r.peers, r.relays = h, nil, relays
+	if len(n.Peers) == 0 {
+		r.peers = n.Peers
+	}
+	a.mu.Unlock()
+	a.workers.Go(func() { // a killed overlay is started again before a job notices
+		if h.Wait(a.ctx) == nil {
+			poke(l.kick)
+		}
+	})
+	return a.change(r, func(rec *record) { rec.WGKey, rec.Endpoints = h.PublicKey(), h.Endpoints() })
+}
+
+// relayAccess is which relays an overlay was told of, and the token that opens them.
+type relayAccess struct {
+	names []string
+	token string
+}
+
+// stale reports whether other relays or another token are wanted. Without a token, after a restart of the agent, none
+// are known here: the overlay keeps what it has.
+func (x relayAccess) stale(n agentapi.Network) bool {
+	return n.RelayToken != "" && (x.token != n.RelayToken || !slices.Equal(x.names, n.Relays))
+}
+
+// tellRelays tells the overlay of the cluster's relays and returns what it was told. The ways through relays it had
+// before go on.
+func tellRelays(ctx context.Context, h *overlay.Handle, n agentapi.Network) (relayAccess, error) {
+	if n.RelayToken == "" {
+		return relayAccess{}, nil
+	}
+	return relayAccess{n.Relays, n.RelayToken}, h.SetRelays(ctx, n.Relays, n.RelayToken)
+}
+
+func (a *Agent) setRelays(ctx context.Context, r *run, v view) error {
+	a.mu.Lock()
+	h := r.overlay
+	a.mu.Unlock()
+	relays, err := tellRelays(ctx, h, v.spec().Network)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	r.relays = relays
+	a.mu.Unlock()
+	return nil
+}
+
+func (a *Agent) setPeers(ctx context.Context, r *run, v view) error {
+	peers := v.spec().Network.Peers
+	a.mu.Lock()
+	h := r.overlay
+	a.mu.Unlock()
+	if err := a.setRelays(ctx, r, v); err != nil {
+		return err
+	}
+	if err := h.SetPeers(ctx, peers); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	r.peers = peers
+	a.mu.Unlock()
+	return a.change(r, func(rec *record) { rec.Spec = withoutSecrets(v.spec()) })
+}
+
+// preflight waits for the figures, or until the worker is wanted for something else: an overlay that dies meanwhile is
+// started again under the measurement, which goes on in the guest. Meanwhile the workload is brought to its barrier: that
+// takes the runtime as long as the measurement takes the network, and nothing of the renter's runs before both are done.
+func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
+	asking, cancel := untilKicked(ctx, l, longWait)
+	defer cancel()
+	begun := make(chan error, 1)
+	if v.want != nil && v.work.State != container.Running {
+		go func() {
+			err := a.startWork(ctx, r, v)
+			if err != nil {
+				cancel()
+			}
+			begun <- err
+		}()
+	} else {
+		begun <- nil
+	}
+	p, err := guest.Dial(r.files.HoldSocket).Preflight(asking, guest.PreflightOf(v.spec()))
+	if err := <-begun; err != nil {
+		return err
+	}
+	if err != nil {
+		if asking.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	return a.change(r, func(rec *record) { rec.Preflight = &p })
+}
+
+func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
+	if err := a.ensureFirewall(ctx); err != nil {
+		return err
+	}
+	if p := v.rec.Preflight; p != nil && p.OK { // for a guest that was started again: other ranks may still measure
+		if err := guest.Dial(r.files.HoldSocket).StandBy(ctx, guest.PreflightOf(v.spec())); err != nil {
+			a.log.Warn("the guest does not stand by for the other ranks' preflight", "lease", r.ref, "err", err)
+		}
+	}
+	c, err := a.cfg.Engine.EnsureWorkload(ctx, container.WorkloadSpec{Lease: *v.want, Guest: v.guest.ID, ImageID: v.rec.ImageID, Files: r.files})
+	if err != nil {
+		return err
+	}
+	return a.change(r, func(rec *record) { rec.WorkID = c.ID })
+}
+
+// awaitWorkload waits until the init says something new, or the worker is wanted for something else.
+func (a *Agent) awaitWorkload(ctx context.Context, l *lease, r *run, v view) (time.Duration, error) {
+	ctx, cancel := untilKicked(ctx, l, watchEvery)
+	defer cancel()
+	_, err := guest.Dial(r.files.HoldSocket).Next(ctx, v.report.State)
+	if err != nil && ctx.Err() == nil {
+		return 100 * time.Millisecond, nil // the guest is just coming up, or has died: the next look tells
+	}
+	return 0, nil
+}
+
+// untilKicked is a context that ends after limit, or when the lease is to be looked at again.
+func untilKicked(ctx context.Context, l *lease, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	go func() {
+		select {
+		case <-l.kick:
+			if ctx.Err() != nil {
+				poke(l.kick) // for the next to wait
+			}
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
