@@ -10,7 +10,8 @@ import (
 
 // PayoutBalance is what the organisation's hosts earned, and how far it is on its way to them.
 type PayoutBalance struct {
-	Pending  money.Nano `json:"pending"` // in the holdback
+	Pending  money.Nano `json:"pending"`   // in the holdback
+	InReview money.Nano `json:"in_review"` // past it, from renters who are linked with the organisation; waits
 	Payable  money.Nano `json:"payable"`
 	Disputed money.Nano `json:"disputed"` // of both; waits
 	Sending  money.Nano `json:"sending"`

@@ -118,6 +118,8 @@ func transactionName(kind string) string {
 		return "Usage"
 	case "payout_mature":
 		return "Earnings are payable"
+	case "payout_refuse":
+		return "Earnings refused by a review"
 	case "payout":
 		return "Paid out"
 	case "payout_failed":

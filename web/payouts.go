@@ -39,7 +39,7 @@ func (s *Web) showPayouts(v *visit, form view.PayoutForm) error {
 	}
 	out := view.Payouts{
 		Currency: standing.Currency, Pending: standing.Pending, Payable: standing.Payable, Sending: standing.Sending, Paid: standing.Paid,
-		Disputed: standing.Disputed, Frozen: len(standing.Frozen), Minimum: s.Payouts.Minimum(), Holdback: days(standing.Holdback), Account: payoutAccount(where), Form: form,
+		Disputed: standing.Disputed, InReview: standing.InReview, Frozen: len(standing.Frozen), Minimum: s.Payouts.Minimum(), Holdback: days(standing.Holdback), Account: payoutAccount(where), Form: form,
 	}
 	if where.NextAt != nil {
 		out.Next = where.NextAt.UTC().Format("Mon 2 Jan, 15:04 UTC")

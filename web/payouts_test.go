@@ -72,3 +72,42 @@ func TestPayoutsPage(t *testing.T) {
 		t.Fatal(page.Find("main").Text())
 	}
 }
+
+// The operator sees what is in review, and the rest as ever.
+func TestThePayoutsPageSaysWhatIsInReview(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	if _, page := b.get("/payouts"); page.Find("#in-review").Length() != 0 {
+		t.Fatal(page.Find("main").Text())
+	}
+	var org id.Org
+	if err := b.db.Pool.QueryRow(t.Context(), "SELECT id FROM org").Scan(&org); err != nil {
+		t.Fatal(err)
+	}
+	linked, other := id.New[id.Org](), id.New[id.Org]()
+	for _, o := range []id.Org{linked, other} {
+		if _, err := b.db.Pool.Exec(t.Context(), "INSERT INTO org (id, name, personal) VALUES ($1, 'r', false)", o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.db.Pool.Exec(t.Context(), "INSERT INTO membership (org_id, user_id, role) SELECT $1, id, 'owner' FROM app_user", linked); err != nil {
+		t.Fatal(err)
+	}
+	for o, n := range map[id.Org]money.Nano{linked: 30 * money.Unit, other: 12 * money.Unit} {
+		if err := b.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "test", Key: "of " + o.String(), Transfers: []ledger.Transfer{
+				{Debit: ledger.StripeClearing("USD"), Credit: ledger.Wallet(o, "USD"), Amount: n}, {Debit: ledger.Wallet(o, "USD"), Credit: ledger.HostPending(org, "USD"), Amount: n}}})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := payout.Mature(t.Context(), b.db, -time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	_, page := b.get("/payouts")
+	if !strings.Contains(page.Find("#in-review").Text(), "30.00 USD in review") || !strings.HasPrefix(strings.TrimSpace(page.Find("#payable").Text()), "12.00") {
+		t.Fatal(page.Find("main").Text())
+	}
+}

@@ -36,6 +36,9 @@ func payoutShow(s *shell) *cobra.Command {
 				in := " " + b.Currency
 				p.facts("Pending", nano(b.Pending)+in+", for "+seconds(b.Holdback)+" after it was earned", "Payable", nano(b.Payable)+in,
 					"On its way", nano(b.Sending)+in, "Paid", nano(b.Paid)+in, "Next payout", orDash(whenPtr(b.NextAt))+", of at least "+nano(b.Minimum)+in)
+				if b.InReview > 0 {
+					p.line("%s%s more is in review: the renters are linked with you.", nano(b.InReview), in)
+				}
 				if b.Disputed > 0 {
 					p.line("%s%s of it waits: the payments behind it are disputed.", nano(b.Disputed), in)
 				}

@@ -21,6 +21,7 @@ import (
 
 type payoutBalanceView struct {
 	Pending  money.Nano `json:"pending" doc:"earned, and in the holdback"`
+	InReview money.Nano `json:"in_review" doc:"earned before it, from renters who are linked with you: waits until the platform has decided"`
 	Payable  money.Nano `json:"payable" doc:"earned before it, and not paid out yet"`
 	Disputed money.Nano `json:"disputed" doc:"of both, from payments that are disputed now: waits until they are decided"`
 	Sending  money.Nano `json:"sending" doc:"on its way to you"`
@@ -38,7 +39,7 @@ func (a *API) payoutBalance(ctx context.Context, p account.Principal, _ *struct{
 		return payoutBalanceView{}, err
 	}
 	where, err := a.payouts.Account(ctx, p.Org)
-	return payoutBalanceView{Pending: s.Pending, Payable: s.Payable, Disputed: s.Disputed, Sending: s.Sending, Paid: s.Paid, Minimum: a.payouts.Minimum(),
+	return payoutBalanceView{Pending: s.Pending, InReview: s.InReview, Payable: s.Payable, Disputed: s.Disputed, Sending: s.Sending, Paid: s.Paid, Minimum: a.payouts.Minimum(),
 		NextAt: where.NextAt, Holdback: int64(s.Holdback.Seconds()), Frozen: append([]id.Lease{}, s.Frozen...), Currency: s.Currency}, err
 }
 

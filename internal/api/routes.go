@@ -122,6 +122,9 @@ func (a *API) inside(t *table) {
 	get(t, "/admin/payouts", platformAdmin, "listAllPayouts: Everybody's payouts, newest first", a.listAllPayouts)
 	post(t, "/admin/payouts", platformAdmin, 201, "payNow: Pay an operator outside the schedule", a.payNow)
 	post(t, "/admin/payouts/{id}/reverse", platformAdmin, 202, "reversePayout: Take a payout back, or a part of it, with a reason; payouts to the operator stop", a.reversePayout)
+	get(t, "/admin/payout-reviews", platformAdmin, "listPayoutReviews: Operators and renters who are linked, and what of their earnings waits for it, newest first", a.listPayoutReviews)
+	post(t, "/admin/payout-reviews/{id}/release", platformAdmin, 200, "releasePayoutReview: Let what is in review become payable as usual, with a reason", a.releasePayoutReview)
+	post(t, "/admin/payout-reviews/{id}/refuse", platformAdmin, 200, "refusePayoutReview: Keep what is in review from the operator for good, with a reason", a.refusePayoutReview)
 	patch(t, "/admin/operators/{id}", platformAdmin, "changeOperator: Set the fee on an operator's new leases; stop payouts to them or let them go on; with a reason", a.changeOperator)
 	get(t, "/admin/reconciliation", platformAdmin, "getReconciliation: Stripe's balance beside the books", a.reconciliation)
 }

@@ -271,8 +271,13 @@ func saveCard(ctx context.Context, tx *db.Tx, org id.Org, c *stripepay.Card) err
 	if c == nil {
 		return nil
 	}
+	var fingerprint *string
+	if c.Fingerprint != "" {
+		fingerprint = &c.Fingerprint
+	}
 	if err := tx.Q.SaveCard(ctx, dbq.SaveCardParams{
 		ID: id.New[id.Card](), OrgID: org, MethodID: c.Method, Brand: c.Brand, Last4: c.Last4, ExpMonth: int32(c.ExpMonth), ExpYear: int32(c.ExpYear),
+		Fingerprint: fingerprint,
 	}); err != nil {
 		return fmt.Errorf("save card: %w", err)
 	}

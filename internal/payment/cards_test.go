@@ -57,6 +57,10 @@ func TestCardsAreSavedChosenAndRemoved(t *testing.T) {
 	if len(list) != 2 || list[0].Brand != "mastercard" || list[0].Default || list[1].Last4 != "4242" || !list[1].Default {
 		t.Fatalf("%+v", list)
 	}
+	var prints int
+	if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(DISTINCT fingerprint) FROM payment_card WHERE org_id = $1", s.payer.Org).Scan(&prints); err != nil || prints != 2 {
+		t.Fatalf("%d fingerprints of two cards, %v", prints, err)
+	}
 	s.want(s.topUp(5*money.Unit), Succeeded)
 	paidWith := func() (m string) {
 		t.Helper()

@@ -56,11 +56,16 @@ func Mature(ctx context.Context, d *db.DB, holdback time.Duration) (n int, err e
 	return n, errors.Join(errs...)
 }
 
-// mature makes payable what one operator earned until the cutoff, less all that was ever taken from it, and less what was
-// paid for with payments that are disputed. (What is young and disputed counts twice: that much waits a few days longer.)
+// mature makes payable what one operator earned until the cutoff, less all that was ever taken from it, less what was
+// paid for with payments that are disputed, and less what is in review. (What is young and disputed, or disputed and in review,
+// counts twice: that much waits longer, until one of them is over.)
 func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff time.Time) (did bool, err error) {
 	pending, payable := ledger.HostPending(org, currency), ledger.HostPayable(org, currency)
 	books, err := ledger.Lock(ctx, tx, pending, payable)
+	if err != nil {
+		return false, err
+	}
+	held, err := setAside(ctx, tx, org, currency, cutoff) // also while frozen: a link that is there now may be gone later
 	if err != nil {
 		return false, err
 	}
@@ -76,7 +81,10 @@ func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff 
 	if err != nil {
 		return false, err
 	}
-	due := books.Balance(pending) - young - disputed
+	if err := tx.Q.SetMaturedThrough(ctx, org, currency, cutoff); err != nil {
+		return false, fmt.Errorf("payout: matured of %s: %w", org, err)
+	}
+	due := books.Balance(pending) - young - disputed - held
 	if due <= 0 {
 		return false, nil
 	}

@@ -118,7 +118,12 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 	if err != nil {
 		return d, err
 	}
-	amount := available(books.Balance(ledger.HostPending(org, p.cfg.Currency)), books.Balance(ledger.HostPayable(org, p.cfg.Currency)), disputed)
+	held, err := heldForReview(ctx, tx.Q, org, p.cfg.Currency)
+	if err != nil {
+		return d, err
+	}
+	// What is in review covers nothing that was given back or is disputed: a review may refuse it.
+	amount := available(books.Balance(ledger.HostPending(org, p.cfg.Currency))-held, books.Balance(ledger.HostPayable(org, p.cfg.Currency)), disputed)
 	amount -= amount % money.Cent
 	if scheduled {
 		if err := tx.Q.SetPayoutNext(ctx, next(now, p.cfg.Every), org); err != nil {

@@ -8,6 +8,8 @@
 //     counts against what is payable until later earnings have covered it.
 //   - While a lease of the operator's is frozen, because its host signed two accounts of the same time, nothing becomes payable.
 //   - What was earned from payments that are disputed now is neither made payable nor paid out.
+//   - What was earned from a renter who is linked with the operator (one person in both, the same VAT id, name and address, or
+//     card) becomes payable only once a platform operator has released it; what they refuse never does.
 //   - Nothing is made or lost: what leaves host_pending arrives in host_payable, which never falls below zero; what leaves
 //     host_payable is on its way, and ends at Stripe or back in host_payable.
 //   - Each nano-unit is paid out at most once. A payout leaves host_payable in the transaction that writes down the transfer

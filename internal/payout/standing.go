@@ -16,6 +16,7 @@ import (
 // Standing is what an operator's earnings have come to.
 type Standing struct {
 	Pending  money.Nano // earned, in the holdback
+	InReview money.Nano // earned before it, from renters who are linked with the operator: waits until somebody has decided
 	Payable  money.Nano // the rest, less what was given back beyond Pending; never below 0
 	Disputed money.Nano // of both, from payments that are disputed now: neither made payable nor paid out
 	Sending  money.Nano // on its way
@@ -35,7 +36,10 @@ func Of(ctx context.Context, q *dbq.Queries, org id.Org, currency string, holdba
 	if s.Payable, err = ledger.Balance(ctx, q, ledger.HostPayable(org, currency)); err != nil {
 		return s, err
 	}
-	if s.Pending < 0 {
+	if s.InReview, err = heldForReview(ctx, q, org, currency); err != nil {
+		return s, err
+	}
+	if s.Pending -= s.InReview; s.Pending < 0 {
 		s.Payable, s.Pending = max(0, s.Payable+s.Pending), 0
 	}
 	disputed, err := payment.FrozenEarnings(ctx, q, org, currency)

@@ -26,7 +26,7 @@ type Year struct {
 type Month struct {
 	Month     string     // YYYY-MM
 	Earned    money.Nano // the operator's part of what was billed
-	Returned  money.Nano // of what was earned, then or before: given back to renters
+	Returned  money.Nano // of what was earned, then or before: given back to renters, or refused by a review
 	Paid      money.Nano // sent to the operator's account at Stripe
 	TakenBack money.Nano // of what was sent, then or before
 }

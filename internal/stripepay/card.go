@@ -13,6 +13,8 @@ type Card struct {
 	Last4    string
 	ExpMonth int64
 	ExpYear  int64
+	// Fingerprint is Stripe's name for the card's number, the same for whoever saves it; "" = not told.
+	Fingerprint string
 }
 
 // savedCard is the card behind a payment method that is shown whole and was saved; else nil.
@@ -20,7 +22,7 @@ func savedCard(m *stripe.PaymentMethod) *Card {
 	if m == nil || m.Card == nil || m.Customer == nil {
 		return nil
 	}
-	return &Card{m.ID, string(m.Card.Brand), m.Card.Last4, m.Card.ExpMonth, m.Card.ExpYear}
+	return &Card{m.ID, string(m.Card.Brand), m.Card.Last4, m.Card.ExpMonth, m.Card.ExpYear, m.Card.Fingerprint}
 }
 
 // metaSetup is the metadata key under which a SetupIntent names our record of it.

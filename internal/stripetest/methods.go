@@ -25,6 +25,7 @@ type methodCard struct {
 	ExpYear  int     `json:"exp_year"`
 	Funding  string  `json:"funding"`
 	Country  *string `json:"country"`
+	Print    string  `json:"fingerprint"` // of the number: the same whoever saves it
 }
 
 type billingDetails struct {
@@ -75,7 +76,7 @@ func (s *Server) method(name string) *paymentMethod {
 	country := "US"
 	m := &paymentMethod{
 		ID: newID("pm"), Object: "payment_method", Type: "card", Created: s.now(), Metadata: map[string]string{}, Test: name,
-		Card: methodCard{Brand: c.Brand, Last4: c.Last4, ExpMonth: 12, ExpYear: s.cfg.Now().Year() + 3, Funding: "credit", Country: &country},
+		Card: methodCard{Brand: c.Brand, Last4: c.Last4, ExpMonth: 12, ExpYear: s.cfg.Now().Year() + 3, Funding: "credit", Country: &country, Print: "fp_" + name},
 	}
 	return s.s.Methods.put(m.ID, m)
 }

@@ -577,15 +577,16 @@ type OrgLegal struct {
 }
 
 type PaymentCard struct {
-	ID        id.Card
-	OrgID     id.Org
-	MethodID  string
-	Brand     string
-	Last4     string
-	ExpMonth  int32
-	ExpYear   int32
-	CreatedAt time.Time
-	RemovedAt *time.Time
+	ID          id.Card
+	OrgID       id.Org
+	MethodID    string
+	Brand       string
+	Last4       string
+	ExpMonth    int32
+	ExpYear     int32
+	CreatedAt   time.Time
+	RemovedAt   *time.Time
+	Fingerprint *string
 }
 
 type Payout struct {
@@ -621,11 +622,33 @@ type PayoutAccount struct {
 	CreatedAt     time.Time
 }
 
+type PayoutMatured struct {
+	OrgID    id.Org
+	Currency string
+	Through  time.Time
+}
+
 type PayoutReversal struct {
 	ID        string
 	PayoutID  id.Payout
 	Amount    money.Nano
 	CreatedAt time.Time
+}
+
+type PayoutReview struct {
+	ID          id.PayoutReview
+	HostOrgID   id.Org
+	RenterOrgID id.Org
+	Currency    string
+	Reasons     []string
+	Base        int64
+	Held        money.Nano
+	Released    money.Nano
+	Refused     money.Nano
+	Through     time.Time
+	Decision    string
+	DecidedAt   *time.Time
+	CreatedAt   time.Time
 }
 
 type PromoAttempt struct {

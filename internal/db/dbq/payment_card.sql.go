@@ -18,9 +18,21 @@ FROM payment_card WHERE id = $1 AND org_id = $2 AND removed_at IS NULL
 FOR UPDATE
 `
 
-func (q *Queries) CardForUpdate(ctx context.Context, iD id.Card, orgID id.Org) (PaymentCard, error) {
+type CardForUpdateRow struct {
+	ID        id.Card
+	OrgID     id.Org
+	MethodID  string
+	Brand     string
+	Last4     string
+	ExpMonth  int32
+	ExpYear   int32
+	CreatedAt time.Time
+	RemovedAt *time.Time
+}
+
+func (q *Queries) CardForUpdate(ctx context.Context, iD id.Card, orgID id.Org) (CardForUpdateRow, error) {
 	row := q.db.QueryRow(ctx, cardForUpdate, iD, orgID)
-	var i PaymentCard
+	var i CardForUpdateRow
 	err := row.Scan(
 		&i.ID,
 		&i.OrgID,
@@ -161,18 +173,19 @@ func (q *Queries) RemoveCard(ctx context.Context, argID id.Card) error {
 }
 
 const saveCard = `-- name: SaveCard :exec
-INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year) VALUES ($1, $2, $3, $4, $5, $6, $7)
-ON CONFLICT (method_id) DO NOTHING
+INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year, fingerprint) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (method_id) DO UPDATE SET fingerprint = excluded.fingerprint WHERE payment_card.fingerprint IS NULL AND excluded.fingerprint IS NOT NULL
 `
 
 type SaveCardParams struct {
-	ID       id.Card
-	OrgID    id.Org
-	MethodID string
-	Brand    string
-	Last4    string
-	ExpMonth int32
-	ExpYear  int32
+	ID          id.Card
+	OrgID       id.Org
+	MethodID    string
+	Brand       string
+	Last4       string
+	ExpMonth    int32
+	ExpYear     int32
+	Fingerprint *string
 }
 
 // A card that was removed stays so: Stripe gives a card that is saved again another id.
@@ -185,6 +198,7 @@ func (q *Queries) SaveCard(ctx context.Context, arg SaveCardParams) error {
 		arg.Last4,
 		arg.ExpMonth,
 		arg.ExpYear,
+		arg.Fingerprint,
 	)
 	return err
 }

@@ -1,7 +1,7 @@
 -- name: SaveCard :exec
 -- A card that was removed stays so: Stripe gives a card that is saved again another id.
-INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year) VALUES ($1, $2, $3, $4, $5, $6, $7)
-ON CONFLICT (method_id) DO NOTHING;
+INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year, fingerprint) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (method_id) DO UPDATE SET fingerprint = excluded.fingerprint WHERE payment_card.fingerprint IS NULL AND excluded.fingerprint IS NOT NULL;
 
 -- name: ListCards :many
 SELECT k.id, k.org_id, k.method_id, k.brand, k.last4, k.exp_month, k.exp_year, k.created_at, k.removed_at,

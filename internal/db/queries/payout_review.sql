@@ -1,0 +1,63 @@
+-- name: MaturedThrough :one
+SELECT through FROM payout_matured WHERE org_id = $1 AND currency = $2;
+
+-- name: SetMaturedThrough :exec
+INSERT INTO payout_matured (org_id, currency, through) VALUES ($1, $2, $3)
+ON CONFLICT (org_id, currency) DO UPDATE SET through = excluded.through WHERE payout_matured.through < excluded.through;
+
+-- name: LinkedRenters :many
+-- Orgs an operator earned from, from from_id on (ids are in the order of time, and have the index), that look like the operator, and why.
+WITH renter AS (
+    SELECT DISTINCT d.org_id AS renter_org_id
+    FROM ledger_account h JOIN ledger_transfer t ON t.credit_account_id = h.id JOIN ledger_account d ON d.id = t.debit_account_id
+    WHERE h.kind = 'host_pending' AND h.org_id = @host_org_id AND h.currency = @currency AND t.id >= @from_id::uuid
+      AND d.kind IN ('renter_hold', 'renter_wallet') AND d.org_id <> @host_org_id
+), linked AS (
+    SELECT r.renter_org_id, array_remove(ARRAY[
+        CASE WHEN EXISTS (SELECT FROM membership a JOIN membership b ON b.user_id = a.user_id
+                          WHERE a.org_id = @host_org_id AND b.org_id = r.renter_org_id) THEN 'member' END,
+        CASE WHEN EXISTS (SELECT FROM org_legal a JOIN org_legal b ON b.vat_id = a.vat_id
+                          WHERE a.org_id = @host_org_id AND b.org_id = r.renter_org_id AND a.vat_id <> '') THEN 'vat_id' END,
+        CASE WHEN EXISTS (SELECT FROM org_legal a JOIN org_legal b ON b.country = a.country
+                          AND regexp_replace(lower(b.name), '[^[:alnum:]]+', '', 'g') = regexp_replace(lower(a.name), '[^[:alnum:]]+', '', 'g')
+                          AND regexp_replace(lower(array_to_string(b.address, ' ')), '[^[:alnum:]]+', '', 'g')
+                            = regexp_replace(lower(array_to_string(a.address, ' ')), '[^[:alnum:]]+', '', 'g')
+                          WHERE a.org_id = @host_org_id AND b.org_id = r.renter_org_id) THEN 'legal_name' END,
+        CASE WHEN EXISTS (SELECT FROM payment_card a JOIN payment_card b ON b.fingerprint = a.fingerprint
+                          WHERE a.org_id = @host_org_id AND b.org_id = r.renter_org_id) THEN 'card' END], NULL)::text[] AS reasons
+    FROM renter r)
+SELECT renter_org_id, reasons FROM linked WHERE cardinality(reasons) > 0 ORDER BY renter_org_id;
+
+-- name: OpenPayoutReview :exec
+-- Once per operator and renter. What was made payable before (until matured) stays so. Reasons only come, they do not go.
+INSERT INTO payout_review (id, host_org_id, renter_org_id, currency, reasons, through, base)
+VALUES (@id, @host_org_id, @renter_org_id, @currency, @reasons, @matured, greatest(0, payout_earned_from(@host_org_id, @renter_org_id, @currency, @matured)))
+ON CONFLICT (host_org_id, renter_org_id, currency) DO UPDATE
+SET reasons = ARRAY(SELECT DISTINCT x FROM unnest(payout_review.reasons || excluded.reasons) x ORDER BY x)
+WHERE NOT payout_review.reasons @> excluded.reasons;
+
+-- name: HoldForReview :exec
+-- Counts anew what an operator earned until the cutoff from renters under review and nobody has decided on.
+UPDATE payout_review v
+SET held = greatest(0, payout_earned_from(v.host_org_id, v.renter_org_id, v.currency, @cutoff) - v.base - v.released - v.refused), through = @cutoff
+WHERE v.host_org_id = @host_org_id AND v.currency = @currency;
+
+-- name: HeldForReview :one
+SELECT coalesce(sum(held), 0)::bigint AS held FROM payout_review WHERE host_org_id = $1 AND currency = $2;
+
+-- name: PayoutReview :one
+SELECT id, host_org_id, renter_org_id, currency, reasons, base, held, released, refused, through, decision, decided_at, created_at
+FROM payout_review WHERE id = $1;
+
+-- name: ListPayoutReviews :many
+SELECT v.id, v.host_org_id, v.renter_org_id, v.currency, v.reasons, v.base, v.held, v.released, v.refused, v.through, v.decision, v.decided_at, v.created_at
+FROM payout_review v
+WHERE @before::uuid = '00000000-0000-0000-0000-000000000000' OR v.id < @before::uuid
+ORDER BY v.id DESC
+LIMIT @max_rows;
+
+-- name: ReleasePayoutReview :exec
+UPDATE payout_review SET released = released + held, held = 0, decision = @decision, decided_at = clock_timestamp() WHERE id = @id;
+
+-- name: RefusePayoutReview :exec
+UPDATE payout_review SET refused = refused + held, held = 0, decision = @decision, decided_at = clock_timestamp() WHERE id = @id;
