@@ -38,7 +38,7 @@ func TestStatementsByCommand(t *testing.T) {
 		t.Error(rows)
 	}
 	out := p.ok(append([]string{"host", "statement", "--by", "lease"}, days...)...)
-	for _, want := range []string{billed.String(), (billed - earned).String(), earned.String(), "holdback of 168h0m0s"} {
+	for _, want := range []string{billed.String(), (billed - earned).String(), earned.String(), "holdback of 7d"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%s is missing: %s", want, out)
 		}
