@@ -1,20 +1,13 @@
 package cluster_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/cluster"
-	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/metering"
@@ -320,43 +313,11 @@ func TestTheLogOfALostHostIsKept(t *testing.T) {
 	w.clean(c)
 }
 
-// killer makes the n-th statement from now fail as if the server had died there: the transaction is gone.
-type killer struct{ left atomic.Int64 }
-
-func (k *killer) strike(ctx context.Context) context.Context {
-	if k.left.Add(-1) != 0 {
-		return ctx
-	}
-	dead, cancel := context.WithCancel(ctx)
-	cancel()
-	return dead
-}
-
-func (k *killer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return k.strike(ctx)
-}
-func (k *killer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-func (k *killer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return k.strike(ctx)
-}
-func (k *killer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (k *killer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-
 // A server that dies at any statement of a replacement leaves nothing half done: the next look goes on.
 func TestAServerThatDiesAnywhereStillReplaces(t *testing.T) {
 	t.Parallel()
-	cfg, err := pgxpool.ParseConfig(dbtest.NewURL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := &killer{}
-	cfg.ConnConfig.Tracer = k
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	w := newWorld(t, worldConfig{hosts: 3, gpus: 1, db: &db.DB{Pool: pool, Q: dbq.New(pool)}})
+	d, k := dbtest.NewMortal(t)
+	w := newWorld(t, worldConfig{hosts: 3, gpus: 1, db: d})
 	c := w.runUp(replacing(2, 1))
 	gone := w.hostOf(c, 1)
 	w.quiet(c, 1, time.Minute)
@@ -367,9 +328,9 @@ func TestAServerThatDiesAnywhereStillReplaces(t *testing.T) {
 	was := w.get(c)
 	for n := int64(1); ; n++ {
 		w.exec("UPDATE cluster SET due_at = clock_timestamp() WHERE id = $1", c.ID)
-		k.left.Store(n)
+		k.Left.Store(n)
 		_, err := w.clusters[0].Watchdog(w.ctx)
-		struck := k.left.Swap(0) <= 0
+		struck := k.Left.Swap(0) <= 0
 		w.one(c)
 		now := w.get(c)
 		if now.State == cluster.Provisioning {

@@ -4,58 +4,16 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
-
-// killer makes the n-th statement from now fail as if the server had died there: the transaction is gone.
-type killer struct{ left atomic.Int64 }
-
-func (k *killer) strike(ctx context.Context) context.Context {
-	if k.left.Add(-1) != 0 {
-		return ctx
-	}
-	dead, cancel := context.WithCancel(ctx)
-	cancel()
-	return dead
-}
-
-func (k *killer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return k.strike(ctx)
-}
-func (k *killer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-func (k *killer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return k.strike(ctx)
-}
-func (k *killer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (k *killer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-
-func newMortalDB(t *testing.T) (*db.DB, *killer) {
-	t.Helper()
-	cfg, err := pgxpool.ParseConfig(dbtest.NewURL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := &killer{}
-	cfg.ConnConfig.Tracer = k
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return &db.DB{Pool: pool, Q: dbq.New(pool)}, k
-}
 
 // A crash at every statement of every step, then the step again, ends in the same books as no crash at all.
 func TestACrashAnywhereChangesNothing(t *testing.T) {
@@ -110,7 +68,7 @@ func TestACrashAnywhereChangesNothing(t *testing.T) {
 		m.Fee = 0 // one for all worlds
 		return m, lines
 	}
-	d, k := newMortalDB(t)
+	d, k := dbtest.NewMortal(t)
 	quiet, quietLines := play(d, func(_ *world, f func() error) {
 		if err := f(); err != nil {
 			t.Fatal(err)
@@ -120,10 +78,10 @@ func TestACrashAnywhereChangesNothing(t *testing.T) {
 	crashed, crashedLines := play(d, func(w *world, f func() error) {
 		before := w.money()
 		for n := int64(1); ; n++ {
-			k.left.Store(n)
+			k.Left.Store(n)
 			err := f()
-			struck := k.left.Load() <= 0
-			k.left.Store(0)
+			struck := k.Left.Load() <= 0
+			k.Left.Store(0)
 			if err == nil {
 				if struck { // it fell on a read outside the transaction, or after the commit
 					t.Fatalf("statement %d died unnoticed", n)

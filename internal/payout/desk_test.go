@@ -4,16 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
@@ -24,32 +19,10 @@ import (
 	"github.com/musterhq/muster/internal/stripetest"
 )
 
-// killer makes the n-th statement from now fail as if the server had died there: the transaction is gone.
-type killer struct{ left atomic.Int64 }
-
-func (k *killer) strike(ctx context.Context) context.Context {
-	if k.left.Add(-1) != 0 {
-		return ctx
-	}
-	dead, cancel := context.WithCancel(ctx)
-	cancel()
-	return dead
-}
-
-func (k *killer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return k.strike(ctx)
-}
-func (k *killer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-func (k *killer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return k.strike(ctx)
-}
-func (k *killer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (k *killer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-
 // desk is an operator who is paid, a renter who pays, and a Stripe that holds the money between.
 type desk struct {
 	*world
-	k      *killer
+	k      *dbtest.Killer
 	fake   *stripetest.Server
 	pay    *payment.Payments
 	p      *Payouts
@@ -60,18 +33,7 @@ type desk struct {
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(dbtest.NewURL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := &killer{}
-	cfg.ConnConfig.Tracer = k
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	d := &db.DB{Pool: pool, Q: dbq.New(pool)}
+	d, k := dbtest.NewMortal(t)
 	fake, err := stripetest.New(stripetest.Config{WebhookSecret: "whsec_x", PublicURL: "http://pay.test"})
 	if err != nil {
 		t.Fatal(err)

@@ -37,9 +37,9 @@ func TestAKilledWorkerPaysOnce(t *testing.T) {
 		x.earn(each)
 		x.payable()
 		x.due()
-		x.k.left.Store(n)
+		x.k.Left.Store(n)
 		_, err := x.p.PayDue(t.Context()) // its error is the worker's death
-		done := x.k.left.Swap(0) > 0
+		done := x.k.Left.Swap(0) > 0
 		if err == nil && !done {
 			killed++ // after the decision: what is left to do is in the outbox
 		}
@@ -81,16 +81,16 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 	ctx := t.Context()
 	for range 120 {
 		if r.IntN(3) == 0 {
-			x.k.left.Store(int64(1 + r.IntN(25))) // somebody dies in what follows; their error is no matter
+			x.k.Left.Store(int64(1 + r.IntN(25))) // somebody dies in what follows; their error is no matter
 		}
 		switch r.IntN(10) {
 		case 0, 1, 2:
-			x.k.left.Store(0)
+			x.k.Left.Store(0)
 			n := money.Nano(1 + r.Int64N(int64(60*money.Unit)))
 			x.earn(n)
 			earned += n
 		case 3:
-			x.k.left.Store(0)
+			x.k.Left.Store(0)
 			n := money.Nano(1 + r.Int64N(int64(5*money.Unit)))
 			x.post(ledger.HostPending(x.operator, eur), ledger.Wallet(x.renter.Org, eur), n) // for a host's fault
 			earned -= n
@@ -117,7 +117,7 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 			r.Shuffle(len(late), func(i, j int) { late[i], late[j] = late[j], late[i] })
 			_, _ = x.pay.ProcessEvents(ctx)
 		case 9:
-			x.k.left.Store(0)
+			x.k.Left.Store(0)
 			switch all := x.fake.Transfers(); {
 			case len(all) > 0 && r.IntN(3) == 0:
 				x.fake.Reverse(all[r.IntN(len(all))], 1+r.Int64N(500))
@@ -133,7 +133,7 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 				x.exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '1 day' WHERE first_sent_at IS NOT NULL AND done_at IS NULL")
 			}
 		}
-		x.k.left.Store(0)
+		x.k.Left.Store(0)
 		x.owed(earned)
 	}
 	x.fake.Heal()

@@ -304,9 +304,9 @@ func TestADeathInAReviewChangesNothing(t *testing.T) {
 			if n > 200 {
 				t.Fatalf("%s takes more than 200 statements", what)
 			}
-			x.k.left.Store(n)
+			x.k.Left.Store(n)
 			err := do()
-			if x.k.left.Swap(0) > 0 {
+			if x.k.Left.Swap(0) > 0 {
 				if err != nil || n < 6 {
 					t.Fatalf("%s: %v after %d statements: the killer does not kill", what, err, n)
 				}

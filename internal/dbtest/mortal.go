@@ -1,0 +1,63 @@
+package dbtest
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+)
+
+// NewMortal is New for a server that dies in the middle: its Killer says at which statement.
+func NewMortal(t testing.TB) (*db.DB, *Killer) {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(NewURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &Killer{}
+	cfg.ConnConfig.Tracer = k
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return &db.DB{Pool: pool, Q: dbq.New(pool)}, k
+}
+
+// Killer makes one statement or batch fail as if the server had died there: its transaction is gone.
+type Killer struct {
+	Left atomic.Int64 // counts down; the statement that makes it 0 fails. 0 or less: none does
+}
+
+func (k *Killer) strike(ctx context.Context) context.Context {
+	if k.Left.Add(-1) != 0 {
+		return ctx
+	}
+	dead, cancel := context.WithCancel(ctx)
+	cancel()
+	return dead
+}
+
+// TraceQueryStart counts a statement.
+func (k *Killer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return k.strike(ctx)
+}
+
+// TraceQueryEnd does nothing.
+func (k *Killer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TraceBatchStart counts a batch as one.
+func (k *Killer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return k.strike(ctx)
+}
+
+// TraceBatchQuery does nothing.
+func (k *Killer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd does nothing.
+func (k *Killer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
