@@ -13,17 +13,15 @@ import (
 
 // What the platform keeps at Stripe beside its customers, by names that are looked up.
 const (
-	meterEvent   = "muster_usage" // whose value is whole micro-units of the currency
 	usageProduct = "muster_usage"
 	microCents   = 0.0001 // cents in a micro-unit
 )
 
-func usagePrice(currency string) string { return "muster_usage_" + strings.ToLower(currency) }
-
 // WebhookEvents are the events the platform wants to hear of, sorted.
 var WebhookEvents = []string{
 	"charge.dispute.closed", "charge.dispute.created", "charge.dispute.funds_reinstated", "charge.dispute.funds_withdrawn", "charge.refund.updated",
-	"checkout.session.completed", "checkout.session.expired",
+	"checkout.session.completed", "checkout.session.expired", "customer.subscription.deleted", "customer.subscription.updated",
+	"invoice.created", "invoice.finalized", "invoice.marked_uncollectible", "invoice.paid", "invoice.payment_action_required", "invoice.payment_failed", "invoice.voided",
 	"payment_intent.canceled", "payment_intent.payment_failed", "payment_intent.processing", "payment_intent.requires_action", "payment_intent.succeeded",
 	"refund.created", "refund.updated", "setup_intent.succeeded", "transfer.created", "transfer.reversed",
 }
@@ -72,9 +70,9 @@ func SetUpStripe(ctx context.Context, c *stripepay.Client, currency, webhookURL 
 func setupKey() string { return "stripe-setup:" + rand.Text() }
 
 func (s *StripeSetup) meter(ctx context.Context, c *stripepay.Client) error {
-	m, err := c.FindMeter(ctx, meterEvent)
+	m, err := c.FindMeter(ctx, stripepay.UsageMeter)
 	if err == nil && m.ID == "" {
-		if m, err = c.CreateMeter(ctx, setupKey(), meterEvent, "Muster usage, micro-units"); err == nil {
+		if m, err = c.CreateMeter(ctx, setupKey(), stripepay.UsageMeter, "Muster usage, micro-units"); err == nil {
 			s.Made = append(s.Made, "meter")
 		}
 	}
@@ -97,9 +95,9 @@ func (s *StripeSetup) price(ctx context.Context, c *stripepay.Client, currency s
 	}
 	s.Product = usageProduct
 	want := stripepay.Price{Meter: s.Meter, Currency: strings.ToUpper(currency), Cents: microCents}
-	p, err := c.FindPrice(ctx, usagePrice(currency))
+	p, err := c.FindPrice(ctx, stripepay.UsagePrice(currency))
 	if err == nil && p.ID == "" {
-		if p, err = c.CreatePrice(ctx, setupKey(), usagePrice(currency), usageProduct, want); err == nil {
+		if p, err = c.CreatePrice(ctx, setupKey(), stripepay.UsagePrice(currency), usageProduct, want); err == nil {
 			s.Made = append(s.Made, "price")
 		}
 	}
@@ -108,7 +106,7 @@ func (s *StripeSetup) price(ctx context.Context, c *stripepay.Client, currency s
 	}
 	if want.ID = p.ID; p != want {
 		return fault.New(fault.Conflict, "the price %s at Stripe, lookup key %s, is not one ten-thousandth of a %s cent per unit of the meter %s: give its lookup key up in Stripe's dashboard, then run this again",
-			p.ID, usagePrice(currency), want.Currency, s.Meter)
+			p.ID, stripepay.UsagePrice(currency), want.Currency, s.Meter)
 	}
 	s.Price = p.ID
 	return nil

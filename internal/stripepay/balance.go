@@ -14,6 +14,7 @@ type BalanceTx struct {
 	Type      string // charge, refund, refund_failure, adjustment, transfer, payout, stripe_fee, …
 	Source    string // ch_…, re_…, dp_…, tr_…, po_…; empty for some
 	Payment   string // pi_… of a charge
+	Invoice   string // in_… of a charge that paid one
 	Transfer  string // tr_… of a reversal
 	Cents     int64  // before the fee; negative: out of it
 	FeeCents  int64
@@ -42,6 +43,9 @@ func balanceTx(b *stripe.BalanceTransaction) BalanceTx {
 		out.Source = s.ID
 		if s.Charge != nil && s.Charge.PaymentIntent != nil {
 			out.Payment = s.Charge.PaymentIntent.ID
+		}
+		if s.Charge != nil && s.Charge.Invoice != nil {
+			out.Invoice = s.Charge.Invoice.ID
 		}
 		if s.TransferReversal != nil && s.TransferReversal.Transfer != nil {
 			out.Transfer = s.TransferReversal.Transfer.ID

@@ -25,3 +25,12 @@ func (c *Client) CreateCustomer(ctx context.Context, key string, p Customer) (st
 	}
 	return cus.ID, nil
 }
+
+// SetDefaultMethod says which saved card pays a customer's invoices from now on.
+func (c *Client) SetDefaultMethod(ctx context.Context, key, customer, method string) error {
+	params := &stripe.CustomerParams{InvoiceSettings: &stripe.CustomerInvoiceSettingsParams{DefaultPaymentMethod: stripe.String(method)}}
+	params.Context = ctx
+	params.SetIdempotencyKey(key)
+	_, err := c.api.Customers.Update(customer, params)
+	return failure(err)
+}

@@ -101,6 +101,35 @@ func TestEveryCallIsAsPublished(t *testing.T) {
 			return err
 		},
 		"endpoint changed": func() error { return c.EnableEndpoint(t.Context(), "k24", "we_1", []string{"refund.created"}) },
+		"usage": func() error {
+			return c.SendUsage(t.Context(), stripepay.UsageEvent{Identifier: "ltx_1", Customer: "cus_1", Value: 5, At: time.Now()})
+		},
+		"usage taken back": func() error { return c.CancelUsage(t.Context(), "k30", "ltx_1") },
+		"usage counted": func() error {
+			_, err := c.UsageOf(t.Context(), stripepay.Meter{ID: "mtr_1"}, "cus_1", time.Unix(60, 0), time.Unix(3600, 0))
+			return err
+		},
+		"default card": func() error { return c.SetDefaultMethod(t.Context(), "k31", "cus_1", "pm_1") },
+		"subscription": func() error {
+			_, err := c.Subscribe(t.Context(), "k32", stripepay.SubscribeRequest{Customer: "cus_1", Org: "org_1", Currency: "EUR"})
+			return err
+		},
+		"subscription read":   func() error { _, err := c.Subscription(t.Context(), "sub_1"); return err },
+		"subscription found":  func() error { _, err := c.FindSubscription(t.Context(), "cus_1", "org_1"); return err },
+		"subscription ended":  func() error { return c.CancelSubscription(t.Context(), "k33", "sub_1", true) },
+		"subscription ending": func() error { return c.CancelSubscription(t.Context(), "k34", "sub_1", false) },
+		"invoice read":        func() error { _, err := c.Invoice(t.Context(), "in_1"); return err },
+		"invoices": func() error {
+			return c.Invoices(t.Context(), time.Unix(1_700_000_000, 0), func(string) error { return nil }, stripepay.InvoiceDraft, stripepay.InvoiceOpen)
+		},
+		"line": func() error {
+			return c.AddInvoiceLine(t.Context(), "k35", stripepay.InvoiceLine{Invoice: "in_1", Customer: "cus_1", Cents: -1, Currency: "EUR", Description: "d", Ref: "r"})
+		},
+		"line found":         func() error { _, err := c.FindInvoiceLine(t.Context(), "cus_1", "r"); return err },
+		"invoice finalised":  func() error { _, err := c.FinaliseInvoice(t.Context(), "k36", "in_1"); return err },
+		"invoice collected":  func() error { _, err := c.PayInvoice(t.Context(), "k37", "in_1", "pm_1"); return err },
+		"invoice given up":   func() error { _, err := c.GiveUpInvoice(t.Context(), "k38", "in_1"); return err },
+		"invoice taken back": func() error { _, err := c.VoidInvoice(t.Context(), "k39", "in_1"); return err },
 		"refund": func() error {
 			_, err := c.CreateRefund(t.Context(), "k8", stripepay.NewRefund{Refund: "ref_1", Payment: "pi_1", Cents: 100})
 			return err

@@ -14,6 +14,7 @@ type charge struct {
 	Currency       string            `json:"currency"`
 	Customer       *string           `json:"customer"`
 	Disputed       bool              `json:"disputed"`
+	Invoice        *string           `json:"invoice"`
 	Paid           bool              `json:"paid"`
 	Payment        *string           `json:"payment_intent"`
 	PaymentMethod  any               `json:"payment_method"`
@@ -43,7 +44,7 @@ func feeOf(cents int64) int64 { return (cents*29+500)/1000 + 30 }
 func (s *Server) newCharge(p *payment) *charge {
 	id := newID("ch")
 	c := &charge{
-		ID: id, Object: "charge", Amount: p.Amount, AmountCaptured: p.Amount, Captured: true, Currency: p.Currency, Customer: p.Customer, Paid: true,
+		ID: id, Object: "charge", Amount: p.Amount, AmountCaptured: p.Amount, Captured: true, Currency: p.Currency, Customer: p.Customer, Invoice: p.Invoice, Paid: true,
 		Payment: &p.ID, PaymentMethod: p.PaymentMethod, ReceiptEmail: p.ReceiptEmail, ReceiptURL: orNull(s.cfg.PublicURL + "/pay/receipts/" + id),
 		Status: "succeeded", Created: s.now(), Metadata: p.Metadata,
 	}

@@ -90,10 +90,11 @@ func (s *Server) delivery(event string) Delivery {
 // turn is how long one server may take to deliver what it took before another tries.
 const turn = 30 * time.Second
 
-// take takes waiting events that no other server is delivering.
+// take takes waiting events that no other server is delivering, those of what the clock has brought among them.
 func (s *Server) take() (out []Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.bill()
 	now := s.cfg.Now()
 	for _, id := range s.s.Events.Order[:min(len(s.s.Events.Order), 100)] {
 		if s.s.Events.Objects[id].Taken < now.UnixMilli() {
@@ -101,9 +102,7 @@ func (s *Server) take() (out []Delivery) {
 			out = append(out, s.delivery(id))
 		}
 	}
-	if len(out) > 0 {
-		s.save()
-	}
+	s.save()
 	return out
 }
 

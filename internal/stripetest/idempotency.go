@@ -23,6 +23,7 @@ func (s *Server) once(key string, r *http.Request, f func(*http.Request, url.Val
 	for len(s.s.Keys.Order) > 0 && s.expired(s.s.Keys.Objects[s.s.Keys.Order[0]]) {
 		s.s.Keys.drop(s.s.Keys.Order[0])
 	}
+	s.bill()
 	a := f(r, r.PostForm)
 	if a.Status != 400 && a.Status != 404 { // requests that fail validation are not remembered
 		a.Params, a.At = params, s.now()

@@ -143,6 +143,7 @@ func (s *Server) charge(p *payment, method, back string, form url.Values) answer
 func (s *Server) refuse(p *payment, bad apiError) answer {
 	p.LastError, p.Status, p.PaymentMethod, p.NextAction = &bad, "requires_payment_method", nil, nil
 	s.emit("payment_intent.payment_failed", p)
+	s.invoiceRefused(p, bad)
 	told, copied := bad, *p
 	told.Payment = &copied
 	return told.answer()
@@ -157,6 +158,7 @@ func (s *Server) collect(p *payment) {
 		s.attach(s.s.Methods.get(id), *p.Customer)
 	}
 	s.emit("payment_intent.succeeded", p)
+	s.invoiceCollected(p)
 }
 
 // expanded is p with what the request asked to be shown whole.

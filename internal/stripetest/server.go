@@ -73,11 +73,17 @@ type state struct {
 	Links     shelf[accountLink]   `json:"account_links"`
 	Transfers shelf[transfer]      `json:"transfers"`
 	Meters    shelf[meter]         `json:"meters"`
+	Usage     shelf[meterEvent]    `json:"meter_events"`
 	Products  shelf[product]       `json:"products"`
 	Prices    shelf[price]         `json:"prices"`
 	Endpoints shelf[endpoint]      `json:"webhook_endpoints"`
-	Keys      shelf[answer]        `json:"idempotency_keys"`
-	Events    shelf[waiting]       `json:"waiting_events"`
+
+	Subscriptions shelf[subscription] `json:"subscriptions"`
+	Invoices      shelf[invoice]      `json:"invoices"`
+	Items         shelf[invoiceItem]  `json:"invoice_items"`
+
+	Keys   shelf[answer]  `json:"idempotency_keys"`
+	Events shelf[waiting] `json:"waiting_events"`
 }
 
 // New makes a server with the state that there is. It starts nothing.
@@ -103,6 +109,9 @@ func New(cfg Config) (*Server, error) {
 	s.balanceRoutes()
 	s.checkoutRoutes()
 	s.meterRoutes()
+	s.usageRoutes()
+	s.subscriptionRoutes()
+	s.invoiceRoutes()
 	s.priceRoutes()
 	s.endpointRoutes()
 	s.accountRoutes()
