@@ -13,6 +13,8 @@ import (
 // Balance is what there is to spend.
 type Balance struct {
 	Available     money.Nano  `json:"available"`
+	Credit        money.Nano  `json:"credit"` // of an org that pays afterwards: what is left of its limit, holds included
+	Owed          money.Nano  `json:"owed"`   // used on credit and billed, and not yet paid
 	Held          money.Nano  `json:"held"`
 	Accrued       money.Nano  `json:"accrued"`
 	BurnPerHour   money.Micro `json:"burn_per_hour"`
@@ -192,9 +194,11 @@ type Transaction struct {
 	Available      money.Nano  `json:"available"`
 	Held           money.Nano  `json:"held"`
 	Earned         money.Nano  `json:"earned"`
+	Owed           money.Nano  `json:"owed"`
 	AvailableAfter money.Nano  `json:"available_after"`
 	HeldAfter      money.Nano  `json:"held_after"`
 	EarnedAfter    money.Nano  `json:"earned_after"`
+	OwedAfter      money.Nano  `json:"owed_after"`
 }
 
 // Transactions is the org's books, newest first.

@@ -19,6 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/nodelog"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/payout"
+	"github.com/musterhq/muster/internal/postpaid"
 	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/static"
 	"github.com/musterhq/muster/web/view"
@@ -32,6 +33,7 @@ type Config struct {
 	Clusters *cluster.Clusters
 	Payments *payment.Payments
 	Payouts  *payout.Payouts
+	Postpaid *postpaid.Postpaid
 	Dialer   *dialback.Dialer // reads logs from hosts
 	Bus      *bus.Bus         // nil: pages change only every second
 

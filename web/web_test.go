@@ -22,6 +22,7 @@ import (
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/payout"
+	"github.com/musterhq/muster/internal/postpaid"
 	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripepay"
@@ -59,8 +60,12 @@ func open(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
+	after, err := postpaid.New(d, postpaid.Config{Currency: "USD"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	web.New(web.Config{
-		Payments: pay, Payouts: outs,
+		Payments: pay, Payouts: outs, Postpaid: after,
 		DB: d, Accounts: account.New(d, account.Config{}), Market: m,
 		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
 		Merchant: report.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},

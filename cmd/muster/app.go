@@ -26,6 +26,7 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/payout"
+	"github.com/musterhq/muster/internal/postpaid"
 	"github.com/musterhq/muster/internal/relay"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/worker"
@@ -44,6 +45,7 @@ type app struct {
 	clusters *cluster.Clusters
 	payments *payment.Payments
 	payouts  *payout.Payouts
+	postpaid *postpaid.Postpaid
 	link     *hostlink.Link
 	dialer   *dialback.Dialer
 	worker   *worker.Worker
@@ -170,6 +172,9 @@ func (a *app) openNouns(ctx context.Context) (err error) {
 		return err
 	}
 	if a.payouts, err = payout.New(a.db, a.payments, a.cfg.payouts(), a.log); err != nil {
+		return err
+	}
+	if a.postpaid, err = postpaid.New(a.db, postpaid.Config{Currency: a.cfg.Currency}, a.log); err != nil {
 		return err
 	}
 	keys, err := gateway.HostKeys(ctx, a.db, box)

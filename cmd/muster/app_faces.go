@@ -31,12 +31,12 @@ func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 		Ready: map[string]func(context.Context) error{"hosts": a.hostsReady}, GatewayAddr: a.cfg.GatewayAddr, SSHHostKeys: sshHostKeys,
 		Holdback: a.cfg.Holdback, Merchant: a.cfg.merchant(),
 	}, api.Deps{
-		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Dialer: a.dialer,
+		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Postpaid: a.postpaid, Dialer: a.dialer,
 		Bus: a.link.Bus(), Shell: a.shell, AppLink: a.appLink, Box: box, Assets: assets, Log: a.log,
 	})
 	pages := chi.NewRouter()
 	web.New(web.Config{
-		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Dialer: a.dialer, Bus: a.link.Bus(),
+		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Postpaid: a.postpaid, Dialer: a.dialer, Bus: a.link.Bus(),
 		SSHAddr: a.cfg.GatewayAddr, AppLink: a.appLink,
 		EnrollCommand: rest.EnrollCommand, Holdback: a.cfg.Holdback, Merchant: a.cfg.merchant(), Currency: a.cfg.Currency, Sandbox: a.cfg.sandbox(), PublicURL: a.cfg.PublicURL, Log: a.log, Now: time.Now,
 	}).Routes(pages)

@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/payout"
+	"github.com/musterhq/muster/internal/postpaid"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripepay"
 	"github.com/musterhq/muster/internal/stripetest"
@@ -64,8 +65,12 @@ func newPlatform(t *testing.T) *platform {
 	if err != nil {
 		t.Fatal(err)
 	}
+	after, err := postpaid.New(p.db, postpaid.Config{Currency: "USD"}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
 	srv := httptest.NewServer(api.New(api.Config{Currency: "USD", AgentURL: "https://agents.muster.test"}, api.Deps{
-		DB: p.db, Accounts: account.New(p.db, account.Config{}), Market: p.market, Payments: pay, Payouts: outs, Box: box, Log: quiet,
+		DB: p.db, Accounts: account.New(p.db, account.Config{}), Market: p.market, Payments: pay, Payouts: outs, Postpaid: after, Box: box, Log: quiet,
 		Clusters: cluster.New(p.db, p.market, nil, cluster.Config{Currency: "USD", Box: box}),
 	}))
 	t.Cleanup(srv.Close)

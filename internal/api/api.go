@@ -34,6 +34,7 @@ import (
 	"github.com/musterhq/muster/internal/nodelog"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/payout"
+	"github.com/musterhq/muster/internal/postpaid"
 	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/static"
@@ -72,6 +73,7 @@ type Deps struct {
 	Clusters *cluster.Clusters
 	Payments *payment.Payments
 	Payouts  *payout.Payouts
+	Postpaid *postpaid.Postpaid
 	Dialer   *dialback.Dialer // reads logs from hosts; nil: only kept logs are shown
 	Bus      *bus.Bus         // may be nil: waits then look every second
 	Shell    Shell            // nil: this server opens no shells
@@ -96,6 +98,7 @@ type API struct {
 	clusters *cluster.Clusters
 	payments *payment.Payments
 	payouts  *payout.Payouts
+	postpaid *postpaid.Postpaid
 	logs     *nodelog.Reader
 	bus      *bus.Bus
 	shell    Shell
@@ -123,7 +126,7 @@ func New(cfg Config, d Deps) *API {
 		d.Assets = static.New()
 	}
 	a := &API{
-		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, payments: d.Payments, payouts: d.Payouts, logs: nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus), bus: d.Bus, shell: d.Shell, appLink: d.AppLink,
+		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, payments: d.Payments, payouts: d.Payouts, postpaid: d.Postpaid, logs: nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus), bus: d.Bus, shell: d.Shell, appLink: d.AppLink,
 		box: d.Box, assets: d.Assets, log: d.Log, router: chi.NewRouter(),
 	}
 	a.build()

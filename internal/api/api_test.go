@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/payout"
+	"github.com/musterhq/muster/internal/postpaid"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripepay"
 	"github.com/musterhq/muster/internal/stripetest"
@@ -84,7 +85,11 @@ func open(t *testing.T, change ...func(*api.Config, *account.Config)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.api = api.New(cfg, api.Deps{DB: d, Accounts: w.acc, Market: m, Clusters: w.clusters, Payments: pay, Payouts: outs, Box: box, Log: log})
+	after, err := postpaid.New(d, postpaid.Config{Currency: "USD"}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.api = api.New(cfg, api.Deps{DB: d, Accounts: w.acc, Market: m, Clusters: w.clusters, Payments: pay, Payouts: outs, Postpaid: after, Box: box, Log: log})
 	w.api.OpenStreamsWith(w.host.open)
 	return w
 }

@@ -56,6 +56,7 @@ func TestBadAmounts(t *testing.T) {
 		{"POST", "admin/promo-codes", `{"code":"welcome-2027","max_uses":1,"amount":%s}`, "amount", `"0" "1.001" "1000.01" ""`},
 		{"POST", "admin/transactions/" + charge + "/compensate", `{"reason":"x","amount":%s}`, "amount", `"0"`},
 		{"POST", "admin/payouts/" + id.New[id.Payout]().String() + "/reverse", `{"reason":"x","amount":%s}`, "amount", `"0"`},
+		{"PATCH", "admin/postpaid/" + id.New[id.Org]().String(), `{"on":true,"reason":"x","credit_limit":%s}`, "credit_limit", `"0" "0.99" "10000000.01" ""`},
 		{"PATCH", "admin/operators/" + id.New[id.Org]().String(), `{"reason":"x","fee_ppm":%s}`, "fee_ppm", `-1 1000001`},
 	} {
 		amounts := strings.Fields(c.also)

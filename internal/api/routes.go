@@ -106,6 +106,7 @@ func (a *API) inside(t *table) {
 	get(t, "/billing/refunds", readBilling, "listRefunds: What can be given back, and what was", a.listRefunds)
 	postBy(t, "/billing/refunds", writeBilling, 201, "createRefund: Give unused balance back to the cards that paid it", a.giveBack)
 	postBy(t, "/billing/promo", writeBilling, 201, "redeemCode: Add a code's credit", a.redeem)
+	get(t, "/billing/postpaid", readBilling, "getPostpaid: Whether you pay afterwards, up to which limit, and what of it is used", a.postpaidTerms)
 	get(t, "/billing/auto-topup", readBilling, "getAutoTopUp: Whether credit is added by itself", a.getAutoTopUp)
 	patch(t, "/billing/auto-topup", writeBilling, "setAutoTopUp: Add credit by itself when little is available, or no longer", a.setAutoTopUp)
 
@@ -126,5 +127,7 @@ func (a *API) inside(t *table) {
 	post(t, "/admin/payout-reviews/{id}/release", platformAdmin, 200, "releasePayoutReview: Let what is in review become payable as usual, with a reason", a.releasePayoutReview)
 	post(t, "/admin/payout-reviews/{id}/refuse", platformAdmin, 200, "refusePayoutReview: Keep what is in review from the operator for good, with a reason", a.refusePayoutReview)
 	patch(t, "/admin/operators/{id}", platformAdmin, "changeOperator: Set the fee on an operator's new leases; stop payouts to them or let them go on; with a reason", a.changeOperator)
+	get(t, "/admin/postpaid", platformAdmin, "listPostpaid: Organisations that pay afterwards or did, and what of their limits is used", a.listPostpaid)
+	patch(t, "/admin/postpaid/{id}", platformAdmin, "changePostpaid: Let an organisation pay afterwards up to a limit, or no longer, with a reason", a.changePostpaid)
 	get(t, "/admin/reconciliation", platformAdmin, "getReconciliation: Stripe's balance beside the books", a.reconciliation)
 }

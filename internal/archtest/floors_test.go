@@ -19,7 +19,7 @@ var floors = map[string]int{
 	"money": 0, "id": 0, "fault": 0, "seal": 0, "db": 0, "agentapi": 0, "bus": 0, "signature": 0, "evidence": 0,
 	"account": 1, "ledger": 1, "notify": 1, "audit": 1, "idem": 1,
 	"host": 2, "payment": 2, "budget": 2,
-	"market": 3, "metering": 3,
+	"market": 3, "metering": 3, "postpaid": 3,
 	"cluster": 4,
 	"payout":  5, "report": 5,
 	"dialback": 6,
@@ -32,7 +32,7 @@ var ground = map[string]bool{"money": true, "id": true, "fault": true, "agentapi
 
 // beside are the rooms next to the floors, and who may enter them. An empty list means cmd/, bench/ and tests only.
 var beside = map[string][]string{
-	"stripepay":  {"payment", "payout", "stripetest"},
+	"stripepay":  {"payment", "payout", "postpaid", "stripetest"},
 	"stripetest": {},
 	"devstack":   {},
 	"dbtest":     {},

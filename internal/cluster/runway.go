@@ -92,7 +92,7 @@ func (x *change) runway(ctx context.Context) (time.Duration, string, error) {
 	if err != nil {
 		return 0, "", fmt.Errorf("burn of %s: %w", x.row.OrgID, err)
 	}
-	wallet, err := ledger.Balance(ctx, x.tx.Q, ledger.Wallet(x.row.OrgID, x.row.Currency))
+	wallet, err := ledger.Spendable(ctx, x.tx.Q, ledger.Wallet(x.row.OrgID, x.row.Currency))
 	if err != nil {
 		return 0, "", err
 	}

@@ -11,8 +11,9 @@ type Kind string
 
 const (
 	KindStripeClearing Kind = "stripe_clearing"     // asset: paid to Stripe, for us
-	KindRenterWallet   Kind = "renter_wallet"       // liability: prepaid and free to spend
+	KindRenterWallet   Kind = "renter_wallet"       // liability: prepaid and free to spend; below zero it is used or held on credit
 	KindRenterHold     Kind = "renter_hold"         // liability: prepaid, set aside for one cluster
+	KindReceivable     Kind = "renter_receivable"   // asset: used by orgs that pay afterwards, and not yet paid
 	KindHostPending    Kind = "host_pending"        // liability: earned by a host operator, not yet payable
 	KindHostPayable    Kind = "host_payable"        // liability: earned by a host operator, and to be paid out
 	KindPlatformFee    Kind = "platform_fee"        // income
@@ -34,6 +35,7 @@ var books = map[Kind]struct{ cached, floored bool }{
 	KindStripeClearing: {},
 	KindRenterWallet:   {cached: true, floored: true},
 	KindRenterHold:     {cached: true, floored: true},
+	KindReceivable:     {cached: true},
 	KindHostPending:    {cached: true},
 	KindHostPayable:    {cached: true, floored: true},
 	KindPlatformFee:    {},
@@ -68,7 +70,7 @@ type Account struct {
 	Currency string
 }
 
-// Wallet is an org's prepaid, spendable money. Its balance never falls below zero.
+// Wallet is an org's prepaid, spendable money. Its balance never falls below zero, or its credit where it has some.
 func Wallet(org id.Org, currency string) Account {
 	return Account{KindRenterWallet, org.UUID(), org, currency}
 }
@@ -77,6 +79,12 @@ func Wallet(org id.Org, currency string) Account {
 // more than was authorised.
 func Hold(org id.Org, cluster id.Cluster, currency string) Account {
 	return Account{KindRenterHold, cluster.UUID(), org, currency}
+}
+
+// Receivable is what an org that pays afterwards has used and been billed, and has not paid. It is an asset: its balance is
+// below zero by that much.
+func Receivable(org id.Org, currency string) Account {
+	return Account{KindReceivable, org.UUID(), org, currency}
 }
 
 // HostPending is what an operator's hosts earned and may not be paid out yet.

@@ -48,8 +48,9 @@ type Overdrawn struct {
 	Balance money.Nano // below zero
 }
 
-// BelowZero lists orgs' accounts with less than nothing in them, the lowest first, at most limit. Wallets and holds are
-// never among them; what a host earned can be, when charges are given back after it was paid out.
+// BelowZero lists orgs' accounts with less than nothing in them, the lowest first, at most limit. What a host earned can be
+// among them, when charges are given back after it was paid out, and a wallet whose credit was lowered below what is used
+// of it, till that is billed; other wallets and holds never are. What orgs owe is not among them: see Receivable.
 func BelowZero(ctx context.Context, q *dbq.Queries, limit int) ([]Overdrawn, error) {
 	rows, err := q.LedgerBelowZero(ctx, int32(limit))
 	if err != nil {

@@ -27,9 +27,23 @@ func Balance(ctx context.Context, q *dbq.Queries, a Account) (money.Nano, error)
 	return money.Nano(n), nil
 }
 
+// Spendable is what can be taken out of the account: its balance and its credit.
+func Spendable(ctx context.Context, q *dbq.Queries, a Account) (money.Nano, error) {
+	n, err := q.LedgerSpendable(ctx, string(a.Kind), pgtype.UUID{Bytes: a.Owner, Valid: true}, a.Currency)
+	if db.NoRows(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("ledger: spendable: %w", err)
+	}
+	return money.Nano(n), nil
+}
+
 // Balances is what an org has.
 type Balances struct {
-	Available money.Nano // in its wallet
+	Available money.Nano // in its wallet; below zero as far as it runs on credit
+	Credit    money.Nano // how far the wallet may fall below zero; not part of a Line
+	Owed      money.Nano // used on credit and billed, and not yet paid
 	Held      money.Nano // set aside for its clusters
 	Earned    money.Nano // by its hosts and not paid out, payable or not yet
 }
@@ -47,7 +61,9 @@ func OrgBalances(ctx context.Context, q *dbq.Queries, org id.Org, currency strin
 		}
 		switch Kind(r.Kind) {
 		case KindRenterWallet:
-			b.Available = money.Nano(r.Amount)
+			b.Available, b.Credit = money.Nano(r.Amount), money.Nano(r.Credit)
+		case KindReceivable:
+			b.Owed = -money.Nano(r.Amount)
 		case KindRenterHold:
 			b.Held = money.Nano(r.Amount)
 		case KindHostPending, KindHostPayable:
@@ -114,5 +130,5 @@ func History(ctx context.Context, q *dbq.Queries, org id.Org, currency string, b
 const unlinked = math.MaxInt64
 
 func balances(by map[Kind]money.Nano) Balances {
-	return Balances{Available: by[KindRenterWallet], Held: by[KindRenterHold], Earned: by[KindHostPending] + by[KindHostPayable]}
+	return Balances{Available: by[KindRenterWallet], Owed: -by[KindReceivable], Held: by[KindRenterHold], Earned: by[KindHostPending] + by[KindHostPayable]}
 }

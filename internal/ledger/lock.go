@@ -26,6 +26,7 @@ type held struct {
 	id            id.LedgerAccount
 	cached        bool
 	amount, delta money.Nano
+	credit        money.Nano // how far below zero it may fall, if it has a floor
 	floor         *int64
 }
 
@@ -75,6 +76,33 @@ func AskLock(ctx context.Context, p *db.Pipe, tx *db.Tx, accounts ...Account) (r
 // Balance is an account's amount, what was posted through l included; 0 for one without a balance row. It must be among
 // the locked ones.
 func (l *Locked) Balance(a Account) money.Nano { return l.by[a.key()].amount }
+
+// Spendable is what can be taken out of a locked account: its balance and its credit.
+func (l *Locked) Spendable(a Account) money.Nano {
+	h := l.by[a.key()]
+	return max(0, h.amount+h.credit)
+}
+
+// SetCredit says how far below zero a locked account with a floor may fall from now on. One that is further down already
+// stays there and only rises.
+func (l *Locked) SetCredit(ctx context.Context, a Account, credit money.Nano) error {
+	h := l.by[a.key()]
+	if credit < 0 {
+		return fmt.Errorf("ledger: credit of %s", credit)
+	}
+	if h.credit == credit {
+		return nil
+	}
+	n, err := l.tx.Q.SetLedgerCredit(ctx, credit, h.id)
+	if err != nil {
+		return fmt.Errorf("ledger: credit of %s: %w", h.id, err)
+	}
+	if n != 1 {
+		return fmt.Errorf("ledger: %s has no floor", h.id)
+	}
+	h.credit = credit
+	return nil
+}
 
 // Post is the package's Post between locked accounts.
 func (l *Locked) Post(ctx context.Context, e Entry) (booked bool, err error) {
@@ -208,7 +236,7 @@ func (l *Locked) fill(balances []dbq.LockLedgerBalancesRow, want map[accountKey]
 	}
 	for _, b := range balances {
 		h := byID[b.AccountID]
-		h.amount, h.floor = b.Amount, b.Floor
+		h.amount, h.credit, h.floor = b.Amount, b.Credit, b.Floor
 	}
 	return nil
 }

@@ -141,8 +141,8 @@ func (l *Locked) settle() (ids []pgtype.UUID, deltas []int64, err error) {
 		if !h.cached || h.delta == 0 {
 			continue
 		}
-		if h.floor != nil && int64(h.amount+h.delta) < *h.floor {
-			return nil, nil, fault.New(fault.InsufficientFunds, "not enough credit: %s more is needed", -(h.amount + h.delta))
+		if short := -(h.amount + h.delta + h.credit); h.floor != nil && h.delta < 0 && short > 0 {
+			return nil, nil, fault.New(fault.InsufficientFunds, "not enough credit: %s more is needed", min(short, -h.delta))
 		}
 		ids, deltas = append(ids, raw(h.id)), append(deltas, int64(h.delta))
 		h.amount, h.delta = h.amount+h.delta, 0

@@ -95,7 +95,7 @@ func (m *Market) mayQuote(ctx context.Context, tx *db.Tx, org id.Org, spec Spec,
 	if spec.Budget != nil && *spec.Budget < need {
 		return fault.InvalidField("budget", "does not cover 60 seconds at %s per hour: want at least %s", plan.Rate, need)
 	}
-	have, err := ledger.Balance(ctx, tx.Q, ledger.Wallet(org, m.cfg.Currency))
+	have, err := ledger.Spendable(ctx, tx.Q, ledger.Wallet(org, m.cfg.Currency))
 	if err != nil {
 		return err
 	}

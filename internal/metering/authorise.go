@@ -160,7 +160,7 @@ func (r AuthoriseRequest) entry(a Authorisation, missing money.Nano) ledger.Entr
 // then covers; 0: nothing changes.
 func (r AuthoriseRequest) decide(leases []*lease, books *ledger.Locked, limits budget.Watch, now int64) (out Authorisation, from int64, missing money.Nano, err error) {
 	at := r.accounts()
-	held, wallet := books.Balance(at[0]), books.Balance(at[1])
+	held, wallet := books.Balance(at[0]), books.Spendable(at[1])
 	target, limit := now+fullStepMS, LimitNone
 	if end := r.latest(now, limits); end != nil && end.UnixMilli() <= target {
 		target, limit = end.UnixMilli(), LimitDuration
@@ -276,7 +276,7 @@ func step(now, present, reach, target int64) int64 {
 
 // purse is what may be spent on a cluster.
 type purse struct {
-	funds  money.Nano  // hold and wallet
+	funds  money.Nano  // hold and wallet, with the wallet's credit
 	held   money.Nano  // the hold alone
 	budget *money.Nano // of the cluster, over its life; nil = none
 	left   *money.Nano // of its project's and org's budgets, beyond what is held; nil = none

@@ -124,7 +124,7 @@ func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox,
 		if err != nil {
 			return err
 		}
-		if !a.Enabled || now.Pending > 0 || money.Nano(now.Available) >= a.Threshold {
+		if !a.Enabled || now.Postpaid || now.Pending > 0 || money.Nano(now.Available) >= a.Threshold {
 			return nil
 		}
 		if money.Nano(now.LastDay)+a.Amount > a.DailyCap {

@@ -65,7 +65,7 @@ func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d 
 	}
 	amount := money.Nano(d.Cents) * money.Cent
 	if fresh {
-		row = dbq.Dispute{ID: d.ID, OrgID: t.OrgID, Amount: amount, Held: min(amount, books.Balance(wallet)), Currency: t.Currency, State: disputeOpen}
+		row = dbq.Dispute{ID: d.ID, OrgID: t.OrgID, Amount: amount, Held: max(0, min(amount, books.Balance(wallet))), Currency: t.Currency, State: disputeOpen}
 		paid := t.CreatedAt
 		if t.SettledAt != nil {
 			paid = *t.SettledAt

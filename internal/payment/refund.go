@@ -48,7 +48,7 @@ func (p *Payments) Refundable(ctx context.Context, org id.Org) (money.Nano, erro
 	for _, t := range rows {
 		left += refundableOf(t)
 	}
-	n := min(wallet, left)
+	n := max(0, min(wallet, left)) // an org's credit is not its money
 	return n - n%money.Cent, nil
 }
 
@@ -129,6 +129,13 @@ func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Princ
 	}
 	if left > 0 {
 		return nil, fault.New(fault.InsufficientFunds, "only %s can be given back: what is left of your payments", amount-left)
+	}
+	books, err := ledger.Lock(ctx, tx, wallet, ledger.Refunds(p.cfg.Currency))
+	if err != nil {
+		return nil, err
+	}
+	if have := max(0, books.Balance(wallet)); have < amount { // an org's credit is not its money
+		return nil, fault.New(fault.InsufficientFunds, "not enough credit: %s more is needed", amount-have)
 	}
 	_, err = ledger.PostAll(ctx, tx, entries)
 	return made, err

@@ -14,7 +14,9 @@ import (
 
 // Balance is what a renter has and what it is being spent on.
 type Balance struct {
-	Available   money.Nano  `json:"available"`     // free to spend
+	Available   money.Nano  `json:"available"`     // free to spend, Credit included
+	Credit      money.Nano  `json:"credit"`        // of an org that pays afterwards: what is left of its limit, holds included; else 0
+	Owed        money.Nano  `json:"owed"`          // used on credit and billed, and not yet paid
 	Held        money.Nano  `json:"held"`          // set aside for running clusters
 	Accrued     money.Nano  `json:"accrued"`       // of Held, used already and not booked yet
 	BurnPerHour money.Micro `json:"burn_per_hour"` // of clusters that are being billed now
@@ -38,7 +40,7 @@ func OrgBalance(ctx context.Context, q *dbq.Queries, org id.Org, currency string
 
 func balance(books ledger.Balances, running metering.Running, currency string) Balance {
 	b := Balance{
-		Available: books.Available, Held: books.Held, Accrued: min(running.Accrued, books.Held),
+		Available: max(0, books.Available+books.Credit), Credit: books.Credit, Owed: books.Owed, Held: books.Held, Accrued: min(running.Accrued, books.Held),
 		BurnPerHour: running.Burn, Currency: currency,
 	}
 	if b.BurnPerHour > 0 {
@@ -55,13 +57,15 @@ type Transaction struct {
 	Kind           string      `json:"kind"` // topup, authorise, usage, hold_release, earning, …
 	Memo           string      `json:"memo"`
 	Ref            string      `json:"ref,omitempty"`   // prefixed id of the cluster or top-up
-	Amount         money.Nano  `json:"amount"`          // what the org has more (or less) after it: the three changes together
+	Amount         money.Nano  `json:"amount"`          // what the org has more (or less) after it: the changes together, what it owes taken off
 	Available      money.Nano  `json:"available"`       // change of what is free to spend
 	Held           money.Nano  `json:"held"`            // change of what is set aside for clusters
 	Earned         money.Nano  `json:"earned"`          // change of what its hosts earned
+	Owed           money.Nano  `json:"owed"`            // change of what was used on credit and is to be paid
 	AvailableAfter money.Nano  `json:"available_after"` // right after it
 	HeldAfter      money.Nano  `json:"held_after"`
 	EarnedAfter    money.Nano  `json:"earned_after"`
+	OwedAfter      money.Nano  `json:"owed_after"`
 }
 
 // Transactions is the org's entries in one currency, newest first, those older than before (zero: from the newest).
@@ -74,9 +78,9 @@ func Transactions(ctx context.Context, q *dbq.Queries, org id.Org, currency stri
 	for i, l := range lines {
 		out[i] = Transaction{
 			ID: l.Tx, At: l.At, Kind: l.Kind, Memo: l.Memo, Ref: l.Ref,
-			Amount:    l.Change.Available + l.Change.Held + l.Change.Earned,
-			Available: l.Change.Available, Held: l.Change.Held, Earned: l.Change.Earned,
-			AvailableAfter: l.After.Available, HeldAfter: l.After.Held, EarnedAfter: l.After.Earned,
+			Amount:    l.Change.Available + l.Change.Held + l.Change.Earned - l.Change.Owed,
+			Available: l.Change.Available, Held: l.Change.Held, Earned: l.Change.Earned, Owed: l.Change.Owed,
+			AvailableAfter: l.After.Available, HeldAfter: l.After.Held, EarnedAfter: l.After.Earned, OwedAfter: l.After.Owed,
 		}
 		if l.Kind == "usage" && l.Change.Earned > 0 && l.Change.Held == 0 {
 			out[i].Kind = "earning" // the same entry, seen from the host's side

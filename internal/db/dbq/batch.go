@@ -1943,7 +1943,7 @@ func (b *LockClusterBatchResults) Close() error {
 }
 
 const lockLedgerBalances = `-- name: LockLedgerBalances :batchmany
-SELECT b.account_id, b.amount, b.floor, a.kind, a.owner, a.currency
+SELECT b.account_id, b.amount, b.credit, b.floor, a.kind, a.owner, a.currency
 FROM (SELECT unnest($1::text[]) AS kind, unnest($2::uuid[]) AS owner, unnest($3::text[]) AS currency) u
 JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
 JOIN ledger_balance b ON b.account_id = a.id
@@ -1966,6 +1966,7 @@ type LockLedgerBalancesParams struct {
 type LockLedgerBalancesRow struct {
 	AccountID id.LedgerAccount
 	Amount    money.Nano
+	Credit    money.Nano
 	Floor     *int64
 	Kind      string
 	Owner     pgtype.UUID
@@ -2008,6 +2009,7 @@ func (b *LockLedgerBalancesBatchResults) Query(f func(int, []LockLedgerBalancesR
 				if err := rows.Scan(
 					&i.AccountID,
 					&i.Amount,
+					&i.Credit,
 					&i.Floor,
 					&i.Kind,
 					&i.Owner,

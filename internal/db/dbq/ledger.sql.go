@@ -16,11 +16,14 @@ import (
 
 const addLedgerBalances = `-- name: AddLedgerBalances :exec
 UPDATE ledger_balance b
-SET amount = b.amount + u.delta
+SET amount = b.amount + u.delta,
+    floor = CASE WHEN b.floor IS NULL THEN NULL ELSE least(-b.credit, greatest(b.floor, b.amount + u.delta)) END
 FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS delta) u
 WHERE b.account_id = u.id
 `
 
+// A floor is where the account's credit is used up. Of an account that is below that (its credit was lowered) it is where the
+// account stands: it rises with it.
 func (q *Queries) AddLedgerBalances(ctx context.Context, ids []pgtype.UUID, deltas []int64) error {
 	_, err := q.db.Exec(ctx, addLedgerBalances, ids, deltas)
 	return err
@@ -352,7 +355,7 @@ const ledgerBelowZero = `-- name: LedgerBelowZero :many
 SELECT a.kind, a.owner, a.org_id, a.currency, b.amount
 FROM ledger_balance b
 JOIN ledger_account a ON a.id = b.account_id
-WHERE b.amount < 0 AND a.org_id IS NOT NULL
+WHERE b.amount < -b.credit AND a.org_id IS NOT NULL AND a.kind <> 'renter_receivable'
 ORDER BY b.amount, a.id
 LIMIT $1
 `
@@ -365,7 +368,8 @@ type LedgerBelowZeroRow struct {
 	Amount   money.Nano
 }
 
-// Balances of orgs below zero, the lowest first.
+// Balances of orgs below zero, or below their credit, the lowest first. What orgs owe is no such balance: it is below zero by
+// its nature.
 func (q *Queries) LedgerBelowZero(ctx context.Context, maxRows int32) ([]LedgerBelowZeroRow, error) {
 	rows, err := q.db.Query(ctx, ledgerBelowZero, maxRows)
 	if err != nil {
@@ -641,7 +645,7 @@ func (q *Queries) LedgerMismatches(ctx context.Context) ([]LedgerMismatchesRow, 
 }
 
 const ledgerOrgBalances = `-- name: LedgerOrgBalances :many
-SELECT a.kind, a.currency, coalesce(sum(b.amount), 0)::bigint AS amount
+SELECT a.kind, a.currency, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit
 FROM ledger_account a
 JOIN ledger_balance b ON b.account_id = a.id
 WHERE a.org_id = $1
@@ -652,6 +656,7 @@ type LedgerOrgBalancesRow struct {
 	Kind     string
 	Currency string
 	Amount   int64
+	Credit   int64
 }
 
 // What an org has in each kind of account.
@@ -664,7 +669,12 @@ func (q *Queries) LedgerOrgBalances(ctx context.Context, orgID id.Org) ([]Ledger
 	items := []LedgerOrgBalancesRow{}
 	for rows.Next() {
 		var i LedgerOrgBalancesRow
-		if err := rows.Scan(&i.Kind, &i.Currency, &i.Amount); err != nil {
+		if err := rows.Scan(
+			&i.Kind,
+			&i.Currency,
+			&i.Amount,
+			&i.Credit,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -673,6 +683,20 @@ func (q *Queries) LedgerOrgBalances(ctx context.Context, orgID id.Org) ([]Ledger
 		return nil, err
 	}
 	return items, nil
+}
+
+const ledgerSpendable = `-- name: LedgerSpendable :one
+SELECT greatest(0, b.amount + b.credit)::bigint AS amount
+FROM ledger_account a
+JOIN ledger_balance b ON b.account_id = a.id
+WHERE a.kind = $1 AND a.owner = $2 AND a.currency = $3
+`
+
+func (q *Queries) LedgerSpendable(ctx context.Context, kind string, owner pgtype.UUID, currency string) (int64, error) {
+	row := q.db.QueryRow(ctx, ledgerSpendable, kind, owner, currency)
+	var amount int64
+	err := row.Scan(&amount)
+	return amount, err
 }
 
 const ledgerTransfersOf = `-- name: LedgerTransfersOf :many
@@ -856,6 +880,18 @@ func (q *Queries) SearchLedgerTxsOfOrg(ctx context.Context, maxRows int32, org i
 		return nil, err
 	}
 	return items, nil
+}
+
+const setLedgerCredit = `-- name: SetLedgerCredit :execrows
+UPDATE ledger_balance SET credit = $1, floor = least(0 - $1::bigint, amount) WHERE account_id = $2 AND floor IS NOT NULL
+`
+
+func (q *Queries) SetLedgerCredit(ctx context.Context, credit money.Nano, accountID id.LedgerAccount) (int64, error) {
+	result, err := q.db.Exec(ctx, setLedgerCredit, credit, accountID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const takeLedgerUnlinked = `-- name: TakeLedgerUnlinked :many

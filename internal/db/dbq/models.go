@@ -380,6 +380,7 @@ type LedgerBalance struct {
 	AccountID id.LedgerAccount
 	Amount    money.Nano
 	Floor     *int64
+	Credit    money.Nano
 }
 
 type LedgerBatch struct {
@@ -648,6 +649,18 @@ type PayoutReview struct {
 	Through     time.Time
 	Decision    string
 	DecidedAt   *time.Time
+	CreatedAt   time.Time
+}
+
+type PostpaidOrg struct {
+	OrgID       id.Org
+	Currency    string
+	State       string
+	CreditLimit money.Nano
+	Stopped     string
+	Reason      string
+	ChangedBy   id.User
+	ChangedAt   time.Time
 	CreatedAt   time.Time
 }
 

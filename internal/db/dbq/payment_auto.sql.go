@@ -38,20 +38,27 @@ SELECT coalesce((SELECT b.amount FROM ledger_account l JOIN ledger_balance b ON 
                  WHERE l.kind = 'renter_wallet' AND l.owner = $1::uuid AND l.currency = $2), 0)::bigint AS available,
        (SELECT count(*) FROM topup t WHERE t.org_id = $1::uuid AND t.automatic AND t.state = 'pending') AS pending,
        (SELECT coalesce(sum(t.amount), 0) FROM topup t WHERE t.org_id = $1::uuid AND t.automatic
-        AND t.state IN ('pending', 'succeeded') AND t.created_at > clock_timestamp() - interval '1 day')::bigint AS last_day
+        AND t.state IN ('pending', 'succeeded') AND t.created_at > clock_timestamp() - interval '1 day')::bigint AS last_day,
+       EXISTS (SELECT FROM postpaid_org p WHERE p.org_id = $1::uuid AND p.state <> 'off') AS postpaid
 `
 
 type AutoTopupFactsRow struct {
 	Available int64
 	Pending   int64
 	LastDay   int64
+	Postpaid  bool
 }
 
 // Read after the row is locked: another replica may have paid meanwhile.
 func (q *Queries) AutoTopupFacts(ctx context.Context, orgID pgtype.UUID, currency string) (AutoTopupFactsRow, error) {
 	row := q.db.QueryRow(ctx, autoTopupFacts, orgID, currency)
 	var i AutoTopupFactsRow
-	err := row.Scan(&i.Available, &i.Pending, &i.LastDay)
+	err := row.Scan(
+		&i.Available,
+		&i.Pending,
+		&i.LastDay,
+		&i.Postpaid,
+	)
 	return i, err
 }
 
@@ -97,12 +104,13 @@ FROM auto_topup a
 LEFT JOIN ledger_account l ON l.kind = 'renter_wallet' AND l.owner = a.org_id AND l.currency = $1
 LEFT JOIN ledger_balance b ON b.account_id = l.id
 WHERE a.enabled AND coalesce(b.amount, 0) < a.threshold
+  AND NOT EXISTS (SELECT FROM postpaid_org p WHERE p.org_id = a.org_id AND p.state <> 'off')
   AND NOT EXISTS (SELECT FROM topup t WHERE t.org_id = a.org_id AND t.automatic AND t.state = 'pending')
 ORDER BY a.org_id
 LIMIT $2
 `
 
-// Orgs that have less available than they want, and no automatic payment under way.
+// Orgs that have less available than they want, and no automatic payment under way. Who pays afterwards adds nothing before.
 func (q *Queries) DueAutoTopups(ctx context.Context, currency string, maxRows int32) ([]id.Org, error) {
 	rows, err := q.db.Query(ctx, dueAutoTopups, currency, maxRows)
 	if err != nil {

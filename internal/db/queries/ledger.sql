@@ -20,7 +20,7 @@ ON CONFLICT (account_id) DO NOTHING;
 
 -- name: LockLedgerBalances :batchmany
 -- Wallets last: whoever charges for usage (holds, pending earnings) may go on to the wallet, never the other way round.
-SELECT b.account_id, b.amount, b.floor, a.kind, a.owner, a.currency
+SELECT b.account_id, b.amount, b.credit, b.floor, a.kind, a.owner, a.currency
 FROM (SELECT unnest(@kinds::text[]) AS kind, unnest(@owners::uuid[]) AS owner, unnest(@currencies::text[]) AS currency) u
 JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
 JOIN ledger_balance b ON b.account_id = a.id
@@ -28,10 +28,16 @@ ORDER BY (a.kind = 'renter_wallet'), b.account_id
 FOR UPDATE OF b;
 
 -- name: AddLedgerBalances :exec
+-- A floor is where the account's credit is used up. Of an account that is below that (its credit was lowered) it is where the
+-- account stands: it rises with it.
 UPDATE ledger_balance b
-SET amount = b.amount + u.delta
+SET amount = b.amount + u.delta,
+    floor = CASE WHEN b.floor IS NULL THEN NULL ELSE least(-b.credit, greatest(b.floor, b.amount + u.delta)) END
 FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@deltas::bigint[]) AS delta) u
 WHERE b.account_id = u.id;
+
+-- name: SetLedgerCredit :execrows
+UPDATE ledger_balance SET credit = @credit, floor = least(0 - @credit::bigint, amount) WHERE account_id = @account_id AND floor IS NOT NULL;
 
 -- name: InsertLedgerTxs :many
 INSERT INTO ledger_tx (id, kind, key, memo, ref, corrects)
@@ -57,9 +63,15 @@ SELECT coalesce(
 FROM ledger_account a
 WHERE a.kind = $1 AND a.owner = $2 AND a.currency = $3;
 
+-- name: LedgerSpendable :one
+SELECT greatest(0, b.amount + b.credit)::bigint AS amount
+FROM ledger_account a
+JOIN ledger_balance b ON b.account_id = a.id
+WHERE a.kind = $1 AND a.owner = $2 AND a.currency = $3;
+
 -- name: LedgerOrgBalances :many
 -- What an org has in each kind of account.
-SELECT a.kind, a.currency, coalesce(sum(b.amount), 0)::bigint AS amount
+SELECT a.kind, a.currency, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit
 FROM ledger_account a
 JOIN ledger_balance b ON b.account_id = a.id
 WHERE a.org_id = $1
@@ -185,11 +197,12 @@ SELECT pg_advisory_xact_lock(hashtextextended(@id::text, 727276));
 SELECT id FROM ledger_tx WHERE corrects = @id ORDER BY id;
 
 -- name: LedgerBelowZero :many
--- Balances of orgs below zero, the lowest first.
+-- Balances of orgs below zero, or below their credit, the lowest first. What orgs owe is no such balance: it is below zero by
+-- its nature.
 SELECT a.kind, a.owner, a.org_id, a.currency, b.amount
 FROM ledger_balance b
 JOIN ledger_account a ON a.id = b.account_id
-WHERE b.amount < 0 AND a.org_id IS NOT NULL
+WHERE b.amount < -b.credit AND a.org_id IS NOT NULL AND a.kind <> 'renter_receivable'
 ORDER BY b.amount, a.id
 LIMIT @max_rows;
 

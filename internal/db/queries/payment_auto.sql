@@ -10,12 +10,13 @@ ON CONFLICT (org_id) DO UPDATE SET user_id = excluded.user_id, enabled = exclude
 UPDATE auto_topup SET enabled = false, stopped = @why, changed_at = clock_timestamp() WHERE org_id = @org_id AND enabled;
 
 -- name: DueAutoTopups :many
--- Orgs that have less available than they want, and no automatic payment under way.
+-- Orgs that have less available than they want, and no automatic payment under way. Who pays afterwards adds nothing before.
 SELECT a.org_id
 FROM auto_topup a
 LEFT JOIN ledger_account l ON l.kind = 'renter_wallet' AND l.owner = a.org_id AND l.currency = @currency
 LEFT JOIN ledger_balance b ON b.account_id = l.id
 WHERE a.enabled AND coalesce(b.amount, 0) < a.threshold
+  AND NOT EXISTS (SELECT FROM postpaid_org p WHERE p.org_id = a.org_id AND p.state <> 'off')
   AND NOT EXISTS (SELECT FROM topup t WHERE t.org_id = a.org_id AND t.automatic AND t.state = 'pending')
 ORDER BY a.org_id
 LIMIT @max_rows;
@@ -34,4 +35,5 @@ SELECT coalesce((SELECT b.amount FROM ledger_account l JOIN ledger_balance b ON 
                  WHERE l.kind = 'renter_wallet' AND l.owner = @org_id::uuid AND l.currency = @currency), 0)::bigint AS available,
        (SELECT count(*) FROM topup t WHERE t.org_id = @org_id::uuid AND t.automatic AND t.state = 'pending') AS pending,
        (SELECT coalesce(sum(t.amount), 0) FROM topup t WHERE t.org_id = @org_id::uuid AND t.automatic
-        AND t.state IN ('pending', 'succeeded') AND t.created_at > clock_timestamp() - interval '1 day')::bigint AS last_day;
+        AND t.state IN ('pending', 'succeeded') AND t.created_at > clock_timestamp() - interval '1 day')::bigint AS last_day,
+       EXISTS (SELECT FROM postpaid_org p WHERE p.org_id = @org_id::uuid AND p.state <> 'off') AS postpaid;

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/musterhq/muster/internal/id"
+)
+
+func TestPostpaidByCommand(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t)
+	p.signUp("ada@example.com")
+	var of id.Org
+	if err := p.db.Pool.QueryRow(t.Context(), "SELECT m.org_id FROM membership m JOIN app_user u ON u.id = m.user_id WHERE u.email = 'ada@example.com'").Scan(&of); err != nil {
+		t.Fatal(err)
+	}
+	org := of.String()
+	if r := p.run("", "admin", "postpaid", "on", org, "--limit", "500", "--reason", "me"); r.code != 1 {
+		t.Errorf("a renter may: exit %d %s", r.code, r.out)
+	}
+	p.admin("ada@example.com")
+	for _, args := range [][]string{{"on", "ada", "--limit", "5", "--reason", "x"}, {"on", org, "--limit", "five", "--reason", "x"}, {"on", org, "--limit", "5"}, {"off", org}} {
+		if r := p.run("", append([]string{"admin", "postpaid"}, args...)...); r.code != 2 {
+			t.Errorf("%v: exit %d %s", args, r.code, r.errs)
+		}
+	}
+	if out := p.ok("admin", "postpaid", "on", org, "--limit", "500", "--reason", "contract 17"); !strings.Contains(out, "500") {
+		t.Error(out)
+	}
+	if out := p.ok("admin", "postpaid", "list"); !strings.Contains(out, org) || !strings.Contains(out, "on") {
+		t.Error(out)
+	}
+	if out := p.ok("admin", "postpaid", "off", org, "--reason", "over"); !strings.Contains(out, "Ending") {
+		t.Error(out)
+	}
+}

@@ -1,0 +1,52 @@
+package api
+
+import (
+	"context"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/postpaid"
+)
+
+func (a *API) postpaidTerms(ctx context.Context, p account.Principal, _ *struct{}) (postpaid.Terms, error) {
+	return a.postpaid.Terms(ctx, p.Org)
+}
+
+func (a *API) listPostpaid(ctx context.Context, p account.Principal, in *struct{ Page }) (list[postpaid.Terms], error) {
+	after, err := cursor[id.Org](in.Page)
+	if err != nil {
+		return list[postpaid.Terms]{}, err
+	}
+	rows, err := a.postpaid.All(ctx, p, after, in.Limit+1)
+	return cut(rows, in.Limit, same[postpaid.Terms], func(t postpaid.Terms) string { return t.Org.String() }), err
+}
+
+type changePostpaidInput struct {
+	ID   string `path:"id"`
+	Body struct {
+		On          bool   `json:"on" doc:"whether the organisation pays afterwards"`
+		CreditLimit string `json:"credit_limit,omitempty" doc:"a decimal: what it may use and owe at most; with on" example:"500.00"`
+		Reason      string `json:"reason" doc:"the organisation reads it"`
+	}
+}
+
+func (a *API) changePostpaid(ctx context.Context, p account.Principal, in *changePostpaidInput) (out postpaid.Terms, err error) {
+	org, err := pathID[id.Org](in.ID, "organisation")
+	if err != nil {
+		return out, err
+	}
+	c := postpaid.Change{On: in.Body.On, Reason: in.Body.Reason}
+	if c.On || in.Body.CreditLimit != "" {
+		if c.Limit, err = money.ParseNano(in.Body.CreditLimit); err != nil {
+			return out, fault.InvalidField("credit_limit", "%s", err)
+		}
+	}
+	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		out, err = a.postpaid.Set(ctx, tx, p, org, c)
+		return err
+	})
+	return out, err
+}

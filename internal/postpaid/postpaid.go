@@ -1,0 +1,232 @@
+// Package postpaid lets orgs pay afterwards: up to a credit limit that a platform operator sets, billed by Stripe.
+//
+// What always holds:
+//   - What an org has used or holds on credit, and what it was billed and has not paid, together never exceed its limit: its
+//     wallet may fall below zero by what is left of the limit, and the database guards that. A limit that is lowered, or
+//     credit that is stopped, lends nothing more; what is authorised already, an hour at most, runs on.
+//   - An org's own money counts first: prepaid, given by code or back for a host's fault. Only what is used beyond it is lent.
+//   - Credit changes in the transaction that changes what it depends on: limit, debt, standing.
+//
+// Locks: the org's row here, then the ledger's accounts.
+package postpaid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+// MaxLimit bounds what one org may owe.
+const MaxLimit = 10_000_000 * money.Unit
+
+// Config of paying afterwards.
+type Config struct {
+	Currency string // ISO 4217, upper case
+}
+
+// Postpaid is the use cases. Safe for concurrent use.
+type Postpaid struct {
+	d   *db.DB
+	cfg Config
+	log *slog.Logger
+}
+
+// New checks the configuration.
+func New(d *db.DB, cfg Config, log *slog.Logger) (*Postpaid, error) {
+	if len(cfg.Currency) != 3 {
+		return nil, errors.New("paying afterwards needs a currency")
+	}
+	return &Postpaid{d: d, cfg: cfg, log: log}, nil
+}
+
+// State of an org's credit.
+type State string
+
+const (
+	On     State = "on"
+	Ending State = "ending" // switched off: nothing more is lent, what was used is still billed
+	Off    State = "off"    // pays ahead, like everybody
+)
+
+// Terms are an org's.
+type Terms struct {
+	Org      id.Org     `json:"org_id"`
+	Name     string     `json:"name,omitempty"`
+	State    State      `json:"state"`
+	Limit    money.Nano `json:"credit_limit"`      // used and not yet paid, at most
+	Stopped  string     `json:"stopped,omitempty"` // why nothing more is lent although the state is on
+	Reason   string     `json:"reason,omitempty"`  // of the last change, a platform operator's
+	Since    *time.Time `json:"since,omitempty"`   // the last change; nil: there was none
+	Currency string     `json:"currency"`
+	Used     money.Nano `json:"used"` // of Limit: used or held on credit, and billed and not paid
+	Owed     money.Nano `json:"owed"` // of Used: billed and not paid
+	Left     money.Nano `json:"left"` // what the org can spend now, its own money included
+}
+
+// Change is what a platform operator says of an org's credit.
+type Change struct {
+	On     bool
+	Limit  money.Nano // when on; above zero
+	Reason string     // the org reads it
+}
+
+// Set switches paying afterwards on with a limit, changes the limit, or switches it off. Off, nothing more is lent; what is
+// authorised runs on, an hour at most, and what was used is billed. Only a platform operator may. Faults: Forbidden, NotFound,
+// Invalid.
+func (p *Postpaid) Set(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, c Change) (Terms, error) {
+	if !who.Admin {
+		return Terms{}, fault.New(fault.Forbidden, "only a platform operator decides who pays afterwards")
+	}
+	if err := c.check(); err != nil {
+		return Terms{}, err
+	}
+	if err := tx.Q.AddPostpaidOrg(ctx, p.cfg.Currency, who.User, org); err != nil {
+		return Terms{}, fmt.Errorf("postpaid: %s: %w", org, err)
+	}
+	row, books, err := p.lock(ctx, tx, org)
+	if err != nil {
+		return Terms{}, err
+	}
+	was := row
+	switch {
+	case c.On:
+		row.State, row.CreditLimit = string(On), c.Limit
+	case row.State != string(Off):
+		row.State, row.CreditLimit = string(Ending), 0
+	}
+	row.Reason, row.ChangedBy = strings.TrimSpace(c.Reason), who.User
+	if err := tx.Q.SetPostpaidTerms(ctx, dbq.SetPostpaidTermsParams{State: row.State, CreditLimit: row.CreditLimit, Reason: row.Reason,
+		ChangedBy: row.ChangedBy, OrgID: org}); err != nil {
+		return Terms{}, fmt.Errorf("postpaid: terms of %s: %w", org, err)
+	}
+	if err := p.lend(ctx, books, row); err != nil {
+		return Terms{}, err
+	}
+	if err := p.tellTerms(ctx, tx, was, row); err != nil {
+		return Terms{}, err
+	}
+	if err := audit.Record(ctx, tx, who.Event("billing.postpaid", org.String(), map[string]any{
+		"on": c.On, "credit_limit": row.CreditLimit.String(), "was": was.State, "was_limit": was.CreditLimit.String(), "reason": row.Reason})); err != nil {
+		return Terms{}, err
+	}
+	return p.terms(ctx, tx.Q, org)
+}
+
+func (c Change) check() error {
+	var bad fault.Fields
+	if c.On && (c.Limit < money.Unit || c.Limit > MaxLimit) {
+		bad.Add("credit_limit", "must be between %s and %s", money.Unit, MaxLimit)
+	}
+	if r := strings.TrimSpace(c.Reason); r == "" || len(r) > 500 {
+		bad.Add("reason", "says why, in at most 500 bytes: the organisation reads it")
+	}
+	return bad.Err()
+}
+
+// lock locks an org's row and its money: what it owes, and its wallet.
+func (p *Postpaid) lock(ctx context.Context, tx *db.Tx, org id.Org) (dbq.PostpaidOrg, *ledger.Locked, error) {
+	row, err := tx.Q.PostpaidOrgForUpdate(ctx, org)
+	if db.NoRows(err) {
+		return row, nil, fault.New(fault.NotFound, "there is no such organisation, or it never paid afterwards")
+	}
+	if err != nil {
+		return row, nil, fmt.Errorf("postpaid: %s: %w", org, err)
+	}
+	books, err := ledger.Lock(ctx, tx, ledger.Receivable(org, row.Currency), ledger.Wallet(org, row.Currency))
+	return row, books, err
+}
+
+// lend lets the wallet fall as far below zero as the terms and the debt leave.
+func (p *Postpaid) lend(ctx context.Context, books *ledger.Locked, row dbq.PostpaidOrg) error {
+	owed := -books.Balance(ledger.Receivable(row.OrgID, row.Currency))
+	return books.SetCredit(ctx, ledger.Wallet(row.OrgID, row.Currency), credit(row, owed))
+}
+
+// credit is how far below zero the wallet may fall.
+func credit(row dbq.PostpaidOrg, owed money.Nano) money.Nano {
+	if row.State != string(On) || row.Stopped != "" {
+		return 0
+	}
+	return max(0, row.CreditLimit-owed)
+}
+
+func (p *Postpaid) tellTerms(ctx context.Context, tx *db.Tx, was, now dbq.PostpaidOrg) error {
+	n := notify.Notice{Org: now.OrgID, Key: "postpaid:" + id.New[id.Notice]().String(), Severity: notify.Info, Object: now.OrgID.String(), Body: now.Reason}
+	switch {
+	case now.State == string(On) && was.State != string(On):
+		n.Title = fmt.Sprintf("You pay afterwards from now on, up to %s %s", now.CreditLimit, now.Currency)
+	case now.State == string(On) && now.CreditLimit != was.CreditLimit:
+		n.Title = fmt.Sprintf("Your credit limit is %s %s now", now.CreditLimit, now.Currency)
+	case now.State == string(Ending) && was.State == string(On):
+		n.Severity = notify.Warn
+		n.Title = "You pay ahead again: add credit"
+		n.Body += " What runs on credit stops in order at the end of its paid time, an hour at most, unless you add credit. What was used is billed."
+	default:
+		return nil
+	}
+	_, err := notify.Add(ctx, tx, n)
+	return err
+}
+
+// Terms are the org's; the zero State is Off.
+func (p *Postpaid) Terms(ctx context.Context, org id.Org) (Terms, error) {
+	return p.terms(ctx, p.d.Q, org)
+}
+
+func (p *Postpaid) terms(ctx context.Context, q *dbq.Queries, org id.Org) (Terms, error) {
+	row, err := q.PostpaidOrg(ctx, org)
+	if db.NoRows(err) {
+		return Terms{Org: org, State: Off, Currency: p.cfg.Currency}, nil
+	}
+	if err != nil {
+		return Terms{}, fmt.Errorf("postpaid: terms of %s: %w", org, err)
+	}
+	t := Terms{Org: org, State: State(row.State), Limit: row.CreditLimit, Stopped: row.Stopped, Reason: row.Reason, Since: &row.ChangedAt, Currency: row.Currency}
+	return t, p.use(ctx, q, &t)
+}
+
+// use fills in what of the limit is used.
+func (p *Postpaid) use(ctx context.Context, q *dbq.Queries, t *Terms) error {
+	b, err := ledger.OrgBalances(ctx, q, t.Org, t.Currency)
+	if err != nil {
+		return err
+	}
+	t.Owed, t.Left = b.Owed, max(0, b.Available+b.Credit)
+	t.Used = b.Owed + max(0, -b.Available)
+	return nil
+}
+
+// All is everybody who pays afterwards or did, those after the given org (zero: from the first), at most limit. Only a platform
+// operator sees them; fault: Forbidden.
+func (p *Postpaid) All(ctx context.Context, who account.Principal, after id.Org, limit int) ([]Terms, error) {
+	if !who.Admin {
+		return nil, fault.New(fault.Forbidden, "only a platform operator sees who pays afterwards")
+	}
+	rows, err := p.d.Q.ListPostpaidOrgs(ctx, pgtype.UUID{Bytes: after.UUID(), Valid: true}, int32(limit))
+	if err != nil {
+		return nil, fmt.Errorf("postpaid: all: %w", err)
+	}
+	out := make([]Terms, len(rows))
+	for i, r := range rows {
+		out[i] = Terms{Org: r.OrgID, Name: r.Name, State: State(r.State), Limit: r.CreditLimit, Stopped: r.Stopped, Reason: r.Reason, Since: &r.ChangedAt, Currency: r.Currency}
+		if err := p.use(ctx, p.d.Q, &out[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
