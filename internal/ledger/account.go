@@ -26,6 +26,7 @@ const (
 	KindBadDebt        Kind = "bad_debt"            // expense: lost disputes that no wallet covered
 	KindStripeFees     Kind = "stripe_fees"         // expense: what Stripe keeps of payments and disputes
 	KindBank           Kind = "bank"                // asset: what Stripe has paid out to the platform's own account
+	KindTaxPayable     Kind = "tax_payable"         // liability: tax charged, and owed to tax offices
 	KindPromo          Kind = "promo"               // expense: credit given away by code
 )
 
@@ -49,6 +50,7 @@ var books = map[Kind]struct{ cached, floored bool }{
 	KindPromo:          {},
 	KindStripeFees:     {},
 	KindBank:           {},
+	KindTaxPayable:     {},
 }
 
 func kindsWhere(keep func(cached, floored bool) bool) []string {
@@ -130,6 +132,9 @@ func BadDebt(currency string) Account { return Account{Kind: KindBadDebt, Curren
 
 // Promo is credit given away by code.
 func Promo(currency string) Account { return Account{Kind: KindPromo, Currency: currency} }
+
+// TaxPayable is tax that payers were charged, less what was given back of it.
+func TaxPayable(currency string) Account { return Account{Kind: KindTaxPayable, Currency: currency} }
 
 // StripeFees is what Stripe keeps.
 func StripeFees(currency string) Account { return Account{Kind: KindStripeFees, Currency: currency} }

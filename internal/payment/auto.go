@@ -24,7 +24,7 @@ type AutoTopUp struct {
 	Enabled   bool       `json:"enabled"`
 	Threshold money.Nano `json:"threshold"`         // when less than this is available
 	Amount    money.Nano `json:"amount"`            // this is added, whole cents
-	DailyCap  money.Nano `json:"daily_cap"`         // and no more than this in 24 hours
+	DailyCap  money.Nano `json:"daily_cap"`         // and no more than this in 24 hours, tax not counted
 	Stopped   string     `json:"stopped,omitempty"` // why it was switched off by itself
 }
 
@@ -114,6 +114,14 @@ func (p *Payments) AutoTopUps(ctx context.Context) (n int, err error) {
 
 // autoTopUp decides under the lock of the org's wish, so that replicas do not both pay.
 func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox, err error) {
+	wish, err := p.AutoTopUp(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	on, err := p.taxOn(ctx, org, wish.Amount)
+	if err != nil {
+		return nil, err
+	}
 	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		send = nil
 		a, err := tx.Q.AutoTopupForUpdate(ctx, org)
@@ -124,7 +132,7 @@ func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox,
 		if err != nil {
 			return err
 		}
-		if !a.Enabled || now.Postpaid || now.Pending > 0 || money.Nano(now.Available) >= a.Threshold {
+		if !a.Enabled || now.Postpaid || now.Pending > 0 || money.Nano(now.Available) >= a.Threshold || a.Amount != wish.Amount { // changed meanwhile: next time
 			return nil
 		}
 		if money.Nano(now.LastDay)+a.Amount > a.DailyCap {
@@ -150,11 +158,11 @@ func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox,
 			return p.stopAuto(ctx, tx, org, "There is no card to pay with.")
 		}
 		topup := id.New[id.TopUp]()
-		if err := tx.Q.InsertTopup(ctx, dbq.InsertTopupParams{ID: topup, OrgID: org, UserID: a.UserID, Amount: a.Amount, Currency: p.cfg.Currency, Automatic: true}); err != nil {
-			return fmt.Errorf("insert: %w", err)
+		if err := p.insert(ctx, tx, topup, org, a.UserID, a.Amount, true, on); err != nil {
+			return err
 		}
 		err = out.add(ctx, kindPayment, topup.String(), topupKey(topup), stripepay.NewPayment{TopUp: topup.String(), Method: method,
-			Cents: int64(a.Amount / money.Cent), Currency: p.cfg.Currency, Description: what, Receipt: a.Email})
+			Cents: int64((a.Amount + on.Amount()) / money.Cent), Currency: p.cfg.Currency, Description: p.describe(a.Amount, on), Receipt: a.Email})
 		send = out.rows
 		return err
 	})

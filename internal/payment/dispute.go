@@ -14,11 +14,13 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 // refreshDispute books what Stripe says of a dispute, any number of times and in any order: while it is open the org's
 // money is set aside as far as there is some; what Stripe withdraws and gives back goes through the same account; won,
-// what was set aside returns; lost, the part that no wallet covered is bad debt.
+// what was set aside returns; lost, the part that no wallet covered is bad debt, and the tax on the disputed payment is
+// owed no more.
 func (p *Payments) refreshDispute(ctx context.Context, object string) (note string, err error) {
 	d, err := p.stripe.Dispute(ctx, object)
 	if err != nil {
@@ -51,7 +53,7 @@ func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d 
 	if err != nil && !fresh {
 		return fmt.Errorf("dispute %s: %w", d.ID, err)
 	}
-	books, err := ledger.Lock(ctx, tx, wallet, aside, ledger.StripeClearing(t.Currency), ledger.BadDebt(t.Currency), ledger.StripeFees(t.Currency))
+	books, err := ledger.Lock(ctx, tx, wallet, aside, ledger.StripeClearing(t.Currency), ledger.BadDebt(t.Currency), ledger.StripeFees(t.Currency), ledger.TaxPayable(t.Currency))
 	if err != nil {
 		return err
 	}
@@ -64,14 +66,18 @@ func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d 
 		return err
 	}
 	amount := money.Nano(d.Cents) * money.Cent
+	share, err := taxInDispute(ctx, tx, t, d.ID, amount)
+	if err != nil {
+		return err
+	}
 	if fresh {
-		row = dbq.Dispute{ID: d.ID, OrgID: t.OrgID, Amount: amount, Held: max(0, min(amount, books.Balance(wallet))), Currency: t.Currency, State: disputeOpen}
+		row = dbq.Dispute{ID: d.ID, OrgID: t.OrgID, Amount: amount, Held: max(0, min(amount-share, books.Balance(wallet))), Currency: t.Currency, State: disputeOpen}
 		paid := t.CreatedAt
 		if t.SettledAt != nil {
 			paid = *t.SettledAt
 		}
 		if _, err := tx.Q.InsertDispute(ctx, dbq.InsertDisputeParams{ID: d.ID, OrgID: t.OrgID, TopupID: t.ID, Amount: amount, Held: row.Held,
-			Currency: t.Currency, Reason: d.Reason, PaidAt: paid}); err != nil {
+			Currency: t.Currency, Reason: d.Reason, PaidAt: paid, Tax: share}); err != nil {
 			return fmt.Errorf("insert dispute: %w", err)
 		}
 		if err := post("dispute", "dispute:"+d.ID+":opened", "a payment is disputed", wallet, aside, row.Held); err != nil {
@@ -91,12 +97,49 @@ func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d 
 		if err := post("dispute_won", "dispute:"+d.ID+":won", "the dispute was decided for you", aside, wallet, row.Held); err != nil {
 			return err
 		}
-		return tx.Q.CloseDispute(ctx, "won", d.ID)
+		return tx.Q.CloseDispute(ctx, "won", row.Tax, d.ID)
 	}
-	if err := post("dispute_lost", "dispute:"+d.ID+":lost", "what no wallet covered", ledger.BadDebt(t.Currency), aside, row.Amount-row.Held); err != nil {
+	if err := p.loseDispute(ctx, tx, books, t, row, share); err != nil {
 		return err
 	}
-	return tx.Q.CloseDispute(ctx, "lost", d.ID)
+	return tx.Q.CloseDispute(ctx, "lost", share, d.ID)
+}
+
+// loseDispute books the end of a dispute that was decided for the card's owner: its tax is owed no more, and what neither
+// that nor the wallet covered is bad debt.
+func (p *Payments) loseDispute(ctx context.Context, tx *db.Tx, books *ledger.Locked, t dbq.Topup, row dbq.Dispute, share money.Nano) error {
+	aside, key := ledger.DisputeHold(t.OrgID, t.Currency), "dispute:"+row.ID+":lost"
+	e := ledger.Entry{Kind: "dispute_lost", Key: key, Ref: t.ID.String(), Memo: "what no wallet covered"}
+	if share > 0 {
+		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: ledger.TaxPayable(t.Currency), Credit: aside, Amount: share})
+	}
+	switch rest := row.Amount - share - row.Held; {
+	case rest > 0:
+		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: ledger.BadDebt(t.Currency), Credit: aside, Amount: rest})
+	case rest < 0: // more was set aside than was due: a refund under way failed meanwhile, and more of it is tax
+		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: aside, Credit: ledger.Wallet(t.OrgID, t.Currency), Amount: -rest})
+	}
+	if len(e.Transfers) > 0 {
+		if booked, err := books.Post(ctx, e); err != nil || !booked {
+			return err
+		}
+	}
+	return recordTax(ctx, tx, t, tax.DisputeLost, key, t.ID.String(), share-row.Amount, -share)
+}
+
+// taxInDispute is how much of what is disputed is tax, by what has gone back of the payment so far. It is asked again when the
+// dispute is over: refunds may have failed meanwhile.
+func taxInDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, dispute string, amount money.Nano) (money.Nano, error) {
+	gone, err := tx.Q.GoneBack(ctx, t.ID, dispute)
+	if err != nil {
+		return 0, fmt.Errorf("top-up %s: %w", t.ID, err)
+	}
+	before, back := gone.Amount+gone.Tax, gone.Tax
+	// Stripe gives back no more than was paid: where there is no room for the refunds under way, it has refused them.
+	if waiting := gone.Waiting + gone.WaitingTax; before+waiting+int64(amount) <= int64(t.Amount+t.Tax) {
+		before, back = before+waiting, back+gone.WaitingTax
+	}
+	return min(amount, taxBack(t.Amount+t.Tax, t.Tax, money.Nano(before), amount, money.Nano(back))), nil
 }
 
 const disputeOpen = "open"
@@ -130,7 +173,7 @@ func (p *Payments) tellDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d st
 		return err
 	}
 	_, err := notify.Add(ctx, tx, notify.Notice{Org: t.OrgID, Key: "dispute:" + d.ID, Severity: notify.Bad, Object: t.OrgID.String(),
-		Title: fmt.Sprintf("A payment of %s %s is disputed", t.Amount, t.Currency),
+		Title: fmt.Sprintf("A payment of %s %s is disputed", t.Amount+t.Tax, t.Currency),
 		Body:  fmt.Sprintf("The card's bank says: %s. Until it is decided, that much of your balance is set aside.", strings.ReplaceAll(d.Reason, "_", " "))})
 	return err
 }

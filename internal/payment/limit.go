@@ -20,7 +20,7 @@ type Standing struct {
 	EmailVerified bool        `json:"email_verified"` // of an owner
 	CardVerified  bool        `json:"card_verified"`  // a saved one, which its bank accepted
 	Limit         *money.Nano `json:"limit"`          // what may be added in all; nil: any amount
-	Added         money.Nano  `json:"added"`          // payments under way included
+	Added         money.Nano  `json:"added"`          // without tax; payments under way included
 	Left          *money.Nano `json:"left"`
 }
 

@@ -8,6 +8,8 @@
 //     parameters and an idempotency key of its own. The key is reused for 24 h, as long as Stripe remembers it; after
 //     that the object is looked up by its metadata before anything is said again under a new key.
 //   - A failed payment credits nothing; it is final, and trying again is a new top-up.
+//   - Amounts exclude tax. What tax a payment bears is decided and kept when it is made; it is charged beside the amount,
+//     booked with it to tax_payable, and goes back with it in proportion (package tax).
 package payment
 
 import (
@@ -23,6 +25,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 // Bounds of one top-up.
@@ -41,7 +44,9 @@ type Config struct {
 	ReturnURL string
 	// UnverifiedLimit is what an org may add before an owner's e-mail address and a card are verified; 0: any amount.
 	UnverifiedLimit money.Nano
-	Sandbox         bool // the Stripe behind it is our own fake; no real money moves
+	// Taxer says what tax a payment bears; nil: none.
+	Taxer   tax.Taxer
+	Sandbox bool // the Stripe behind it is our own fake; no real money moves
 }
 
 // Payments is the use cases. Safe for concurrent use.
@@ -70,7 +75,9 @@ const (
 // TopUp is one payment into an org's wallet.
 type TopUp struct {
 	ID          id.TopUp   `json:"id"`
-	Amount      money.Nano `json:"amount"`
+	Amount      money.Nano `json:"amount"` // goes into the wallet
+	Tax         Tax        `json:"tax"`    // as it was decided when the payment was made
+	Total       money.Nano `json:"total"`  // is charged
 	Currency    string     `json:"currency"`
 	State       State      `json:"state"`
 	CheckoutURL string     `json:"checkout_url,omitempty"` // where to pay, while pending
@@ -90,6 +97,9 @@ func New(d *db.DB, stripe *stripepay.Client, cfg Config, log *slog.Logger) (*Pay
 		return nil, fmt.Errorf("currency %q: want three upper-case letters", cfg.Currency)
 	case cfg.ReturnURL == "":
 		return nil, errors.New("payments need a return URL for the checkout page")
+	}
+	if cfg.Taxer == nil {
+		cfg.Taxer = tax.None{}
 	}
 	return &Payments{d: d, stripe: stripe, cfg: cfg, log: log, senders: map[string]Sender{},
 		watchers: map[string]func(context.Context, string) (string, error){}}, nil

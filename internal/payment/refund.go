@@ -19,13 +19,16 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 // Refund is unused balance on its way back to the card that paid it.
 type Refund struct {
 	ID        id.Refund  `json:"id"`
 	TopUp     id.TopUp   `json:"topup_id"` // the original payment
-	Amount    money.Nano `json:"amount"`
+	Amount    money.Nano `json:"amount"`   // leaves the wallet
+	Tax       money.Nano `json:"tax"`      // goes back with it
+	Total     money.Nano `json:"total"`    // arrives on the card
 	Currency  string     `json:"currency"`
 	State     State      `json:"state"` // pending, succeeded, failed
 	Failure   string     `json:"failure,omitempty"`
@@ -60,7 +63,7 @@ func refundableOf(t dbq.RefundableTopupsRow) money.Nano {
 }
 
 // GiveBack sends unused balance back to the payments it came from, newest first, each at most what is left of it. The
-// money leaves the wallet at once. Faults: Invalid (the amount), InsufficientFunds (more than can be given back). With an
+// money leaves the wallet at once, and the tax that was charged on it goes back with it. Faults: Invalid (the amount), InsufficientFunds (more than can be given back). With an
 // idempotency key the same refunds are returned again, in their present state.
 func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount money.Nano, key idem.Request) ([]Refund, error) {
 	switch {
@@ -115,16 +118,19 @@ func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Princ
 		if part <= 0 {
 			continue
 		}
-		r := id.New[id.Refund]()
-		if err := tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{ID: r, OrgID: payer.Org, TopupID: t.ID, UserID: payer.User, Amount: part, Currency: p.cfg.Currency}); err != nil {
+		r, back := id.New[id.Refund](), taxBack(t.Amount, t.Tax, money.Nano(t.Refunded), part, money.Nano(t.TaxRefunded))
+		if err := tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{ID: r, OrgID: payer.Org, TopupID: t.ID, UserID: payer.User, Amount: part, Currency: p.cfg.Currency, Tax: back}); err != nil {
 			return nil, fmt.Errorf("insert refund: %w", err)
 		}
 		if err := out.add(ctx, kindRefund, r.String(), "refund:"+r.String(), stripepay.NewRefund{
-			Refund: r.String(), Payment: *t.PaymentIntentID, Cents: int64(part / money.Cent)}); err != nil {
+			Refund: r.String(), Payment: *t.PaymentIntentID, Cents: int64((part + back) / money.Cent)}); err != nil {
 			return nil, err
 		}
 		entries = append(entries, ledger.Entry{Kind: "refund", Key: "refund:" + r.String() + ":asked", Ref: r.String(), Memo: "unused balance, back to the card",
-			Transfers: []ledger.Transfer{{Debit: wallet, Credit: ledger.Refunds(p.cfg.Currency), Amount: part}}})
+			Transfers: withTax(ledger.Refunds(p.cfg.Currency), wallet, false, part, back)})
+		if err := p.recordRefundTax(ctx, tx, t.ID, tax.Refund, "refund:"+r.String()+":asked", r, -part, -back); err != nil {
+			return nil, err
+		}
 		made, left = append(made, r), left-part
 	}
 	if left > 0 {
@@ -168,7 +174,7 @@ func (p *Payments) Refunds(ctx context.Context, org id.Org) ([]Refund, error) {
 	}
 	out := make([]Refund, len(rows))
 	for i, r := range rows {
-		out[i] = Refund{r.ID, r.TopupID, r.Amount, r.Currency, State(r.State), r.Failure, r.CreatedAt, r.SettledAt}
+		out[i] = Refund{r.ID, r.TopupID, r.Amount, r.Tax, r.Amount + r.Tax, r.Currency, State(r.State), r.Failure, r.CreatedAt, r.SettledAt}
 	}
 	return out, nil
 }
@@ -211,15 +217,27 @@ func (p *Payments) settleRefund(ctx context.Context, tx *db.Tx, ours id.Refund, 
 	}
 	switch {
 	case got.Status == stripepay.Succeeded && State(r.State) == Pending:
-		if _, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "refund_paid", Key: "refund:" + got.ID, Ref: ours.String(),
-			Transfers: []ledger.Transfer{{Debit: ledger.Refunds(r.Currency), Credit: ledger.StripeClearing(r.Currency), Amount: r.Amount}}}); err != nil {
+		if err := postRefundPaid(ctx, tx, r, got.ID); err != nil {
 			return err
 		}
 		return tx.Q.SettleRefund(ctx, dbq.SettleRefundParams{State: string(Succeeded), RefundID: &got.ID, ID: ours})
 	case got.Status == stripepay.Failed || got.Status == stripepay.Canceled:
+		if got.Status == stripepay.Failed && State(r.State) == Pending {
+			// It had left Stripe's balance before anybody told us, and is there again.
+			if err := postRefundPaid(ctx, tx, r, got.ID); err != nil {
+				return err
+			}
+			r.State = string(Succeeded)
+		}
 		return p.failRefund(ctx, tx, r, got.ID, "The bank sent it back ("+strings.ReplaceAll(got.Failure, "_", " ")+").")
 	}
 	return nil
+}
+
+func postRefundPaid(ctx context.Context, tx *db.Tx, r dbq.Refund, stripeID string) error {
+	_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "refund_paid", Key: "refund:" + stripeID, Ref: r.ID.String(),
+		Transfers: []ledger.Transfer{{Debit: ledger.Refunds(r.Currency), Credit: ledger.StripeClearing(r.Currency), Amount: r.Amount + r.Tax}}})
+	return err
 }
 
 // failRefund puts the money back into the wallet: from Stripe when the refund had been paid, else from its way there.
@@ -231,8 +249,12 @@ func (p *Payments) failRefund(ctx context.Context, tx *db.Tx, r dbq.Refund, stri
 	case Succeeded:
 		from, key = ledger.StripeClearing(r.Currency), "refund_failed:"+stripeID
 	}
-	if _, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "refund_returned", Key: key, Ref: r.ID.String(), Memo: why,
-		Transfers: []ledger.Transfer{{Debit: from, Credit: ledger.Wallet(r.OrgID, r.Currency), Amount: r.Amount}}}); err != nil {
+	booked, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "refund_returned", Key: key, Ref: r.ID.String(), Memo: why,
+		Transfers: withTax(from, ledger.Wallet(r.OrgID, r.Currency), true, r.Amount, r.Tax)})
+	if err == nil && booked {
+		err = p.recordRefundTax(ctx, tx, r.TopupID, tax.RefundReturned, key, r.ID, r.Amount, r.Tax)
+	}
+	if err != nil {
 		return err
 	}
 	p2 := dbq.SettleRefundParams{State: string(Failed), Failure: why, ID: r.ID}
@@ -242,9 +264,17 @@ func (p *Payments) failRefund(ctx context.Context, tx *db.Tx, r dbq.Refund, stri
 	if err := tx.Q.SettleRefund(ctx, p2); err != nil {
 		return fmt.Errorf("refund %s: %w", r.ID, err)
 	}
-	_, err := notify.Add(ctx, tx, notify.Notice{Org: r.OrgID, Key: "refund:" + r.ID.String(), Severity: notify.Warn, Object: r.OrgID.String(),
+	_, err = notify.Add(ctx, tx, notify.Notice{Org: r.OrgID, Key: "refund:" + r.ID.String(), Severity: notify.Warn, Object: r.OrgID.String(),
 		Title: fmt.Sprintf("A refund of %s %s did not work", r.Amount, r.Currency), Body: why + " The money is in your wallet again."})
 	return err
+}
+
+func (p *Payments) recordRefundTax(ctx context.Context, tx *db.Tx, topup id.TopUp, kind tax.Kind, key string, r id.Refund, net, amount money.Nano) error {
+	t, err := tx.Q.Topup(ctx, topup)
+	if err != nil {
+		return fmt.Errorf("top-up %s: %w", topup, err)
+	}
+	return recordTax(ctx, tx, t, kind, key, r.String(), net, amount)
 }
 
 // refreshRefund asks Stripe about a refund and books the answer.

@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 // settle books what Stripe says of a top-up's payment. last says that a refusal is the end: on a checkout page the
@@ -31,13 +32,17 @@ func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay st
 		if err := tx.Q.SetTopupPayment(ctx, topup, &pay.ID); err != nil {
 			return fmt.Errorf("top-up %s: %w", topup, err)
 		}
-		if pay.Cents != int64(t.Amount/money.Cent) || pay.Currency != t.Currency {
+		if pay.Cents != int64((t.Amount+t.Tax)/money.Cent) || pay.Currency != t.Currency {
 			return p.setAside(ctx, tx, topup, pay)
 		}
-		if _, err := ledger.Post(ctx, tx, ledger.Entry{
+		booked, err := ledger.Post(ctx, tx, ledger.Entry{
 			Kind: "topup", Key: ledgerKey(pay.ID), Ref: topup.String(), Memo: "card payment",
-			Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(t.Currency), Credit: ledger.Wallet(t.OrgID, t.Currency), Amount: t.Amount}},
-		}); err != nil {
+			Transfers: withTax(ledger.StripeClearing(t.Currency), ledger.Wallet(t.OrgID, t.Currency), true, t.Amount, t.Tax),
+		})
+		if err == nil && booked {
+			err = recordTax(ctx, tx, t, tax.TopUp, ledgerKey(pay.ID), topup.String(), t.Amount, t.Tax)
+		}
+		if err != nil {
 			return err
 		}
 		if err := tx.Q.SettleTopup(ctx, string(Succeeded), "", topup); err != nil {

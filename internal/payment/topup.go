@@ -17,32 +17,37 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 // TopUpRequest asks for a payment into an org's wallet.
 type TopUpRequest struct {
 	Amount money.Nano // whole cents between MinTopUp and MaxTopUp
 	Card   id.Card    // zero: the default one
+	// Total is what the payer has been told that they are charged, tax included; zero: they take what it is.
+	Total money.Nano
 	// ReturnURL is where the payer's bank or the checkout page sends them back to; empty: Config.ReturnURL.
 	ReturnURL string
 }
 
 // TopUp pays into the org's wallet: with a saved card, else through the checkout page its answer names. Faults: Invalid
-// (the amount), NotFound (the card), QuotaExceeded (the limit before verification). With an idempotency key the same top-up is returned again, in its present state. A
+// (the amount), NotFound (the card), QuotaExceeded (the limit before verification), Conflict (Total is not what is charged now), Unavailable (the tax is not
+// known). With an idempotency key the same top-up is returned again, in its present state. A
 // declined card is a top-up in state Failed, no error. When the payer's bank wants to ask them, the top-up is Pending
 // and its ActionURL says where. When Stripe does not answer, the top-up is returned Pending and settles by itself.
 func (p *Payments) TopUp(ctx context.Context, payer account.Principal, r TopUpRequest, key idem.Request) (TopUp, error) {
-	switch {
-	case r.Amount < MinTopUp || r.Amount > MaxTopUp:
-		return TopUp{}, fault.InvalidField("amount", "must be between %s and %s", MinTopUp, MaxTopUp)
-	case r.Amount%money.Cent != 0:
-		return TopUp{}, fault.InvalidField("amount", "must be whole cents")
+	if err := checkAmount(r.Amount); err != nil {
+		return TopUp{}, err
+	}
+	on, err := p.taxOn(ctx, payer.Org, r.Amount)
+	if err != nil {
+		return TopUp{}, fmt.Errorf("top up: %w", err)
 	}
 	var ref struct {
 		ID id.TopUp `json:"id"`
 	}
 	var send []id.Outbox
-	err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		send = nil
 		earlier, err := key.Begin(ctx, tx)
 		if err != nil {
@@ -52,7 +57,7 @@ func (p *Payments) TopUp(ctx context.Context, payer account.Principal, r TopUpRe
 			return json.Unmarshal(earlier.Body, &ref)
 		}
 		ref.ID = id.New[id.TopUp]()
-		if send, err = p.decide(ctx, tx, payer, ref.ID, r); err != nil {
+		if send, err = p.decide(ctx, tx, payer, ref.ID, r, on); err != nil {
 			return err
 		}
 		_, err = key.Finish(ctx, tx, http.StatusCreated, ref)
@@ -65,11 +70,25 @@ func (p *Payments) TopUp(ctx context.Context, payer account.Principal, r TopUpRe
 	return p.Get(ctx, payer.Org, ref.ID)
 }
 
+func checkAmount(n money.Nano) error {
+	switch {
+	case n < MinTopUp || n > MaxTopUp:
+		return fault.InvalidField("amount", "must be between %s and %s", MinTopUp, MaxTopUp)
+	case n%money.Cent != 0:
+		return fault.InvalidField("amount", "must be whole cents")
+	}
+	return nil
+}
+
 // what is how a payment is named to the payer.
 const what = "Muster credit"
 
 // decide writes the top-up and what is to be said to Stripe, in the order in which to say it.
-func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principal, topup id.TopUp, r TopUpRequest) ([]id.Outbox, error) {
+func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principal, topup id.TopUp, r TopUpRequest, on tax.Tax) ([]id.Outbox, error) {
+	total := r.Amount + on.Amount()
+	if r.Total != 0 && r.Total != total {
+		return nil, fault.New(fault.Conflict, "with tax it is %s %s now, not %s: look at it again and confirm", inCents(total), p.cfg.Currency, inCents(r.Total))
+	}
 	if err := p.allow(ctx, tx, payer.Org, r.Amount); err != nil {
 		return nil, err
 	}
@@ -88,9 +107,8 @@ func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principa
 		}
 		method = card.MethodID
 	}
-	err = tx.Q.InsertTopup(ctx, dbq.InsertTopupParams{ID: topup, OrgID: payer.Org, UserID: payer.User, Amount: r.Amount, Currency: p.cfg.Currency})
-	if err != nil {
-		return nil, fmt.Errorf("insert: %w", err)
+	if err := p.insert(ctx, tx, topup, payer.Org, payer.User, r.Amount, false, on); err != nil {
+		return nil, err
 	}
 	if method == "" {
 		method = p.cfg.DefaultMethod
@@ -99,18 +117,18 @@ func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principa
 	if back == "" {
 		back = p.cfg.ReturnURL
 	}
-	cents := int64(r.Amount / money.Cent)
+	cents, named := int64(total/money.Cent), p.describe(r.Amount, on)
 	if method != "" {
 		err = out.add(ctx, kindPayment, topup.String(), topupKey(topup), stripepay.NewPayment{
-			TopUp: topup.String(), Method: method, Cents: cents, Currency: p.cfg.Currency, Description: what, ReturnURL: back, Receipt: payer.Email})
+			TopUp: topup.String(), Method: method, Cents: cents, Currency: p.cfg.Currency, Description: named, ReturnURL: back, Receipt: payer.Email})
 	} else {
 		err = out.add(ctx, kindCheckout, topup.String(), topupKey(topup), stripepay.NewCheckout{
-			TopUp: topup.String(), Cents: cents, Currency: p.cfg.Currency, Description: what, SuccessURL: back, CancelURL: back, Receipt: payer.Email})
+			TopUp: topup.String(), Cents: cents, Currency: p.cfg.Currency, Description: named, SuccessURL: back, CancelURL: back, Receipt: payer.Email})
 	}
 	if err != nil {
 		return nil, err
 	}
-	return out.rows, audit.Record(ctx, tx, payer.Event("billing.topup", topup.String(), map[string]any{"amount": r.Amount.String()}))
+	return out.rows, audit.Record(ctx, tx, payer.Event("billing.topup", topup.String(), map[string]any{"amount": r.Amount.String(), "total": total.String()}))
 }
 
 // customer has the org's customer made if there is none, and is the org's default payment method, "" for none.
@@ -159,7 +177,7 @@ func (p *Payments) List(ctx context.Context, org id.Org, before id.TopUp, limit 
 
 func (p *Payments) view(t dbq.Topup) TopUp {
 	return TopUp{
-		ID: t.ID, Amount: t.Amount, Currency: t.Currency, State: State(t.State), CheckoutURL: t.CheckoutURL, Failure: t.Failure,
+		ID: t.ID, Amount: t.Amount, Tax: viewTax(taxOf(t), t.Tax), Total: t.Amount + t.Tax, Currency: t.Currency, State: State(t.State), CheckoutURL: t.CheckoutURL, Failure: t.Failure,
 		ActionURL: t.ActionURL, ReceiptURL: t.ReceiptURL, Automatic: t.Automatic,
 		CreatedAt: t.CreatedAt, SettledAt: t.SettledAt, Sandbox: p.cfg.Sandbox,
 	}

@@ -152,6 +152,7 @@ type Dispute struct {
 	PaidAt    time.Time
 	CreatedAt time.Time
 	ClosedAt  *time.Time
+	Tax       money.Nano
 }
 
 type EmailVerification struct {
@@ -716,6 +717,7 @@ type Refund struct {
 	Failure   string
 	CreatedAt time.Time
 	SettledAt *time.Time
+	Tax       money.Nano
 }
 
 type Replica struct {
@@ -836,6 +838,23 @@ type StripeOutbox struct {
 	DoneAt      *time.Time
 }
 
+type TaxEntry struct {
+	ID        int64
+	Key       string
+	OrgID     id.Org
+	Kind      string
+	Ref       string
+	Country   string
+	VatID     string
+	Reason    string
+	Name      string
+	Ppm       int32
+	Net       money.Nano
+	Tax       money.Nano
+	Currency  string
+	CreatedAt time.Time
+}
+
 type Telemetry struct {
 	GPUID  id.GPU
 	Bucket time.Time
@@ -880,6 +899,12 @@ type Topup struct {
 	ActionURL       string
 	ReceiptURL      string
 	Automatic       bool
+	Tax             money.Nano
+	TaxPpm          int32
+	TaxName         string
+	TaxReason       string
+	TaxCountry      string
+	TaxVatID        string
 }
 
 type UsageSegment struct {

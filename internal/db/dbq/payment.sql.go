@@ -235,16 +235,23 @@ func (q *Queries) InsertStripeEvent(ctx context.Context, arg InsertStripeEventPa
 }
 
 const insertTopup = `-- name: InsertTopup :exec
-INSERT INTO topup (id, org_id, user_id, amount, currency, automatic, state) VALUES ($1, $2, $3, $4, $5, $6, 'pending')
+INSERT INTO topup (id, org_id, user_id, amount, currency, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id, state)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'pending')
 `
 
 type InsertTopupParams struct {
-	ID        id.TopUp
-	OrgID     id.Org
-	UserID    id.User
-	Amount    money.Nano
-	Currency  string
-	Automatic bool
+	ID         id.TopUp
+	OrgID      id.Org
+	UserID     id.User
+	Amount     money.Nano
+	Currency   string
+	Automatic  bool
+	Tax        money.Nano
+	TaxPpm     int32
+	TaxName    string
+	TaxReason  string
+	TaxCountry string
+	TaxVatID   string
 }
 
 func (q *Queries) InsertTopup(ctx context.Context, arg InsertTopupParams) error {
@@ -255,13 +262,19 @@ func (q *Queries) InsertTopup(ctx context.Context, arg InsertTopupParams) error 
 		arg.Amount,
 		arg.Currency,
 		arg.Automatic,
+		arg.Tax,
+		arg.TaxPpm,
+		arg.TaxName,
+		arg.TaxReason,
+		arg.TaxCountry,
+		arg.TaxVatID,
 	)
 	return err
 }
 
 const listTopups = `-- name: ListTopups :many
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
 FROM topup
 WHERE org_id = $1 AND ($2::uuid = '00000000-0000-0000-0000-000000000000' OR id < $2::uuid)
 ORDER BY id DESC
@@ -292,6 +305,12 @@ func (q *Queries) ListTopups(ctx context.Context, orgID id.Org, before pgtype.UU
 			&i.ActionURL,
 			&i.ReceiptURL,
 			&i.Automatic,
+			&i.Tax,
+			&i.TaxPpm,
+			&i.TaxName,
+			&i.TaxReason,
+			&i.TaxCountry,
+			&i.TaxVatID,
 		); err != nil {
 			return nil, err
 		}
@@ -495,7 +514,7 @@ func (q *Queries) StripeCustomer(ctx context.Context, orgID id.Org) (StripeCusto
 
 const topup = `-- name: Topup :one
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
 FROM topup WHERE id = $1
 `
 
@@ -517,13 +536,19 @@ func (q *Queries) Topup(ctx context.Context, argID id.TopUp) (Topup, error) {
 		&i.ActionURL,
 		&i.ReceiptURL,
 		&i.Automatic,
+		&i.Tax,
+		&i.TaxPpm,
+		&i.TaxName,
+		&i.TaxReason,
+		&i.TaxCountry,
+		&i.TaxVatID,
 	)
 	return i, err
 }
 
 const topupForUpdate = `-- name: TopupForUpdate :one
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
 FROM topup WHERE id = $1
 FOR UPDATE
 `
@@ -546,6 +571,12 @@ func (q *Queries) TopupForUpdate(ctx context.Context, argID id.TopUp) (Topup, er
 		&i.ActionURL,
 		&i.ReceiptURL,
 		&i.Automatic,
+		&i.Tax,
+		&i.TaxPpm,
+		&i.TaxName,
+		&i.TaxReason,
+		&i.TaxCountry,
+		&i.TaxVatID,
 	)
 	return i, err
 }

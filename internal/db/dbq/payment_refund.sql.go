@@ -15,11 +15,11 @@ import (
 )
 
 const closeDispute = `-- name: CloseDispute :exec
-UPDATE dispute SET state = $1, closed_at = clock_timestamp() WHERE id = $2
+UPDATE dispute SET state = $1, tax = $2, closed_at = clock_timestamp() WHERE id = $3
 `
 
-func (q *Queries) CloseDispute(ctx context.Context, state string, iD string) error {
-	_, err := q.db.Exec(ctx, closeDispute, state, iD)
+func (q *Queries) CloseDispute(ctx context.Context, state string, tax money.Nano, iD string) error {
+	_, err := q.db.Exec(ctx, closeDispute, state, tax, iD)
 	return err
 }
 
@@ -39,7 +39,7 @@ func (q *Queries) CountPromoAttempt(ctx context.Context, orgID id.Org) (int32, e
 }
 
 const disputeForUpdate = `-- name: DisputeForUpdate :one
-SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at FROM dispute WHERE id = $1 FOR UPDATE
+SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at, tax FROM dispute WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) DisputeForUpdate(ctx context.Context, argID string) (Dispute, error) {
@@ -57,6 +57,7 @@ func (q *Queries) DisputeForUpdate(ctx context.Context, argID string) (Dispute, 
 		&i.PaidAt,
 		&i.CreatedAt,
 		&i.ClosedAt,
+		&i.Tax,
 	)
 	return i, err
 }
@@ -85,16 +86,17 @@ func (q *Queries) EndPromoCode(ctx context.Context, code string) (PromoCode, err
 
 const frozenEarnings = `-- name: FrozenEarnings :one
 SELECT coalesce(sum(f.amount), 0)::bigint AS amount
-FROM (SELECT least(d.amount, sum(t.amount)) AS amount
+FROM (SELECT least(d.amount - d.tax, sum(t.amount)) AS amount
       FROM dispute d
       JOIN ledger_account h ON h.org_id = d.org_id AND h.kind = 'renter_hold' AND h.currency = d.currency
       JOIN ledger_transfer t ON t.debit_account_id = h.id AND t.created_at >= d.paid_at
       JOIN ledger_account p ON p.id = t.credit_account_id AND p.kind = 'host_pending'
       WHERE d.state = 'open' AND p.owner = $1::uuid AND d.currency = $2
-      GROUP BY d.id, d.amount) f
+      GROUP BY d.id, d.amount, d.tax) f
 `
 
-// What a host operator earned from orgs whose payment is disputed, since that payment, at most the disputed amount each.
+// What a host operator earned from orgs whose payment is disputed, since that payment, at most what is disputed of each
+// payment, without its tax.
 func (q *Queries) FrozenEarnings(ctx context.Context, hostOrg pgtype.UUID, currency string) (int64, error) {
 	row := q.db.QueryRow(ctx, frozenEarnings, hostOrg, currency)
 	var amount int64
@@ -102,9 +104,39 @@ func (q *Queries) FrozenEarnings(ctx context.Context, hostOrg pgtype.UUID, curre
 	return amount, err
 }
 
+const goneBack = `-- name: GoneBack :one
+SELECT (r.amount + d.amount)::bigint AS amount, (r.tax + d.tax)::bigint AS tax, r.waiting::bigint AS waiting, r.waiting_tax::bigint AS waiting_tax
+FROM (SELECT coalesce(sum(f.amount) FILTER (WHERE f.state = 'succeeded'), 0) AS amount, coalesce(sum(f.tax) FILTER (WHERE f.state = 'succeeded'), 0) AS tax,
+             coalesce(sum(f.amount) FILTER (WHERE f.state = 'pending'), 0) AS waiting, coalesce(sum(f.tax) FILTER (WHERE f.state = 'pending'), 0) AS waiting_tax
+      FROM refund f WHERE f.topup_id = $1) r,
+     (SELECT coalesce(sum(l.amount - l.tax), 0) AS amount, coalesce(sum(l.tax), 0) AS tax
+      FROM dispute l WHERE l.topup_id = $1 AND l.state = 'lost' AND l.id <> $2) d
+`
+
+type GoneBackRow struct {
+	Amount     int64
+	Tax        int64
+	Waiting    int64
+	WaitingTax int64
+}
+
+// What of a payment has gone back, by refunds and by lost disputes other than one; and what is on its way and may yet
+// fail. Amounts are without tax.
+func (q *Queries) GoneBack(ctx context.Context, topupID id.TopUp, disputeID string) (GoneBackRow, error) {
+	row := q.db.QueryRow(ctx, goneBack, topupID, disputeID)
+	var i GoneBackRow
+	err := row.Scan(
+		&i.Amount,
+		&i.Tax,
+		&i.Waiting,
+		&i.WaitingTax,
+	)
+	return i, err
+}
+
 const insertDispute = `-- name: InsertDispute :execrows
-INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8)
+INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at, tax)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8, $9)
 ON CONFLICT (id) DO NOTHING
 `
 
@@ -117,6 +149,7 @@ type InsertDisputeParams struct {
 	Currency string
 	Reason   string
 	PaidAt   time.Time
+	Tax      money.Nano
 }
 
 func (q *Queries) InsertDispute(ctx context.Context, arg InsertDisputeParams) (int64, error) {
@@ -129,6 +162,7 @@ func (q *Queries) InsertDispute(ctx context.Context, arg InsertDisputeParams) (i
 		arg.Currency,
 		arg.Reason,
 		arg.PaidAt,
+		arg.Tax,
 	)
 	if err != nil {
 		return 0, err
@@ -178,7 +212,7 @@ func (q *Queries) InsertPromoRedemption(ctx context.Context, code string, orgID 
 }
 
 const insertRefund = `-- name: InsertRefund :exec
-INSERT INTO refund (id, org_id, topup_id, user_id, amount, currency, state) VALUES ($1, $2, $3, $4, $5, $6, 'pending')
+INSERT INTO refund (id, org_id, topup_id, user_id, amount, currency, tax, state) VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending')
 `
 
 type InsertRefundParams struct {
@@ -188,6 +222,7 @@ type InsertRefundParams struct {
 	UserID   id.User
 	Amount   money.Nano
 	Currency string
+	Tax      money.Nano
 }
 
 func (q *Queries) InsertRefund(ctx context.Context, arg InsertRefundParams) error {
@@ -198,6 +233,7 @@ func (q *Queries) InsertRefund(ctx context.Context, arg InsertRefundParams) erro
 		arg.UserID,
 		arg.Amount,
 		arg.Currency,
+		arg.Tax,
 	)
 	return err
 }
@@ -236,7 +272,7 @@ func (q *Queries) ListPromoCodes(ctx context.Context, limit int32) ([]PromoCode,
 }
 
 const listRefunds = `-- name: ListRefunds :many
-SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at
+SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at, tax
 FROM refund WHERE org_id = $1 ORDER BY id DESC LIMIT $2
 `
 
@@ -261,6 +297,7 @@ func (q *Queries) ListRefunds(ctx context.Context, orgID id.Org, limit int32) ([
 			&i.Failure,
 			&i.CreatedAt,
 			&i.SettledAt,
+			&i.Tax,
 		); err != nil {
 			return nil, err
 		}
@@ -317,7 +354,7 @@ func (q *Queries) PromoCode(ctx context.Context, code string) (PromoCode, error)
 }
 
 const refundForUpdate = `-- name: RefundForUpdate :one
-SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at
+SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at, tax
 FROM refund WHERE id = $1 FOR UPDATE
 `
 
@@ -336,13 +373,15 @@ func (q *Queries) RefundForUpdate(ctx context.Context, argID id.Refund) (Refund,
 		&i.Failure,
 		&i.CreatedAt,
 		&i.SettledAt,
+		&i.Tax,
 	)
 	return i, err
 }
 
 const refundableTopups = `-- name: RefundableTopups :many
-SELECT t.id, t.amount, t.payment_intent_id,
+SELECT t.id, t.amount, t.tax, t.payment_intent_id,
        (SELECT coalesce(sum(r.amount), 0) FROM refund r WHERE r.topup_id = t.id AND r.state <> 'failed')::bigint AS refunded,
+       (SELECT coalesce(sum(r.tax), 0) FROM refund r WHERE r.topup_id = t.id AND r.state <> 'failed')::bigint AS tax_refunded,
        EXISTS (SELECT FROM dispute d WHERE d.topup_id = t.id) AS disputed
 FROM topup t
 WHERE t.org_id = $1 AND t.state = 'succeeded' AND t.currency = $2 AND t.payment_intent_id IS NOT NULL
@@ -352,8 +391,10 @@ ORDER BY t.id DESC
 type RefundableTopupsRow struct {
 	ID              id.TopUp
 	Amount          money.Nano
+	Tax             money.Nano
 	PaymentIntentID *string
 	Refunded        int64
+	TaxRefunded     int64
 	Disputed        bool
 }
 
@@ -370,8 +411,10 @@ func (q *Queries) RefundableTopups(ctx context.Context, orgID id.Org, currency s
 		if err := rows.Scan(
 			&i.ID,
 			&i.Amount,
+			&i.Tax,
 			&i.PaymentIntentID,
 			&i.Refunded,
+			&i.TaxRefunded,
 			&i.Disputed,
 		); err != nil {
 			return nil, err
@@ -408,7 +451,7 @@ func (q *Queries) SettleRefund(ctx context.Context, arg SettleRefundParams) erro
 
 const topupOfPayment = `-- name: TopupOfPayment :one
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
 FROM topup WHERE payment_intent_id = $1
 `
 
@@ -430,6 +473,12 @@ func (q *Queries) TopupOfPayment(ctx context.Context, paymentIntentID *string) (
 		&i.ActionURL,
 		&i.ReceiptURL,
 		&i.Automatic,
+		&i.Tax,
+		&i.TaxPpm,
+		&i.TaxName,
+		&i.TaxReason,
+		&i.TaxCountry,
+		&i.TaxVatID,
 	)
 	return i, err
 }

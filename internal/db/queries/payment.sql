@@ -19,22 +19,23 @@ SET payment_method = coalesce((SELECT k.method_id FROM payment_card k WHERE k.or
 WHERE c.org_id = @org_id AND c.payment_method = @removed;
 
 -- name: InsertTopup :exec
-INSERT INTO topup (id, org_id, user_id, amount, currency, automatic, state) VALUES ($1, $2, $3, $4, $5, $6, 'pending');
+INSERT INTO topup (id, org_id, user_id, amount, currency, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id, state)
+VALUES (@id, @org_id, @user_id, @amount, @currency, @automatic, @tax, @tax_ppm, @tax_name, @tax_reason, @tax_country, @tax_vat_id, 'pending');
 
 -- name: Topup :one
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
 FROM topup WHERE id = $1;
 
 -- name: TopupForUpdate :one
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
 FROM topup WHERE id = $1
 FOR UPDATE;
 
 -- name: ListTopups :many
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
 FROM topup
 WHERE org_id = @org_id AND (@before::uuid = '00000000-0000-0000-0000-000000000000' OR id < @before::uuid)
 ORDER BY id DESC

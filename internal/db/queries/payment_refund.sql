@@ -1,7 +1,8 @@
 -- name: RefundableTopups :many
 -- Paid top-ups of an org with what is left of each, newest first. Locked, so that two requests do not give back the same.
-SELECT t.id, t.amount, t.payment_intent_id,
+SELECT t.id, t.amount, t.tax, t.payment_intent_id,
        (SELECT coalesce(sum(r.amount), 0) FROM refund r WHERE r.topup_id = t.id AND r.state <> 'failed')::bigint AS refunded,
+       (SELECT coalesce(sum(r.tax), 0) FROM refund r WHERE r.topup_id = t.id AND r.state <> 'failed')::bigint AS tax_refunded,
        EXISTS (SELECT FROM dispute d WHERE d.topup_id = t.id) AS disputed
 FROM topup t
 WHERE t.org_id = @org_id AND t.state = 'succeeded' AND t.currency = @currency AND t.payment_intent_id IS NOT NULL
@@ -11,14 +12,14 @@ ORDER BY t.id DESC;
 SELECT id FROM topup WHERE org_id = $1 AND state = 'succeeded' ORDER BY id FOR UPDATE;
 
 -- name: InsertRefund :exec
-INSERT INTO refund (id, org_id, topup_id, user_id, amount, currency, state) VALUES ($1, $2, $3, $4, $5, $6, 'pending');
+INSERT INTO refund (id, org_id, topup_id, user_id, amount, currency, tax, state) VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending');
 
 -- name: RefundForUpdate :one
-SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at
+SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at, tax
 FROM refund WHERE id = $1 FOR UPDATE;
 
 -- name: ListRefunds :many
-SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at
+SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at, tax
 FROM refund WHERE org_id = $1 ORDER BY id DESC LIMIT $2;
 
 -- name: SettleRefund :exec
@@ -27,30 +28,41 @@ WHERE id = @id;
 
 -- name: TopupOfPayment :one
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
 FROM topup WHERE payment_intent_id = $1;
 
+-- name: GoneBack :one
+-- What of a payment has gone back, by refunds and by lost disputes other than one; and what is on its way and may yet
+-- fail. Amounts are without tax.
+SELECT (r.amount + d.amount)::bigint AS amount, (r.tax + d.tax)::bigint AS tax, r.waiting::bigint AS waiting, r.waiting_tax::bigint AS waiting_tax
+FROM (SELECT coalesce(sum(f.amount) FILTER (WHERE f.state = 'succeeded'), 0) AS amount, coalesce(sum(f.tax) FILTER (WHERE f.state = 'succeeded'), 0) AS tax,
+             coalesce(sum(f.amount) FILTER (WHERE f.state = 'pending'), 0) AS waiting, coalesce(sum(f.tax) FILTER (WHERE f.state = 'pending'), 0) AS waiting_tax
+      FROM refund f WHERE f.topup_id = @topup_id) r,
+     (SELECT coalesce(sum(l.amount - l.tax), 0) AS amount, coalesce(sum(l.tax), 0) AS tax
+      FROM dispute l WHERE l.topup_id = @topup_id AND l.state = 'lost' AND l.id <> @dispute_id) d;
+
 -- name: InsertDispute :execrows
-INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8)
+INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at, tax)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8, $9)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: DisputeForUpdate :one
-SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at FROM dispute WHERE id = $1 FOR UPDATE;
+SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at, tax FROM dispute WHERE id = $1 FOR UPDATE;
 
 -- name: CloseDispute :exec
-UPDATE dispute SET state = @state, closed_at = clock_timestamp() WHERE id = @id;
+UPDATE dispute SET state = @state, tax = @tax, closed_at = clock_timestamp() WHERE id = @id;
 
 -- name: FrozenEarnings :one
--- What a host operator earned from orgs whose payment is disputed, since that payment, at most the disputed amount each.
+-- What a host operator earned from orgs whose payment is disputed, since that payment, at most what is disputed of each
+-- payment, without its tax.
 SELECT coalesce(sum(f.amount), 0)::bigint AS amount
-FROM (SELECT least(d.amount, sum(t.amount)) AS amount
+FROM (SELECT least(d.amount - d.tax, sum(t.amount)) AS amount
       FROM dispute d
       JOIN ledger_account h ON h.org_id = d.org_id AND h.kind = 'renter_hold' AND h.currency = d.currency
       JOIN ledger_transfer t ON t.debit_account_id = h.id AND t.created_at >= d.paid_at
       JOIN ledger_account p ON p.id = t.credit_account_id AND p.kind = 'host_pending'
       WHERE d.state = 'open' AND p.owner = @host_org::uuid AND d.currency = @currency
-      GROUP BY d.id, d.amount) f;
+      GROUP BY d.id, d.amount, d.tax) f;
 
 -- name: InsertPromoCode :execrows
 INSERT INTO promo_code (code, amount, currency, max_uses, expires_at, user_id) VALUES ($1, $2, $3, $4, $5, $6)
