@@ -98,6 +98,7 @@ func (a *Agent) startAgain(ctx context.Context, r *run) error {
 	return a.change(r, func(rec *record) {
 		rec.Deaths++
 		rec.BootID, rec.GuestID, rec.GuestIP, rec.WorkID = "", "", netip.Addr{}, ""
+		rec.TrafficRead = agentapi.Traffic{} // the next guest is counted anew
 	})
 }
 

@@ -66,6 +66,7 @@ type Config struct {
 	Inventory func(ctx context.Context) agentapi.Inventory
 	Attach    container.Attach
 	Resolvers []netip.Addr // name servers for workloads
+	Caps      firewall.Caps
 	Log       *slog.Logger
 
 	Advertise      []string      // addresses peers may reach this host at; empty = its own

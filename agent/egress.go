@@ -60,6 +60,7 @@ const firewallEvery = 15 * time.Second
 
 // firewallLoop keeps the table as it should be under what runs.
 func (a *Agent) firewallLoop(ctx context.Context) {
+	counted := time.Time{}
 	for pause(ctx, firewallEvery, nil) {
 		a.mu.Lock()
 		guests := false
@@ -75,6 +76,10 @@ func (a *Agent) firewallLoop(ctx context.Context) {
 		if err := a.ensureFirewall(ctx); err != nil && ctx.Err() == nil {
 			a.log.Error("the firewall could not be looked at", "err", err)
 		}
+		if a.cfg.Now().Sub(counted) >= trafficEvery {
+			counted = a.cfg.Now()
+			a.countTraffic(ctx)
+		}
 	}
 }
 
@@ -82,7 +87,7 @@ func (a *Agent) firewallLoop(ctx context.Context) {
 func (a *Agent) ensureFirewall(ctx context.Context) error {
 	a.admitting.Lock()
 	defer a.admitting.Unlock()
-	return a.firewall.Ensure(ctx, firewall.Config{Host8: container.Host8(a.cfg.Host), Leases: a.egresses()})
+	return a.firewall.Ensure(ctx, firewall.Config{Host8: container.Host8(a.cfg.Host), Leases: a.egresses(), Caps: a.cfg.Caps})
 }
 
 // egresses is what the guests may do, by address.

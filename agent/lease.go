@@ -40,6 +40,8 @@ type run struct {
 	told    time.Time       // when its progress was last worth a report
 	looked  bool            // this process has seen how it is
 	egress  egress
+
+	toldTraffic agentapi.Traffic // in a report that was taken
 }
 
 // addRun makes a run known and its worker live. Callers hold a.mu, or are New.

@@ -39,6 +39,9 @@ type record struct {
 	LogKept     bool                `json:"log_kept,omitempty"`  // it lies in the folder
 	Down        bool                `json:"down,omitempty"`      // containers and overlay are removed
 	Gone        bool                `json:"gone,omitempty"`
+
+	Traffic     agentapi.Traffic `json:"traffic,omitzero"`      // so far
+	TrafficRead agentapi.Traffic `json:"traffic_read,omitzero"` // what the firewall had counted then
 }
 
 const (

@@ -91,7 +91,9 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 				s.Full = false
 				continue
 			}
-			s.Leases = append(s.Leases, r.status)
+			st := r.status
+			st.Traffic = r.trafficOf()
+			s.Leases = append(s.Leases, st)
 			if r.status.Gone {
 				gone = append(gone, r)
 			}
@@ -299,6 +301,11 @@ func (a *Agent) acknowledge(s agentapi.Sync, gone []*run, reply agentapi.SyncRep
 		for _, r := range gone {
 			r.reported = true
 			a.kick(r.ref)
+		}
+		for _, st := range s.Leases {
+			if r := a.find(st.LeaseRef); r != nil && st.Traffic != nil {
+				r.toldTraffic = *st.Traffic
+			}
 		}
 	}
 	for _, ref := range reply.LogsStored {

@@ -144,3 +144,21 @@ type Earnings struct {
 func (c *Client) Earnings(ctx context.Context, h id.Host) (Earnings, error) {
 	return get[Earnings](ctx, c, "/hosts/"+h.String()+"/earnings", nil)
 }
+
+// Traffic is what one run of a lease did on the host's own line to the internet.
+type Traffic struct {
+	LeaseID     id.Lease   `json:"lease_id"`
+	Epoch       int        `json:"epoch"`
+	Connections int64      `json:"connections"` // tried to the outside
+	Refused     int64      `json:"refused"`     // packets to where no lease may
+	UpBytes     int64      `json:"up_bytes"`
+	DownBytes   int64      `json:"down_bytes"`
+	FirstAt     time.Time  `json:"first_at"`
+	LastAt      time.Time  `json:"last_at"`
+	EndedAt     *time.Time `json:"ended_at"`
+}
+
+// Traffic reads what leases did on a host's line, told last first.
+func (c *Client) Traffic(ctx context.Context, h id.Host) (Page[Traffic], error) {
+	return get[Page[Traffic]](ctx, c, "/hosts/"+h.String()+"/traffic", nil)
+}

@@ -88,6 +88,7 @@ func hostFacts(d host.Detail) [][2]string {
 		{"Memory", view.Bytes(i.RAMMB << 20)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
 		{"Driver", i.Driver}, {"CUDA, at most", i.CUDAMax}, {"Docker", i.DockerVersion}, {"NVIDIA Container Toolkit", i.ToolkitVersion},
 		{"GPUs attached by", i.AttachMode}, {"Reachable by other hosts", yesNo(i.MultiNode)}, {"Kernel WireGuard", yesNo(i.KernelWireGuard)},
+		{"Each lease, up", leaseLine(i.LeaseUpMbps)}, {"Each lease, down", leaseLine(i.LeaseDownMbps)},
 	}
 	out := facts[:0]
 	for _, f := range facts {
@@ -96,6 +97,14 @@ func hostFacts(d host.Detail) [][2]string {
 		}
 	}
 	return out
+}
+
+// leaseLine is what each lease may move over the host's own line; nothing where the operator sets no bound.
+func leaseLine(mbps int) string {
+	if mbps == 0 {
+		return ""
+	}
+	return fmt.Sprintf("at most %d Mbit/s", mbps)
 }
 
 func yesNo(b bool) string {

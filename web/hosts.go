@@ -152,6 +152,14 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 	for _, p := range prices {
 		out.Prices = append(out.Prices, view.PriceRow{At: p.At.Format("2006-01-02 15:04:05"), Model: view.ModelName(p.GPUModel), Price: listedPrice(p.Price), Before: listedPrice(p.Before)})
 	}
+	traffic, err := host.TrafficOf(ctx, s.DB.Q, v.who.Org, hid, 20)
+	if err != nil {
+		return err
+	}
+	for _, t := range traffic {
+		out.Traffic = append(out.Traffic, view.TrafficRow{ID: t.Lease.String(), Told: view.Clock(t.LastAt, now), Opened: fmt.Sprint(t.Opened),
+			Refused: fmt.Sprint(t.Refused), Up: view.Bytes(t.Up), Down: view.Bytes(t.Down), Suspect: t.Refused > 0})
+	}
 	for _, a := range d.Actions() {
 		out.Actions = append(out.Actions, hostAction(a))
 	}

@@ -71,3 +71,30 @@ func TestAHostsPageTellsWhenItsPriceChanged(t *testing.T) {
 		t.Errorf("%q", text)
 	}
 }
+
+func TestAHostsPageTellsWhatLeasesSent(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.sell(1)
+	_, page := b.get("/hosts")
+	host, _ := page.Find(`main a[href^="/hosts/host_"]`).Attr("href")
+	if _, page = b.get(host); page.Find("#traffic").Length() != 0 {
+		t.Error("a table of nothing")
+	}
+	lease := id.New[id.Lease]()
+	for _, sql := range []string{
+		`INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids, cpu_cores,
+			ram_mb, disk_gb, currency, host_share_ppm, epoch)
+			SELECT $1, gen_random_uuid(), gen_random_uuid(), 0, id, org_id, org_id, 1, 'H100', '{}', 1, 1, 1, 'USD', 850000, 1 FROM host`,
+		`INSERT INTO lease_traffic (lease_id, epoch, host_id, opened, refused, up_bytes, down_bytes) SELECT $1, 1, id, 42, 7, 3145728, 1024 FROM host`,
+	} {
+		if _, err := b.db.Pool.Exec(t.Context(), sql, lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, page = b.get(host)
+	if text := page.Find("#traffic tbody").Text(); !strings.Contains(text, "42") || !strings.Contains(text, "7") || !strings.Contains(text, "3") {
+		t.Errorf("%q", page.Find("#traffic").Text())
+	}
+}

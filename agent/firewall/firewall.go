@@ -6,6 +6,8 @@
 //   - Nothing on the host answers a container, by whichever address it is asked (the bridge's gateway included);
 //     private, link-local and metadata addresses and the host's own networks are out of reach; mail cannot be sent.
 //   - Containers on the bridge do not reach each other there, and nobody outside opens connections to them.
+//   - A lease has at most so many connections open at once, and moves at most so much each way per second, over the
+//     host's own line to the internet. The overlay does not go through here.
 //   - A change is one nftables transaction: never a moment without rules.
 //   - Docker's own rules stay as they are. A packet must pass both: an accept here does not overrule a drop there.
 //
@@ -27,14 +29,42 @@ type Egress string
 
 const (
 	EgressOff     Egress = "off"
-	EgressLimited Egress = "limited" // web and DNS, few new connections per second
-	EgressFull    Egress = "full"    // anything public but mail, many new connections per second
+	EgressLimited Egress = "limited" // web and DNS, few connections, little bandwidth
+	EgressFull    Egress = "full"    // anything public but mail, many connections
 )
 
 // Config is one agent's firewall.
 type Config struct {
 	Host8  string                // 8 hex digits that tell this agent from others on the machine
 	Leases map[netip.Addr]Egress // by the guest's address on the bridge; one that is missing is off
+	Caps   Caps                  // the operator's, of every lease
+}
+
+// Caps bound what each lease moves over the host's line to the internet, in megabits per second from 1 to MaxMbps; 0 is
+// no bound. Egress limited has bounds of its own (LimitedUpMbps, LimitedDownMbps), and the lower ones count. What is over
+// is dropped, which makes TCP send less. Connections is how many a lease may have open at once, 0 to FullConnections: 0 is
+// FullConnections, and of egress limited LimitedConnections.
+type Caps struct {
+	UpMbps, DownMbps, Connections int
+}
+
+// MaxMbps is the greatest bound: nftables counts in nanoseconds times bytes, in 64 bits.
+const MaxMbps = 100_000
+
+// The bounds of egress limited, megabits per second, and of connections open at once.
+const (
+	LimitedUpMbps      = 20
+	LimitedDownMbps    = 100
+	LimitedConnections = 256
+	FullConnections    = 4096
+)
+
+// Traffic is what a lease did since its egress was set.
+type Traffic struct {
+	Opened  uint64 // connections tried to the outside, allowed or over a bound; packets until the first answer count singly
+	Refused uint64 // packets to where nobody may: hosts, private networks, metadata, mail, ports that its egress has not
+	Up      uint64 // bytes sent to the outside, with what was dropped
+	Down    uint64 // bytes received
 }
 
 // Bridge is the agent's bridge, "mst" and its 8 hex digits.
@@ -50,9 +80,8 @@ func Ensure(ctx context.Context, cfg Config) error { return (&Keeper{}).Ensure(c
 // nothing.
 func Check(ctx context.Context, cfg Config) error { return (&Keeper{}).check(ctx, cfg) }
 
-// Flows counts the connections each lease has tried to open to the outside since its egress was set, allowed or over
-// its rate. Packets until the first answer count singly.
-func Flows(ctx context.Context, host8 string) (map[netip.Addr]uint64, error) {
+// Flows is what each lease did.
+func Flows(ctx context.Context, host8 string) (map[netip.Addr]Traffic, error) {
 	l, err := list(ctx, Config{Host8: host8}.Table())
 	if err != nil {
 		return nil, fault.New(fault.Unavailable, "the firewall cannot be read: %v", err)
@@ -80,6 +109,9 @@ func (c Config) validate() error {
 			return fault.New(fault.Invalid, "a firewall is named by 8 hex digits, not %q", c.Host8)
 		}
 	}
+	if err := c.Caps.Check(); err != nil {
+		return err
+	}
 	for a, e := range c.Leases {
 		if !a.Is4() {
 			return fault.New(fault.Invalid, "%s is no address on the bridge", a)
@@ -87,6 +119,17 @@ func (c Config) validate() error {
 		if e != EgressOff && e != EgressLimited && e != EgressFull {
 			return fault.New(fault.Invalid, "egress %q is none of off, limited, full", e)
 		}
+	}
+	return nil
+}
+
+// Check refuses what is out of range.
+func (c Caps) Check() error {
+	if c.UpMbps < 0 || c.UpMbps > MaxMbps || c.DownMbps < 0 || c.DownMbps > MaxMbps {
+		return fault.New(fault.Invalid, "a lease is held to 0 (no bound) to %d Mbit/s", MaxMbps)
+	}
+	if c.Connections < 0 || c.Connections > FullConnections {
+		return fault.New(fault.Invalid, "a lease has 0 (the usual) to %d connections", FullConnections)
 	}
 	return nil
 }

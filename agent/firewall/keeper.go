@@ -19,7 +19,10 @@ import (
 type Keeper struct {
 	mu    sync.Mutex
 	text  string  // of the rules without leases
-	means listing // how they are listed, with one example of an element in each egress set
+	means listing // how they are listed, with examples of elements in the egress sets
+
+	asked     bool // whether this kernel counts connections open at once
+	uncounted bool // it does not
 }
 
 // Ensure makes the table as cfg says: it loads it where it is missing or was changed, and else only moves leases
@@ -67,6 +70,9 @@ func (k *Keeper) compare(ctx context.Context, cfg Config) (text string, have, wa
 	if err := cfg.validate(); err != nil {
 		return "", nil, nil, err
 	}
+	if err := k.askKernel(ctx); err != nil {
+		return "", nil, nil, fault.New(fault.Unavailable, "the firewall cannot be tried: %v", err)
+	}
 	near, err := onLink()
 	if err != nil {
 		return "", nil, nil, fault.New(fault.Unavailable, "the firewall cannot be read: find the host's own networks: %v", err)
@@ -78,7 +84,37 @@ func (k *Keeper) compare(ctx context.Context, cfg Config) (text string, have, wa
 	if err != nil {
 		return "", nil, nil, fault.New(fault.Unavailable, "the firewall cannot be read: %v", err)
 	}
-	return render(cfg, near), have, want, nil
+	return render(cfg, near, !k.uncounted), have, want, nil
+}
+
+// Uncapped says in a sentence which bound this machine does not hold, "" when it holds all.
+func (k *Keeper) Uncapped(ctx context.Context) (string, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.askKernel(ctx); err != nil {
+		return "", fault.New(fault.Unavailable, "the firewall cannot be tried: %v", err)
+	}
+	if k.uncounted {
+		return "This kernel cannot count connections (nft_connlimit is missing): a lease may have any number open at once.", nil
+	}
+	return "", nil
+}
+
+// askKernel finds out, once, whether the kernel counts connections open at once: in a namespace of a moment, where all the
+// rest is known to load.
+func (k *Keeper) askKernel(ctx context.Context) error {
+	if k.asked {
+		return nil
+	}
+	cfg := Config{Host8: "00000000", Leases: examples}
+	_, err := meaning(ctx, cfg.Table(), render(cfg, nil, true))
+	if err != nil {
+		if _, without := meaning(ctx, cfg.Table(), render(cfg, nil, false)); without != nil {
+			return err // it is not that
+		}
+	}
+	k.asked, k.uncounted = true, err != nil
+	return nil
 }
 
 // examples are the leases of the rules whose listing is remembered: addresses for documentation, which no guest has.
@@ -87,7 +123,7 @@ var examples = map[netip.Addr]Egress{netip.MustParseAddr("192.0.2.1"): EgressFul
 // meaning is how this machine lists cfg's rules. What is remembered serves where have differs from it by nothing, or by
 // leases that are to be moved.
 func (k *Keeper) meaning(ctx context.Context, cfg Config, near []netip.Prefix, have listing) (listing, error) {
-	text := render(Config{cfg.Host8, examples}, near)
+	text := render(Config{cfg.Host8, examples, cfg.Caps}, near, !k.uncounted)
 	if text == k.text {
 		want, err := k.means.with(cfg)
 		if err != nil {
@@ -111,13 +147,13 @@ func (l listing) with(cfg Config) (listing, error) {
 	for i, o := range l {
 		out[i] = o
 		kind, b := body(o)
-		egress, ok := egressSets[fmt.Sprint(b["name"])]
+		egresses, ok := egressSets[fmt.Sprint(b["name"])]
 		if kind != "set" || !ok {
 			continue
 		}
 		elems, _ := b["elem"].([]any)
-		if len(elems) != 1 {
-			return nil, fmt.Errorf("nft lists %d elements in a set of one", len(elems))
+		if n := len(Config{Leases: examples}.members(egresses)); len(elems) != n {
+			return nil, fmt.Errorf("nft lists %d elements in a set of %d", len(elems), n)
 		}
 		set := map[string]any{}
 		for k, v := range b {
@@ -125,10 +161,7 @@ func (l listing) with(cfg Config) (listing, error) {
 		}
 		delete(set, "elem")
 		var named []any
-		for a, e := range cfg.Leases {
-			if e != egress {
-				continue
-			}
+		for _, a := range cfg.members(egresses) {
 			x, err := renamed(elems[0], a)
 			if err != nil {
 				return nil, err
@@ -158,18 +191,10 @@ func renamed(example any, a netip.Addr) (x any, err error) {
 
 // admits reports whether the egress sets hold the addresses that they should, however they are listed.
 func (l listing) admits(cfg Config) bool {
-	for set, egress := range egressSets {
-		listed := l.elements(set)
-		want := 0
-		for a, e := range cfg.Leases {
-			if e == egress {
-				want++
-				if !slices.Contains(listed, a) {
-					return false
-				}
-			}
-		}
-		if want != len(listed) {
+	for set, egresses := range egressSets {
+		listed, want := l.elements(set), cfg.members(egresses)
+		slices.SortFunc(listed, netip.Addr.Compare)
+		if !slices.Equal(listed, want) {
 			return false
 		}
 	}

@@ -114,7 +114,7 @@ func (l listing) canonical(leases bool) []string {
 	return lines
 }
 
-// setBody is a set without elements that come and go: those of the rate sets always, of the egress sets unless leases
+// setBody is a set without elements that come and go: those the kernel fills always, of the egress sets unless leases
 // are to be compared.
 func setBody(b map[string]any, leases bool) map[string]any {
 	out := map[string]any{}
@@ -122,8 +122,9 @@ func setBody(b map[string]any, leases bool) map[string]any {
 		out[k] = v
 	}
 	name := fmt.Sprint(b["name"])
+	_, egress := egressSets[name]
 	switch {
-	case strings.HasSuffix(name, "_rate4"), !leases && (name == "full4" || name == "limited4"):
+	case strings.HasSuffix(name, "_seen4"), !leases && egress:
 		delete(out, "elem")
 	case b["elem"] != nil:
 		elems, _ := b["elem"].([]any)
@@ -196,17 +197,30 @@ func (l listing) elements(set string) []netip.Addr {
 	return out
 }
 
-func (l listing) flows() map[netip.Addr]uint64 {
-	out := l.counted("full4")
-	for a, n := range l.counted("limited4") {
-		out[a] = n
+func (l listing) flows() map[netip.Addr]Traffic {
+	out := map[netip.Addr]Traffic{}
+	note := func(set string, f func(*Traffic, count)) {
+		for a, n := range l.counted(set) {
+			t := out[a]
+			f(&t, n)
+			out[a] = t
+		}
 	}
+	opened := func(t *Traffic, n count) { t.Opened += n.packets }
+	note("full4", opened)
+	note("limited4", opened)
+	note("refused4", func(t *Traffic, n count) { t.Refused = n.packets })
+	note("up4", func(t *Traffic, n count) { t.Up = n.bytes })
+	note("down4", func(t *Traffic, n count) { t.Down = n.bytes })
 	return out
 }
 
-// counted reads an egress set with its packet counts; every packet that is looked up there opens a connection.
-func (l listing) counted(set string) map[netip.Addr]uint64 {
-	out := map[netip.Addr]uint64{}
+// count is what was looked up in a set and found.
+type count struct{ packets, bytes uint64 }
+
+// counted reads an egress set with its counts.
+func (l listing) counted(set string) map[netip.Addr]count {
+	out := map[netip.Addr]count{}
 	for _, o := range l {
 		kind, b := body(o)
 		if kind != "set" || b["name"] != set {
@@ -222,15 +236,16 @@ func (l listing) counted(set string) map[netip.Addr]uint64 {
 	return out
 }
 
-func element(e any) (a netip.Addr, packets uint64, ok bool) {
+func element(e any) (a netip.Addr, n count, ok bool) {
 	val, _ := e.(string)
 	if m, is := e.(map[string]any); is {
 		inner, _ := m["elem"].(map[string]any)
 		val, _ = inner["val"].(string)
 		counter, _ := inner["counter"].(map[string]any)
-		n, _ := counter["packets"].(float64)
-		packets = uint64(n)
+		packets, _ := counter["packets"].(float64)
+		bytes, _ := counter["bytes"].(float64)
+		n = count{uint64(packets), uint64(bytes)}
 	}
 	a, err := netip.ParseAddr(val)
-	return a, packets, err == nil
+	return a, n, err == nil
 }

@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,36 +17,36 @@ var denied = []string{
 }
 
 // The rates are new connections per second of one lease. Traffic leaves from somebody's home address: full is enough
-// for parallel downloads and not for scans; limited is enough for a package index.
+// for parallel downloads and not for scans; limited is enough for a package index. Sets whose names end in "_seen4" hold,
+// for each address, how much it has of a bound: the kernel fills them.
 var table = template.Must(template.New("").Parse(`table inet {{.Table}} {
 	set deny4 {
 		type ipv4_addr
 		flags interval
 		auto-merge
 		elements = { {{.Denied}} }
-	}
-	set full4 {
-		type ipv4_addr
-		counter{{with .Full}}
+	}{{range .Sets}}
+	set {{.Name}} {
+		type ipv4_addr{{if .Counted}}
+		counter{{end}}{{with .Leases}}
 		elements = { {{.}} }{{end}}
-	}
-	set limited4 {
-		type ipv4_addr
-		counter{{with .Limited}}
-		elements = { {{.}} }{{end}}
-	}
-	set full_rate4 {
+	}{{end}}{{range .Bounds}}
+	set {{.}}_seen4 {
 		type ipv4_addr
 		size 65535
 		flags dynamic,timeout
 		timeout 1m
-	}
-	set limited_rate4 {
+	}{{end}}{{if .Connections}}
+	set full_open_seen4 {
 		type ipv4_addr
 		size 65535
-		flags dynamic,timeout
-		timeout 1m
+		flags dynamic
 	}
+	set limited_open_seen4 {
+		type ipv4_addr
+		size 65535
+		flags dynamic
+	}{{end}}
 	chain input {
 		type filter hook input priority filter - 10; policy accept;
 		iifname "{{.Bridge}}" ct state established,related accept
@@ -54,42 +55,89 @@ var table = template.Must(template.New("").Parse(`table inet {{.Table}} {
 	chain forward {
 		type filter hook forward priority filter - 10; policy accept;
 		iifname "{{.Bridge}}" oifname "{{.Bridge}}" drop
+		iifname "{{.Bridge}}" ip saddr @up4
+		oifname "{{.Bridge}}" ip daddr @down4
+		iifname "{{.Bridge}}" ip saddr @slow4 add @limited_up_seen4 { ip saddr limit rate over {{.LimitedUp}} } drop
+		oifname "{{.Bridge}}" ip daddr @slow4 add @limited_down_seen4 { ip daddr limit rate over {{.LimitedDown}} } drop{{with .Up}}
+		iifname "{{$.Bridge}}" add @up_seen4 { ip saddr limit rate over {{.}} } drop{{end}}{{with .Down}}
+		oifname "{{$.Bridge}}" add @down_seen4 { ip daddr limit rate over {{.}} } drop{{end}}
 		iifname "{{.Bridge}}" ct state established,related accept
 		iifname "{{.Bridge}}" meta nfproto ipv6 drop
 		iifname "{{.Bridge}}" ct state invalid drop
-		iifname "{{.Bridge}}" ip daddr @deny4 reject with icmp admin-prohibited
-		iifname "{{.Bridge}}" tcp dport { 25, 465, 587 } reject with tcp reset
+		iifname "{{.Bridge}}" ip daddr @deny4 goto refused
+		iifname "{{.Bridge}}" tcp dport { 25, 465, 587 } goto refused
 		iifname "{{.Bridge}}" ip saddr @full4 goto full
 		iifname "{{.Bridge}}" ip saddr @limited4 goto limited
-		iifname "{{.Bridge}}" reject with icmp admin-prohibited
+		iifname "{{.Bridge}}" goto refused
 		oifname "{{.Bridge}}" ct state new drop
 	}
 	chain full {
-		add @full_rate4 { ip saddr limit rate over 200/second burst 1000 packets } drop
+		add @full_rate_seen4 { ip saddr limit rate over 200/second burst 1000 packets } drop{{if .Connections}}
+		add @full_open_seen4 { ip saddr ct count over {{.FullOpen}} } reject with icmp admin-prohibited{{end}}
 		accept
 	}
 	chain limited {
-		add @limited_rate4 { ip saddr limit rate over 20/second burst 100 packets } drop
-		tcp dport { 53, 80, 443 } accept
-		udp dport { 53, 443 } accept
+		add @limited_rate_seen4 { ip saddr limit rate over 20/second burst 100 packets } drop
+		tcp dport { 53, 80, 443 } goto limited_open
+		udp dport { 53, 443 } goto limited_open
+		goto refused
+	}
+	chain limited_open {{"{"}}{{if .Connections}}
+		add @limited_open_seen4 { ip saddr ct count over {{.LimitedOpen}} } reject with icmp admin-prohibited{{end}}
+		accept
+	}
+	chain refused {
+		ip saddr @refused4
+		tcp dport { 25, 465, 587 } reject with tcp reset
 		reject with icmp admin-prohibited
 	}
 }
 `))
 
-// render is the table of cfg, as nft reads it, on a host that is on the networks near.
-func render(cfg Config, near []netip.Prefix) string {
+// rate is a bound in nft's words: so much a second, of which a second's worth may come at once.
+func rate(mbps int) string { return fmt.Sprintf("%d kbytes/second", mbps*125) }
+
+func lower(cap, own int) int {
+	if cap == 0 {
+		return own
+	}
+	return min(cap, own)
+}
+
+// render is the table of cfg, as nft reads it, on a host that is on the networks near. Without connections those open at
+// once are not counted, for kernels that cannot.
+func render(cfg Config, near []netip.Prefix, connections bool) string {
 	deny := slices.Clone(denied)
 	for _, p := range near {
 		deny = append(deny, p.String())
 	}
+	type set struct {
+		Name, Leases string
+		Counted      bool
+	}
+	data := struct {
+		Table, Bridge, Denied            string
+		Sets                             []set
+		Bounds                           []string
+		LimitedUp, LimitedDown, Up, Down string
+		Connections                      bool
+		FullOpen, LimitedOpen            int
+	}{Table: cfg.Table(), Bridge: cfg.Bridge(), Denied: strings.Join(deny, ", "), Connections: connections,
+		Bounds:    []string{"full_rate", "limited_rate", "limited_up", "limited_down"},
+		LimitedUp: rate(lower(cfg.Caps.UpMbps, LimitedUpMbps)), LimitedDown: rate(lower(cfg.Caps.DownMbps, LimitedDownMbps)),
+		FullOpen: lower(cfg.Caps.Connections, FullConnections), LimitedOpen: lower(cfg.Caps.Connections, LimitedConnections)}
+	for _, name := range slices.Sorted(maps.Keys(egressSets)) {
+		data.Sets = append(data.Sets, set{name, cfg.join(egressSets[name]), name != "slow4"})
+	}
+	if cfg.Caps.UpMbps > 0 {
+		data.Up, data.Bounds = rate(cfg.Caps.UpMbps), append(data.Bounds, "up")
+	}
+	if cfg.Caps.DownMbps > 0 {
+		data.Down, data.Bounds = rate(cfg.Caps.DownMbps), append(data.Bounds, "down")
+	}
 	var b strings.Builder
-	err := table.Execute(&b, map[string]string{
-		"Table": cfg.Table(), "Bridge": cfg.Bridge(), "Denied": strings.Join(deny, ", "),
-		"Full": cfg.join(EgressFull), "Limited": cfg.join(EgressLimited),
-	})
-	if err != nil {
-		panic(err) // the template and its data are both above
+	if err := table.Execute(&b, data); err != nil {
+		panic(err) // the template and its data are both here
 	}
 	return b.String()
 }
@@ -99,35 +147,48 @@ func replacement(cfg Config, text string) string {
 	return fmt.Sprintf("add table inet %s\ndelete table inet %s\n%s", cfg.Table(), cfg.Table(), text)
 }
 
-// egressSets hold the leases' addresses; one that is off is in none.
-var egressSets = map[string]Egress{"full4": EgressFull, "limited4": EgressLimited}
+// egressSets hold the leases' addresses, each those of some egresses. All but slow4 count what is looked up in them; up4
+// and down4 see every packet, full4 and limited4 those that open a connection.
+var egressSets = map[string][]Egress{
+	"full4": {EgressFull}, "limited4": {EgressLimited}, "slow4": {EgressLimited},
+	"up4": {EgressFull, EgressLimited}, "down4": {EgressFull, EgressLimited}, "refused4": {EgressOff, EgressFull, EgressLimited},
+}
+
+// members are the leases that belong into a set.
+func (c Config) members(of []Egress) []netip.Addr {
+	var out []netip.Addr
+	for a, e := range c.Leases {
+		if slices.Contains(of, e) {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+func (c Config) join(of []Egress) string {
+	var out []string
+	for _, a := range c.members(of) {
+		out = append(out, a.String())
+	}
+	return strings.Join(out, ", ")
+}
 
 // moves brings the egress sets from what have lists to cfg's, leaving the elements that stay, and their counters.
 func moves(cfg Config, have listing) string {
 	var b strings.Builder
-	for set, egress := range egressSets {
-		listed := have.elements(set)
+	for set, egresses := range egressSets {
+		listed, want := have.elements(set), cfg.members(egresses)
 		for _, a := range listed {
-			if cfg.Leases[a] != egress {
+			if !slices.Contains(want, a) {
 				fmt.Fprintf(&b, "delete element inet %s %s { %s }\n", cfg.Table(), set, a)
 			}
 		}
-		for a, e := range cfg.Leases {
-			if e == egress && !slices.Contains(listed, a) {
+		for _, a := range want {
+			if !slices.Contains(listed, a) {
 				fmt.Fprintf(&b, "add element inet %s %s { %s }\n", cfg.Table(), set, a)
 			}
 		}
 	}
 	return b.String()
-}
-
-func (c Config) join(e Egress) string {
-	var out []string
-	for a, have := range c.Leases {
-		if have == e {
-			out = append(out, a.String())
-		}
-	}
-	slices.Sort(out)
-	return strings.Join(out, ", ")
 }

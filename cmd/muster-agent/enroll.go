@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/link"
 )
@@ -73,4 +75,7 @@ func (f *hostFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.docker, "docker", "", "the Docker daemon's address (default: DOCKER_HOST or unix:///var/run/docker.sock)")
 	fl.StringVar(&f.attach, "attach", "", "how GPUs are attached: cdi, nvidia or none (default: the best there is; none for simulated GPUs)")
 	fl.StringSliceVar(&f.advertise, "advertise", nil, "addresses other hosts reach this one at, best first (default: its own)")
+	fl.IntVar(&f.caps.UpMbps, "lease-up-mbps", 0, "what each lease may send over this host's own line, megabits per second (0: no bound)")
+	fl.IntVar(&f.caps.DownMbps, "lease-down-mbps", 0, "what each lease may receive over it, megabits per second (0: no bound)")
+	fl.IntVar(&f.caps.Connections, "lease-connections", 0, fmt.Sprintf("how many connections each lease may have open to the internet at once (0: %d)", firewall.FullConnections))
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/overlay"
@@ -18,6 +19,7 @@ type hostFlags struct {
 	docker    string
 	attach    string
 	advertise []string
+	caps      firewall.Caps // of every lease
 }
 
 // inventory is all that is known of the host now: the machine, its GPUs, its Docker.
@@ -43,6 +45,11 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	inv.AttachMode = string(mode)
 	if problem != nil && len(inv.GPUs) > 0 {
 		inv.Problems = append(inv.Problems, *problem)
+	}
+	inv.LeaseUpMbps, inv.LeaseDownMbps = f.caps.UpMbps, f.caps.DownMbps
+	if uncapped, err := new(firewall.Keeper).Uncapped(ctx); err == nil && uncapped != "" {
+		inv.Problems = append(inv.Problems, agentapi.Problem{Code: "connections_not_capped", Severity: "warn", Cause: uncapped,
+			Evidence: "kernel " + inv.Kernel, Fix: "Run a kernel with CONFIG_NFT_CONNLIMIT, as those of Debian and Ubuntu are."})
 	}
 	inv.KernelWireGuard = overlay.KernelWireGuard()
 	inv.MultiNode, inv.Relayed = f.reachable(), true
@@ -88,6 +95,9 @@ func (f hostFlags) check() error {
 	case "", container.AttachCDI, container.AttachNVIDIA, container.AttachNone:
 	default:
 		return fmt.Errorf("--attach %s: want cdi, nvidia or none", f.attach)
+	}
+	if err := f.caps.Check(); err != nil {
+		return fmt.Errorf("--lease-up-mbps, --lease-down-mbps, --lease-connections: %w", err)
 	}
 	for _, a := range f.advertise {
 		if _, err := netip.ParseAddr(a); err != nil {

@@ -232,7 +232,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 	}
 	return agent.New(agent.Config{Host: h.identity.Host, Key: h.identity.AttestKey(), Version: version, StateDir: state, BootID: boot,
 		BootMS: hostinfo.BootMS, Now: time.Now, Engine: engine, Images: images, GPUs: h.monitor, Link: conn, Inventory: h.inventory,
-		Attach: attach, Resolvers: resolvers, Log: h.log, Advertise: h.flags.advertise, Awake: h.awake,
+		Attach: attach, Resolvers: resolvers, Caps: h.flags.caps, Log: h.log, Advertise: h.flags.advertise, Awake: h.awake,
 		// The kernel's WireGuard finds no way through routers: it is for hosts that are reached straight.
 		Userspace: h.flags.userspace || !h.flags.reachable()})
 }

@@ -20,7 +20,7 @@ func hostCommand(s *shell) *cobra.Command {
 		hostAct(s, "drain", "Take no new leases; what runs goes on"),
 		hostAct(s, "resume", "Take leases again"),
 		hostAct(s, "retire", "Take a host out for ever; drain it first"),
-		hostEarnings(s), hostStatement(s), hostPayouts(s))
+		hostEarnings(s), hostTraffic(s), hostStatement(s), hostPayouts(s))
 }
 
 func hostEnroll(s *shell) *cobra.Command {

@@ -171,6 +171,17 @@ type LeaseStatus struct {
 	LogKept bool `json:"log_kept,omitempty"`
 	// Gone: nothing of the lease is left on the host but its kept log and journal.
 	Gone bool `json:"gone,omitempty"`
+	// Traffic is what the run did on the host's own line so far. Nil: nothing new since a report that was taken.
+	Traffic *Traffic `json:"traffic,omitempty"`
+}
+
+// Traffic is what a run did on the host's own line to the internet, the overlay aside: for the operator, from whose address
+// it went, and for reports of abuse. Sums since the run began; they only rise.
+type Traffic struct {
+	Opened  int64 `json:"opened"`     // connections tried, allowed or over a bound
+	Refused int64 `json:"refused"`    // packets to where no lease may: private networks, metadata, mail, ports its egress has not
+	Up      int64 `json:"up_bytes"`   // sent
+	Down    int64 `json:"down_bytes"` // received
 }
 
 // PeerPath is how a node's overlay reaches another rank.

@@ -15,6 +15,10 @@ type Inventory struct {
 	DiskGB       int64  `json:"disk_gb"`      // free where container data lives
 	DiskLimited  bool   `json:"disk_limited"` // the storage driver enforces a per-container size
 
+	// LeaseUpMbps and LeaseDownMbps are what the operator lets each lease move over the host's own line; 0: no bound.
+	LeaseUpMbps   int `json:"lease_up_mbps,omitempty"`
+	LeaseDownMbps int `json:"lease_down_mbps,omitempty"`
+
 	Driver          string `json:"driver"`   // NVIDIA driver version, "" without one
 	CUDAMax         string `json:"cuda_max"` // highest CUDA the driver supports, "12.4"
 	NVMLVersion     string `json:"nvml_version"`

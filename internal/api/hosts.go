@@ -253,3 +253,12 @@ func (a *API) hostPrices(ctx context.Context, p account.Principal, in *idInput) 
 	all, err := a.market.PriceHistory(ctx, h)
 	return cut(all, len(all), same[market.PriceChange], func(market.PriceChange) string { return "" }), err
 }
+
+func (a *API) hostTraffic(ctx context.Context, p account.Principal, in *idInput) (list[host.Traffic], error) {
+	h, err := pathID[id.Host](in.ID, "host")
+	if err != nil {
+		return list[host.Traffic]{}, err
+	}
+	all, err := host.TrafficOf(ctx, a.db.Q, p.Org, h, 100)
+	return cut(all, len(all), same[host.Traffic], func(host.Traffic) string { return "" }), err
+}

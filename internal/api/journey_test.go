@@ -106,6 +106,8 @@ func TestRenterJourney(t *testing.T) {
 	}
 	w.want(w.call(operator, "GET", "/api/v1/hosts/"+h.String()+"/earnings", nil), 200, "")
 	w.want(w.call(renter, "GET", "/api/v1/hosts/"+h.String()+"/earnings", nil), 404, "not_found")
+	w.want(w.call(operator, "GET", "/api/v1/hosts/"+h.String()+"/traffic", nil), 200, "")
+	w.want(w.call(renter, "GET", "/api/v1/hosts/"+h.String()+"/traffic", nil), 404, "not_found")
 	if r := w.want(w.call(operator, "GET", "/api/v1/payouts/balance", nil), 200, ""); r.text("payable") != "0.000000000" || r.json["holdback_seconds"] != float64(7*86400) {
 		t.Errorf("payout balance: %s", r.raw)
 	}

@@ -73,6 +73,7 @@ func (a *API) inside(t *table) {
 	patch(t, "/hosts/{id}", writeHosts, "changeHost: Set name, price and terms", a.changeHost)
 	postBy(t, "/hosts/{id}/actions", writeHosts, 200, "actOnHost: Drain, resume or retire a host", a.actOnHost)
 	get(t, "/hosts/{id}/prices", readHosts, "listHostPrices: The last hundred changes of its prices, newest first", a.hostPrices)
+	get(t, "/hosts/{id}/traffic", readHosts, "listHostTraffic: What leases did on the host's own line, the last hundred, told last first; kept for half a year", a.hostTraffic)
 	get(t, "/hosts/{id}/earnings", readHosts, "getHostEarnings: What a host earned, per lease and per day", a.hostEarnings)
 
 	// Money.

@@ -64,6 +64,9 @@ func checkStatus(l *agentapi.LeaseStatus) error {
 	case l.Preflight != nil && (len(l.Preflight.RTTMicros) > maxPeersDown || len(l.Preflight.PairGbps) > maxPeersDown):
 		return errors.New("too many peers in preflight")
 	}
+	if t := l.Traffic; t != nil && min(t.Opened, t.Refused, t.Up, t.Down) < 0 {
+		return errors.New("traffic out of range")
+	}
 	for _, e := range l.Endpoints {
 		if len(e) > 100 {
 			return errors.New("endpoint too long")

@@ -68,8 +68,10 @@ func (l *Link) takeStatus(ctx context.Context, h id.Host, s agentapi.Sync, r *ag
 		if report, err = host.RecordSync(ctx, tx, h, s); err != nil {
 			return err
 		}
-		own.Leases, err = l.ownLeases(ctx, tx, h, s.Leases)
-		return err
+		if own.Leases, err = l.ownLeases(ctx, tx, h, s.Leases); err != nil {
+			return err
+		}
+		return host.RecordTraffic(ctx, tx, h, own.Leases)
 	})
 	if err != nil {
 		return err

@@ -264,3 +264,29 @@ func TestEnrolmentOverHTTP(t *testing.T) {
 		}
 	}
 }
+
+// What a lease did on the host's own line is kept with the report that tells it; a lease of another host is left out.
+func TestTrafficIsTakenFromReports(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a, b := s.enroll(), s.enroll()
+	v := s.lease(a)
+	st := status(v)
+	st.Traffic = &agentapi.Traffic{Opened: 3, Refused: 1, Up: 10, Down: 20}
+	for _, x := range []*agent{a, b} {
+		if r := x.sync(agentapi.Sync{Seq: 1, Leases: []agentapi.LeaseStatus{st}}); r.StatusAck != 1 {
+			t.Errorf("%+v", r)
+		}
+	}
+	got, err := host.TrafficOf(t.Context(), s.d.Q, s.org, a.Host, 10)
+	if err != nil || len(got) != 1 || got[0].Lease != v || got[0].Opened != 3 || got[0].Down != 20 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := host.TrafficOf(t.Context(), s.d.Q, s.org, b.Host, 10); err != nil || len(got) != 0 {
+		t.Errorf("of the other host: %+v, %v", got, err)
+	}
+	st.Traffic.Up = -1
+	if r := a.sync(agentapi.Sync{Seq: 2, Leases: []agentapi.LeaseStatus{st}}); r.Error == "" {
+		t.Errorf("%+v", r)
+	}
+}

@@ -66,7 +66,8 @@ func Jobs(p Platform) []Job {
 			keys, err := idem.Sweep(ctx, p.DB)
 			swept, err2 := p.Accounts.Sweep(ctx)
 			changes, err3 := p.Market.Prune(ctx)
-			return int(keys + swept.Sessions + swept.Attempts + changes), errors.Join(err, err2, err3)
+			traffic, err4 := host.DropOldTraffic(ctx, p.DB)
+			return int(keys + swept.Sessions + swept.Attempts + changes + traffic), errors.Join(err, err2, err3, err4)
 		}},
 		{Name: "ledger chain", Every: 5 * time.Second, Run: func(ctx context.Context) (did int, err error) {
 			for n := 1; n > 0 && err == nil && ctx.Err() == nil; did += n {

@@ -368,6 +368,18 @@ type LeasePrice struct {
 	Items   []byte
 }
 
+type LeaseTraffic struct {
+	LeaseID   id.Lease
+	Epoch     int32
+	HostID    id.Host
+	Opened    int64
+	Refused   int64
+	UpBytes   int64
+	DownBytes int64
+	FirstAt   time.Time
+	LastAt    time.Time
+}
+
 type LedgerAccount struct {
 	ID        id.LedgerAccount
 	Kind      string

@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/firewall"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// trafficEvery is how often what the firewall has counted is written down and told. At the end of a run it is, too.
+const trafficEvery = 5 * time.Minute
+
+// countTraffic takes what the firewall has counted of every run into its record. Figures that cannot be read or written now
+// are taken the next time: the firewall keeps counting.
+func (a *Agent) countTraffic(ctx context.Context) {
+	a.admitting.Lock() // no element of the table comes or goes between the reading and the note of it
+	defer a.admitting.Unlock()
+	flows, err := firewall.Flows(ctx, container.Host8(a.cfg.Host))
+	if err != nil {
+		if ctx.Err() == nil {
+			a.log.Warn("traffic could not be counted", "err", err)
+		}
+		return
+	}
+	a.noteTraffic(flows)
+}
+
+func (a *Agent) noteTraffic(flows map[netip.Addr]firewall.Traffic) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range a.leases {
+		for _, r := range l.runs {
+			f, ok := flows[r.egress.addr]
+			if !ok {
+				continue
+			}
+			read := agentapi.Traffic{Opened: int64(f.Opened), Refused: int64(f.Refused), Up: int64(f.Up), Down: int64(f.Down)}
+			sum := added(r.rec.Traffic, r.rec.TrafficRead, read)
+			if sum == r.rec.Traffic && read == r.rec.TrafficRead {
+				continue
+			}
+			rec := r.rec
+			rec.Traffic, rec.TrafficRead = sum, read
+			if err := a.disk.save(r.ref, rec); err != nil {
+				a.log.Warn("traffic could not be written down", "lease", r.ref, "err", err)
+				continue
+			}
+			r.rec = rec
+		}
+	}
+}
+
+// added is what a run did in all, when the counters showed before at the last reading and show now. Counters that went back
+// began anew: somebody had flushed the table.
+func added(sum, before, now agentapi.Traffic) agentapi.Traffic {
+	if now.Opened < before.Opened || now.Refused < before.Refused || now.Up < before.Up || now.Down < before.Down {
+		before = agentapi.Traffic{}
+	}
+	sum.Opened += now.Opened - before.Opened
+	sum.Refused += now.Refused - before.Refused
+	sum.Up += now.Up - before.Up
+	sum.Down += now.Down - before.Down
+	return sum
+}
+
+// trafficOf is what is to be told of a run: what no report that was taken has said. Callers hold a.mu.
+func (r *run) trafficOf() *agentapi.Traffic {
+	if r.rec.Traffic == r.toldTraffic {
+		return nil
+	}
+	t := r.rec.Traffic
+	return &t
+}

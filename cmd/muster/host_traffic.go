@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/id"
+)
+
+func hostTraffic(s *shell) *cobra.Command {
+	return onHost(s, "traffic", "What leases did on a host's own line: for reports of abuse", func(cmd *cobra.Command, c *client.Client, h id.Host) error {
+		page, err := c.Traffic(cmd.Context(), h)
+		if err != nil {
+			return err
+		}
+		return s.show(cmd, page, func(p *printer) {
+			if len(page.Items) == 0 {
+				p.line("No lease has sent anything over this host's line.")
+				return
+			}
+			rows := make([][]string, len(page.Items))
+			for i, t := range page.Items {
+				rows[i] = []string{t.LeaseID.Short(), when(t.FirstAt), when(t.LastAt), fmt.Sprint(t.Connections), fmt.Sprint(t.Refused), megabytes(t.UpBytes), megabytes(t.DownBytes)}
+			}
+			p.table([]string{"LEASE", "FROM", "LAST TOLD", ">CONNECTIONS", ">REFUSED", ">UP MB", ">DOWN MB"}, rows)
+		})
+	})
+}
+
+func megabytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) }

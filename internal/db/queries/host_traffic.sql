@@ -1,0 +1,24 @@
+-- What leases did on their hosts' own lines.
+
+-- name: PutLeaseTraffic :exec
+-- Sums only rise: a report that comes late changes nothing. Leases of other hosts are left out.
+INSERT INTO lease_traffic AS t (lease_id, epoch, host_id, opened, refused, up_bytes, down_bytes)
+SELECT l.id, s.epoch, l.host_id, s.opened, s.refused, s.up_bytes, s.down_bytes
+FROM (SELECT unnest(@leases::uuid[]) AS id, unnest(@epochs::int[]) AS epoch, unnest(@opened::bigint[]) AS opened,
+             unnest(@refused::bigint[]) AS refused, unnest(@up_bytes::bigint[]) AS up_bytes, unnest(@down_bytes::bigint[]) AS down_bytes) s
+JOIN lease l ON l.id = s.id AND l.host_id = @host_id AND s.epoch <= l.epoch
+ON CONFLICT (lease_id, epoch) DO UPDATE
+SET opened = greatest(t.opened, excluded.opened), refused = greatest(t.refused, excluded.refused),
+    up_bytes = greatest(t.up_bytes, excluded.up_bytes), down_bytes = greatest(t.down_bytes, excluded.down_bytes),
+    last_at = clock_timestamp();
+
+-- name: HostTraffic :many
+SELECT t.lease_id, t.epoch, t.opened, t.refused, t.up_bytes, t.down_bytes, t.first_at, t.last_at, l.ended_at
+FROM lease_traffic t
+JOIN lease l ON l.id = t.lease_id
+WHERE t.host_id = @host_id
+ORDER BY t.last_at DESC, t.lease_id DESC, t.epoch DESC
+LIMIT @max_rows;
+
+-- name: DropOldTraffic :execrows
+DELETE FROM lease_traffic WHERE last_at < clock_timestamp() - make_interval(secs => @keep::float8);
