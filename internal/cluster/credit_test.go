@@ -22,7 +22,7 @@ func TestAHostsFaultIsCredited(t *testing.T) {
 			s := spec(2, 1)
 			s.OnNodeFailure = onFailure
 			c := w.runUp(s)
-			w.rounds(c, "billed", func(cluster.Cluster) bool { w.tick(c); return w.postedOf(c, 1) > 0 })
+			w.rounds(c, "billed", func(cluster.Cluster) bool { w.tick(c); return w.costOf(c, 1) > 0 })
 			w.behave(1, func(h *fakeHost, r *run) {
 				if r.Started && r.State == agentapi.NodeReady {
 					h.fail(r, agentapi.ReasonGPUFailed)
@@ -63,12 +63,14 @@ func TestAHostsFaultIsCredited(t *testing.T) {
 	}
 }
 
-// postedOf is what is in the books for a rank.
-func (w *world) postedOf(c cluster.Cluster, rank int) (posted money.Nano) {
-	w.t.Helper()
-	w.must(w.d.Pool.QueryRow(w.ctx, `SELECT coalesce(sum(m.posted), 0)::bigint FROM lease l JOIN lease_meter m ON m.lease_id = l.id
-		WHERE l.cluster_id = $1 AND l.rank = $2`, c.ID, rank).Scan(&posted))
-	return posted
+// costOf is what a rank's proven time costs so far, booked or waiting to be.
+func (w *world) costOf(c cluster.Cluster, rank int) (cost money.Nano) {
+	for _, l := range w.usage(c).Lines {
+		if l.Rank == rank {
+			cost += l.Cost
+		}
+	}
+	return cost
 }
 
 func (w *world) usage(c cluster.Cluster) metering.Usage {

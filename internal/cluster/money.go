@@ -85,6 +85,8 @@ func (c *Clusters) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
 			if err := metering.AdvanceConfirmed(ctx, tx, cl, x.confirmed()); err != nil {
 				return fmt.Errorf("confirm cluster %s: %w", cl, err)
 			}
+		}
+		if x.row.RunningAt != nil { // also while it is suspended: what waits is booked then
 			if err := metering.Post(ctx, tx, cl); err != nil {
 				return fmt.Errorf("post cluster %s: %w", cl, err)
 			}

@@ -49,7 +49,7 @@ func CreditLoss(ctx context.Context, tx *db.Tx, cluster id.Cluster, lost id.Leas
 	if err != nil {
 		return fmt.Errorf("metering: credit for %s: %w", lost, err)
 	}
-	if err := charge(ctx, tx, unsettled(leases), nil, nil); err != nil {
+	if err := charge(ctx, tx, unsettled(leases), nil, nil, inFull); err != nil {
 		return err
 	}
 	return bookCredits(ctx, tx, cluster, leases)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/evidence"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -82,14 +83,24 @@ func TestAProofHolds(t *testing.T) {
 func TestAProofOfARunningCluster(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000)
-	w.ingest(w.segments(w.leases[0], 1, t0, t0+700_000, false)...)
-	f, err := ClusterProof(t.Context(), w.d, w.cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := evidence.Verify(f)
-	if len(v.Problems) > 0 || v.Waiting == 0 || v.Leases[0].Renter != money.CostOf(3_600_000, 700_000) {
-		t.Fatalf("%+v", v)
+	l := w.leases[0]
+	for _, c := range []struct {
+		segs      []agentapi.Segment
+		notBooked int64 // ms
+	}{
+		{w.segments(l, 1, t0, t0+900_000, false), 0},
+		{w.segments(l, 4, t0+900_000, t0+1_600_000, false), 700_000},
+	} {
+		w.ingest(c.segs...)
+		f, err := ClusterProof(t.Context(), w.d, w.cluster)
+		if err != nil {
+			t.Fatal(err)
+		}
+		through := c.segs[len(c.segs)-1].EndMS - t0
+		v := evidence.Verify(f)
+		if len(v.Problems) > 0 || v.Waiting == 0 || v.Leases[0].Renter != money.CostOf(3_600_000, through) || v.Leases[0].NotBooked != money.CostOf(3_600_000, c.notBooked) {
+			t.Fatalf("%+v", v)
+		}
 	}
 }
 

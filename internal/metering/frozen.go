@@ -160,7 +160,7 @@ func Unfreeze(ctx context.Context, tx *db.Tx, who account.Principal, of id.Lease
 	l := leases[i]
 	l.frozen = false
 	before := l.meter.Posted
-	if err := charge(ctx, tx, unsettled(leases), nil, nil); err != nil {
+	if err := charge(ctx, tx, unsettled(leases), nil, nil, inFull); err != nil {
 		return err
 	}
 	posted := l.meter.Posted - before

@@ -121,7 +121,7 @@ func ingest(ctx context.Context, tx *db.Tx, rs []*received) error {
 			touched = append(touched, l)
 		}
 	}
-	return charge(ctx, tx, touched, add, rs)
+	return charge(ctx, tx, touched, add, rs, inSteps)
 }
 
 // decide says what is to become of a signed segment. The first content accepted under a number stands.

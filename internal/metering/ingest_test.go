@@ -121,6 +121,7 @@ func TestAConflictFreezesItsLease(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), 3_600_000, 3_600_000)
 	w.ingest(w.segment(w.leases[0], 1, t0, t0+60_000, false))
+	w.posted()
 	lie := w.segment(w.leases[0], 1, t0, t0+120_000, false)
 	acks := w.ingest(lie, w.segment(w.leases[0], 2, t0+60_000, t0+90_000, false), w.segment(w.leases[1], 1, t0, t0+60_000, false))
 	ref := agentapi.LeaseRef{Lease: w.leases[0].String(), Epoch: 1}
@@ -131,7 +132,7 @@ func TestAConflictFreezesItsLease(t *testing.T) {
 	if diff := cmp.Diff(want, acks); diff != "" {
 		t.Fatal(diff)
 	}
-	mustEqual(t, "the first stands, the rest waits", w.usage().Posted, 2*money.CostOf(3_600_000, 60_000))
+	mustEqual(t, "the first stands, the rest waits", w.posted(), 2*money.CostOf(3_600_000, 60_000))
 	var notices int
 	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1", w.operator).Scan(&notices); err != nil || notices != 1 {
 		t.Fatal(notices, err)
@@ -140,7 +141,7 @@ func TestAConflictFreezesItsLease(t *testing.T) {
 		t.Fatal(ids, err)
 	}
 	w.ingest(w.segment(w.leases[0], 3, t0+90_000, t0+100_000, false))
-	mustEqual(t, "still frozen", w.usage().Posted, 2*money.CostOf(3_600_000, 60_000))
+	mustEqual(t, "still frozen", w.posted(), 2*money.CostOf(3_600_000, 60_000))
 	unfreeze := func() error {
 		return w.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 			return Unfreeze(ctx, tx, account.Principal{Org: w.operator, Admin: true}, w.leases[0], "the host was restored from a backup")
@@ -156,7 +157,7 @@ func TestAConflictFreezesItsLease(t *testing.T) {
 	}
 	w.ingest(lie) // known: does not freeze again
 	w.ingest(w.segment(w.leases[0], 4, t0+100_000, t0+110_000, false))
-	mustEqual(t, "not frozen again", w.usage().Posted, money.CostOf(3_600_000, 60_000)+money.CostOf(3_600_000, 110_000))
+	mustEqual(t, "not frozen again", w.posted(), money.CostOf(3_600_000, 60_000)+money.CostOf(3_600_000, 110_000))
 	w.booksBalance()
 }
 
@@ -174,7 +175,7 @@ func TestOverlapsCountOnce(t *testing.T) {
 		for _, k := range order {
 			w.ingest(segs[k])
 		}
-		mustEqual(t, "posted", w.usage().Posted, money.CostOf(3_600_000, 400_000))
+		mustEqual(t, "posted", w.posted(), money.CostOf(3_600_000, 400_000))
 	}
 }
 
@@ -189,7 +190,7 @@ func TestPastWindowsAreNotRead(t *testing.T) {
 		w.window(t0+k*10_000, t0+k*10_000+9_000, t0+k*10_000+9_000)
 	}
 	w.ingest(w.segments(w.leases[0], 1, t0, t0+195_500, false)...)
-	mustEqual(t, "posted", w.usage().Posted, money.CostOf(3_600_000, 19*9_000+5_500))
+	mustEqual(t, "posted", w.posted(), money.CostOf(3_600_000, 19*9_000+5_500))
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
 		leases, err := lockCluster(ctx, tx, w.cluster)
 		if err == nil && len(leases[0].windows) != 1 {
@@ -198,7 +199,7 @@ func TestPastWindowsAreNotRead(t *testing.T) {
 		return err
 	})
 	w.ingest(w.segments(w.leases[0], 2, t0+195_500, t0+300_000, false)...)
-	mustEqual(t, "all posted", w.usage().Posted, money.CostOf(3_600_000, 20*9_000))
+	mustEqual(t, "all posted", w.posted(), money.CostOf(3_600_000, 20*9_000))
 	w.booksBalance()
 }
 
@@ -223,7 +224,7 @@ func TestConcurrentRepetitionsCountOnce(t *testing.T) {
 	}
 	wg.Wait()
 	w.ingest(all...)
-	mustEqual(t, "posted", w.usage().Posted, money.CostOf(3_600_000, 2_400_000)+money.CostOf(7_200_000, 2_400_000)+money.CostOf(1_234_567, 2_400_000))
+	mustEqual(t, "posted", w.posted(), money.CostOf(3_600_000, 2_400_000)+money.CostOf(7_200_000, 2_400_000)+money.CostOf(1_234_567, 2_400_000))
 	w.booksBalance()
 }
 
@@ -260,7 +261,7 @@ func TestTooManyHolesWait(t *testing.T) {
 	mustEqual(t, "waiting", len(left), 100)
 	mustEqual(t, "in order", len(send(even)), 0)
 	mustEqual(t, "again", len(send(left)), 0)
-	mustEqual(t, "posted", w.usage().Posted, money.CostOf(3_600_000, 120_000))
+	mustEqual(t, "posted", w.posted(), money.CostOf(3_600_000, 120_000))
 }
 
 func TestAnchors(t *testing.T) {

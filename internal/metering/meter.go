@@ -25,6 +25,9 @@ type lease struct {
 	freezing bool
 	terms    Terms
 	windows  []Window
+	// unpostedSince is since when proven time waits to be booked, unix ms; 0: none does.
+	unpostedSince int64
+	readAt        int64 // PostgreSQL's clock when it was read, unix ms
 }
 
 func (l *lease) ended() bool   { return l.EndedAt != nil }
@@ -65,6 +68,7 @@ func withMeters(ctx context.Context, q *dbq.Queries, meters []dbq.LeaseMeter, ab
 	asked := [][]pgtype.UUID{ids}
 	leases, prices := p.Q.LeasesByID(ctx, asked), p.Q.LeasePrices(ctx, asked)
 	windows := p.Q.WindowsOfLeases(ctx, []dbq.WindowsOfLeasesParams{{Ids: ids, Since: since}})
+	clock := p.Now()
 	p.Send(ctx)
 	var rows []dbq.LeasesByIDRow
 	var priceRows []dbq.LeasePricesRow
@@ -72,6 +76,7 @@ func withMeters(ctx context.Context, q *dbq.Queries, meters []dbq.LeaseMeter, ab
 	leases.Query(db.Keep(p, &rows))
 	prices.Query(db.Keep(p, &priceRows))
 	windows.Query(db.Keep(p, &windowRows))
+	now := clock()
 	if err := p.Close(); err != nil {
 		return nil, fmt.Errorf("metering: leases: %w", err)
 	}
@@ -98,6 +103,7 @@ func withMeters(ctx context.Context, q *dbq.Queries, meters []dbq.LeaseMeter, ab
 		}
 		out[i] = &lease{
 			LeasesByIDRow: r, meter: meterOf(m), energy: m.EnergyMj, frozen: m.Frozen, windows: byCluster[r.ClusterID],
+			unpostedSince: m.UnpostedSinceMs, readAt: now.UnixMilli(),
 			terms: Terms{Life: Interval{r.CreatedAt.UnixMilli(), forever}, Prices: byLease[r.ID], SharePPM: int64(r.HostSharePpm)},
 		}
 		if r.EndedAt != nil {
@@ -124,28 +130,26 @@ type fresh struct {
 	energy    int64 // mJ
 }
 
-// charge adds fresh time to the leases, whose meters are locked, writes the segments it comes from, and books what it
-// costs.
-func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fresh, from []*received) error {
+// charge adds fresh time to the leases, whose meters are locked, writes the segments it comes from, and books what their
+// proven time costs beyond what is booked: of all of them or of those that are due.
+func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fresh, from []*received, how steps) error {
 	var entries []ledger.Entry
 	var changed []*lease
 	for _, l := range leases {
 		f, news := add[l.ID]
 		next, p := Charge(l.meter, f.intervals, l.windows, l.terms)
-		if l.frozen { // the time is kept, the money waits
-			next.Posted, next.HostPosted, next.PostedBilledMS = l.meter.Posted, l.meter.HostPosted, l.meter.PostedBilledMS
-			p = Posting{}
-		}
 		if p.Renter < 0 || p.Host < 0 || p.Fee < 0 {
 			return fmt.Errorf("metering: lease %s: posting %+v would take money back", l.ID, p)
 		}
+		next, p, since := l.post(next, p, how)
 		if p.Renter > 0 {
 			entries = append(entries, usageEntry(l, next, p))
 		}
-		if !news && !l.freezing && p == (Posting{}) && next.SettledThrough == l.meter.SettledThrough {
+		// A watermark that rises while money waits is written with what comes next.
+		if !news && !l.freezing && p == (Posting{}) && since == l.unpostedSince && (since != 0 || next.SettledThrough == l.meter.SettledThrough) {
 			continue
 		}
-		l.meter, l.energy = next, l.energy+f.energy
+		l.meter, l.energy, l.unpostedSince = next, l.energy+f.energy, since
 		changed = append(changed, l)
 	}
 	if len(changed) == 0 {
@@ -178,7 +182,7 @@ func updateMeters(ctx context.Context, q *dbq.Queries, leases []*lease) error {
 		p.Numerators = append(p.Numerators, pgtype.Numeric{Int: m.Numerator, Valid: true})
 		p.Posted, p.PostedBilled = append(p.Posted, int64(m.Posted)), append(p.PostedBilled, m.PostedBilledMS)
 		p.HostPosted, p.Energies = append(p.HostPosted, int64(m.HostPosted)), append(p.Energies, l.energy)
-		p.Frozen = append(p.Frozen, l.frozen)
+		p.Frozen, p.UnpostedSince = append(p.Frozen, l.frozen), append(p.UnpostedSince, l.unpostedSince)
 	}
 	return q.UpdateMeters(ctx, p)
 }

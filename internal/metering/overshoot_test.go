@@ -57,8 +57,8 @@ func TestNothingIsBilledPastRunUntil(t *testing.T) {
 				}
 				return Post(ctx, tx, w.cluster)
 			})
-			if w.money().Hold < 0 {
-				t.Fatalf("seed %d: the hold has %s", seed, w.money().Hold)
+			if u, hold := w.usage(), w.money().Hold; hold < u.Cost-u.Posted {
+				t.Fatalf("seed %d: the hold has %s, %s of %s are not booked", seed, hold, u.Cost-u.Posted, u.Cost)
 			}
 		}
 		if r.IntN(2) == 0 { // money that comes too late buys nothing

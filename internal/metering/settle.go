@@ -18,13 +18,14 @@ import (
 // SettleAfter is how long after a lease's end its journal may still arrive.
 const SettleAfter = 24 * time.Hour
 
-// Post books what the cluster's proven, confirmed time costs beyond what is posted already.
+// Post books what the cluster's proven, confirmed time costs beyond what is posted already, of those of its leases that
+// are due: when a quarter of an hour has gathered, when some has waited for twenty minutes, when no window is open.
 func Post(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	leases, err := lockCluster(ctx, tx, cluster)
 	if err != nil {
 		return err
 	}
-	return charge(ctx, tx, unsettled(leases), nil, nil)
+	return charge(ctx, tx, unsettled(leases), nil, nil, inSteps)
 }
 
 // Settle posts what can be posted and gives back what can no longer be needed of the hold. It is done when every
@@ -37,7 +38,7 @@ func Settle(ctx context.Context, tx *db.Tx, cluster id.Cluster) (done bool, err 
 		return err == nil, err
 	}
 	open := unsettled(leases)
-	if err := charge(ctx, tx, open, nil, nil); err != nil {
+	if err := charge(ctx, tx, open, nil, nil, inFull); err != nil {
 		return false, err
 	}
 	if err := settleLeases(ctx, tx, open); err != nil {

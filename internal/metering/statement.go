@@ -34,6 +34,8 @@ type LeaseStatement struct {
 	Settled   bool
 	SharePPM  int64 // the host's part of every charge, in millionths
 	Frozen    bool  // conflicting segments: its money waits
+	// HostUnposted is what of the lines' HostPart is not in the books yet.
+	HostUnposted money.Nano
 }
 
 // FrozenPrice is a lease's price from a moment on, and what it is made of, as it was agreed.
@@ -97,12 +99,16 @@ func statement(ctx context.Context, q *dbq.Queries, ids []id.Lease) ([]LeaseStat
 	out := make([]LeaseStatement, len(leases))
 	for i, l := range leases {
 		lines, billed := itemise(l, segs[l.ID])
+		unposted := -l.meter.HostPosted // read before the segments: they show at least what was posted
+		for _, line := range lines {
+			unposted += line.HostPart
+		}
 		due, _ := billable(l.windows, l.terms.Life)
 		life := Interval{l.terms.Life.Start, min(l.terms.Life.End, now.UnixMilli())}
 		out[i] = LeaseStatement{
 			Lease: l.ID, Cluster: l.ClusterID, Host: l.HostID, Rank: int(l.Rank), GPUModel: l.GPUModel, GPUs: int(l.GPUCount),
 			From: l.CreatedAt, Until: l.EndedAt, Prices: frozen[l.ID], Lines: lines, Settled: l.settled(),
-			SharePPM: l.terms.SharePPM, Frozen: l.frozen,
+			SharePPM: l.terms.SharePPM, Frozen: l.frozen, HostUnposted: unposted,
 			UnprovenMS: due.Minus(billed).Len(), OutsideMS: max(0, life.Len()-due.Len()),
 		}
 	}

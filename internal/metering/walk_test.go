@@ -70,6 +70,9 @@ func TestARandomHourStaysWithinItsHold(t *testing.T) {
 					t.Fatal("settled while it lives")
 				}
 			}
+			if u, hold := w.usage(), w.money().Hold; u.Posted > u.Cost || hold < u.Cost-u.Posted {
+				t.Fatalf("seed %d: %s of %s are booked, %s is held", seed, u.Posted, u.Cost, hold)
+			}
 			if r.IntN(5) == 0 {
 				w.mustAuthorise()
 				w.exec("UPDATE lease SET run_until = least(run_until, clock_timestamp()) WHERE cluster_id = $1", w.cluster)

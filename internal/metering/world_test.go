@@ -205,6 +205,19 @@ func (w *world) usage() Usage {
 	return u
 }
 
+// posted books all that is proven and says what the books hold then.
+func (w *world) posted() money.Nano {
+	w.t.Helper()
+	w.tx(func(ctx context.Context, tx *db.Tx) error {
+		leases, err := lockCluster(ctx, tx, w.cluster)
+		if err != nil {
+			return err
+		}
+		return charge(ctx, tx, unsettled(leases), nil, nil, inFull)
+	})
+	return w.usage().Posted
+}
+
 func (w *world) booksBalance() {
 	w.t.Helper()
 	b, err := ledger.Check(context.Background(), w.d)

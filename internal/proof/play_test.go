@@ -208,6 +208,7 @@ func play(t *testing.T, d *db.DB, m *mortal, r *rand.Rand, hosts []*machine, all
 		if r.IntN(20) == 0 {
 			m.oneIn.Store(0)
 			mustBalance(t, d)
+			all[r.IntN(len(all))].checkWaiting(t, d)
 			m.oneIn.Store(50)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/evidence"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/metering"
@@ -235,6 +236,34 @@ func (c *rental) checkMoney(t *testing.T, d *db.DB) {
 	}
 	if left+posted != c.funds {
 		t.Fatalf("cluster %s: %s left and %s charged of %s", c.cluster, left, posted, c.funds)
+	}
+}
+
+// checkWaiting takes the proof that anybody may ask for, at any moment, and has it checked by what renters check theirs with:
+// no more is booked than is proven, less than a quarter of an hour of each lease waits, and all that waits is held.
+func (c *rental) checkWaiting(t *testing.T, d *db.DB) {
+	t.Helper()
+	hold, err := ledger.Balance(context.Background(), d.Q, ledger.Hold(c.renter, c.cluster, eur)) // before: it only falls
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := metering.ClusterProof(context.Background(), d, c.cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := evidence.Verify(f)
+	if len(v.Problems) > 0 {
+		t.Fatalf("cluster %s: %v", c.cluster, v.Problems)
+	}
+	var waits money.Nano
+	for i, l := range v.Leases {
+		if ms := l.MS - f.Leases[i].BilledMS; ms >= 900_000 {
+			t.Fatalf("lease %s: %d ms are proven and not booked", l.Lease, ms)
+		}
+		waits += l.NotBooked
+	}
+	if hold < waits {
+		t.Fatalf("cluster %s: %s wait, %s is held", c.cluster, waits, hold)
 	}
 }
 

@@ -81,10 +81,12 @@ type OperatorLease struct {
 	EndedAt   *time.Time `json:"ended_at"`
 	Settled   bool       `json:"settled"` // nothing will be added
 	Earned    money.Nano `json:"earned"`  // so far
-	// InHoldback was booked less than the holdback ago; the last of it is payable at PayableAt.
+	// InHoldback was booked less than the holdback ago, or is about to be; the last of it is payable at PayableAt (a lease
+	// that runs is booked every quarter of an hour: some minutes later).
 	InHoldback money.Nano `json:"in_holdback"`
 	PayableAt  *time.Time `json:"payable_at"` // null: nothing is in the holdback
 	Frozen     bool       `json:"frozen"`     // two accounts of its time: nothing becomes payable until an administrator has looked
+	unposted   money.Nano // of Earned, not booked yet
 }
 
 // OperatorReturn is what went back to a renter.
@@ -163,7 +165,7 @@ func (p *OperatorPeriod) fill(ctx context.Context, q *dbq.Queries, leases []mete
 	var energy int64
 	for _, l := range leases {
 		n := len(p.Lines)
-		o := OperatorLease{Lease: l.Lease, HostID: l.Host, HostName: hosts[l.Host], StartedAt: l.From, EndedAt: l.Until, Settled: l.Settled, Frozen: l.Frozen}
+		o := OperatorLease{Lease: l.Lease, HostID: l.Host, HostName: hosts[l.Host], StartedAt: l.From, EndedAt: l.Until, Settled: l.Settled, Frozen: l.Frozen, unposted: l.HostUnposted}
 		for _, u := range l.Lines {
 			o.Earned += u.HostPart
 			if u.From.Before(from) || !u.From.Before(to) {
@@ -203,6 +205,12 @@ func (p *OperatorPeriod) holdback(ctx context.Context, q *dbq.Queries, r Operato
 		if i >= 0 {
 			at := row.LastAt.Add(r.Holdback).UTC()
 			p.Leases[i].InHoldback, p.Leases[i].PayableAt = money.Nano(row.Amount), &at
+		}
+	}
+	for i := range p.Leases {
+		if l := &p.Leases[i]; l.unposted > 0 && !l.Frozen {
+			at := now.Add(r.Holdback).UTC()
+			l.InHoldback, l.PayableAt = l.InHoldback+l.unposted, &at
 		}
 	}
 	return nil

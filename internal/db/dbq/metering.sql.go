@@ -812,7 +812,8 @@ func (q *Queries) LiveLeaseIDs(ctx context.Context, clusterID id.Cluster) ([]id.
 }
 
 const lockMetersOfCluster = `-- name: LockMetersOfCluster :many
-SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen
+SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen,
+       unposted_since_ms
 FROM lease_meter
 WHERE lease_id IN (SELECT id FROM lease WHERE cluster_id = $1)
 ORDER BY lease_id
@@ -839,6 +840,7 @@ func (q *Queries) LockMetersOfCluster(ctx context.Context, clusterID id.Cluster)
 			&i.HostPosted,
 			&i.EnergyMj,
 			&i.Frozen,
+			&i.UnpostedSinceMs,
 		); err != nil {
 			return nil, err
 		}
@@ -852,7 +854,7 @@ func (q *Queries) LockMetersOfCluster(ctx context.Context, clusterID id.Cluster)
 
 const lockMetersOfHosts = `-- name: LockMetersOfHosts :many
 SELECT m.lease_id, m.settled_through_ms, m.proven_ms, m.billed_ms, m.numerator, m.posted, m.posted_billed_ms, m.host_posted,
-       m.energy_mj, m.frozen
+       m.energy_mj, m.frozen, m.unposted_since_ms
 FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::uuid[]) AS host_id) u
 JOIN lease l ON l.id = u.id AND l.host_id = u.host_id
 JOIN lease_meter m ON m.lease_id = l.id
@@ -881,6 +883,7 @@ func (q *Queries) LockMetersOfHosts(ctx context.Context, ids []pgtype.UUID, host
 			&i.HostPosted,
 			&i.EnergyMj,
 			&i.Frozen,
+			&i.UnpostedSinceMs,
 		); err != nil {
 			return nil, err
 		}
@@ -893,7 +896,7 @@ func (q *Queries) LockMetersOfHosts(ctx context.Context, ids []pgtype.UUID, host
 }
 
 const metersByID = `-- name: MetersByID :many
-SELECT m.lease_id, m.settled_through_ms, m.proven_ms, m.billed_ms, m.numerator, m.posted, m.posted_billed_ms, m.host_posted, m.energy_mj, m.frozen, l.settled_at
+SELECT m.lease_id, m.settled_through_ms, m.proven_ms, m.billed_ms, m.numerator, m.posted, m.posted_billed_ms, m.host_posted, m.energy_mj, m.frozen, m.unposted_since_ms, l.settled_at
 FROM lease_meter m JOIN lease l ON l.id = m.lease_id
 WHERE m.lease_id = ANY($1::uuid[])
 ORDER BY m.lease_id
@@ -925,6 +928,7 @@ func (q *Queries) MetersByID(ctx context.Context, ids []pgtype.UUID) ([]MetersBy
 			&i.LeaseMeter.HostPosted,
 			&i.LeaseMeter.EnergyMj,
 			&i.LeaseMeter.Frozen,
+			&i.LeaseMeter.UnpostedSinceMs,
 			&i.SettledAt,
 		); err != nil {
 			return nil, err
@@ -1319,26 +1323,29 @@ func (q *Queries) UnsettledLeaseIDsOfOrg(ctx context.Context, renterOrgID id.Org
 const updateMeters = `-- name: UpdateMeters :exec
 UPDATE lease_meter m
 SET settled_through_ms = u.settled_through_ms, proven_ms = u.proven_ms::bigint[], billed_ms = u.billed_ms, numerator = u.numerator,
-    posted = u.posted, posted_billed_ms = u.posted_billed_ms, host_posted = u.host_posted, energy_mj = u.energy_mj, frozen = u.frozen
+    posted = u.posted, posted_billed_ms = u.posted_billed_ms, host_posted = u.host_posted, energy_mj = u.energy_mj, frozen = u.frozen,
+    unposted_since_ms = u.unposted_since_ms
 FROM (SELECT unnest($1::uuid[]) AS lease_id, unnest($2::bigint[]) AS settled_through_ms,
              unnest($3::text[]) AS proven_ms, -- array literals: unnest would flatten arrays
              unnest($4::bigint[]) AS billed_ms, unnest($5::numeric[]) AS numerator, unnest($6::bigint[]) AS posted,
              unnest($7::bigint[]) AS posted_billed_ms, unnest($8::bigint[]) AS host_posted,
-             unnest($9::bigint[]) AS energy_mj, unnest($10::boolean[]) AS frozen) u
+             unnest($9::bigint[]) AS energy_mj, unnest($10::boolean[]) AS frozen,
+             unnest($11::bigint[]) AS unposted_since_ms) u
 WHERE m.lease_id = u.lease_id
 `
 
 type UpdateMetersParams struct {
-	Leases       []pgtype.UUID
-	Settled      []int64
-	Proven       []string
-	Billed       []int64
-	Numerators   []pgtype.Numeric
-	Posted       []int64
-	PostedBilled []int64
-	HostPosted   []int64
-	Energies     []int64
-	Frozen       []bool
+	Leases        []pgtype.UUID
+	Settled       []int64
+	Proven        []string
+	Billed        []int64
+	Numerators    []pgtype.Numeric
+	Posted        []int64
+	PostedBilled  []int64
+	HostPosted    []int64
+	Energies      []int64
+	Frozen        []bool
+	UnpostedSince []int64
 }
 
 func (q *Queries) UpdateMeters(ctx context.Context, arg UpdateMetersParams) error {
@@ -1353,6 +1360,7 @@ func (q *Queries) UpdateMeters(ctx context.Context, arg UpdateMetersParams) erro
 		arg.HostPosted,
 		arg.Energies,
 		arg.Frozen,
+		arg.UnpostedSince,
 	)
 	return err
 }

@@ -359,6 +359,7 @@ type LeaseMeter struct {
 	HostPosted       money.Nano
 	EnergyMj         int64
 	Frozen           bool
+	UnpostedSinceMs  int64
 }
 
 type LeasePrice struct {

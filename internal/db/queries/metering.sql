@@ -53,7 +53,8 @@ ORDER BY id;
 SELECT cluster_id FROM lease WHERE id = $1;
 
 -- name: LockMetersOfCluster :many
-SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen
+SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen,
+       unposted_since_ms
 FROM lease_meter
 WHERE lease_id IN (SELECT id FROM lease WHERE cluster_id = $1)
 ORDER BY lease_id
@@ -62,7 +63,7 @@ FOR UPDATE;
 -- name: LockMetersOfHosts :many
 -- Of pairs of lease and host, those where the lease is the host's.
 SELECT m.lease_id, m.settled_through_ms, m.proven_ms, m.billed_ms, m.numerator, m.posted, m.posted_billed_ms, m.host_posted,
-       m.energy_mj, m.frozen
+       m.energy_mj, m.frozen, m.unposted_since_ms
 FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@hosts::uuid[]) AS host_id) u
 JOIN lease l ON l.id = u.id AND l.host_id = u.host_id
 JOIN lease_meter m ON m.lease_id = l.id
@@ -79,12 +80,14 @@ ORDER BY m.lease_id;
 -- name: UpdateMeters :exec
 UPDATE lease_meter m
 SET settled_through_ms = u.settled_through_ms, proven_ms = u.proven_ms::bigint[], billed_ms = u.billed_ms, numerator = u.numerator,
-    posted = u.posted, posted_billed_ms = u.posted_billed_ms, host_posted = u.host_posted, energy_mj = u.energy_mj, frozen = u.frozen
+    posted = u.posted, posted_billed_ms = u.posted_billed_ms, host_posted = u.host_posted, energy_mj = u.energy_mj, frozen = u.frozen,
+    unposted_since_ms = u.unposted_since_ms
 FROM (SELECT unnest(@leases::uuid[]) AS lease_id, unnest(@settled::bigint[]) AS settled_through_ms,
              unnest(@proven::text[]) AS proven_ms, -- array literals: unnest would flatten arrays
              unnest(@billed::bigint[]) AS billed_ms, unnest(@numerators::numeric[]) AS numerator, unnest(@posted::bigint[]) AS posted,
              unnest(@posted_billed::bigint[]) AS posted_billed_ms, unnest(@host_posted::bigint[]) AS host_posted,
-             unnest(@energies::bigint[]) AS energy_mj, unnest(@frozen::boolean[]) AS frozen) u
+             unnest(@energies::bigint[]) AS energy_mj, unnest(@frozen::boolean[]) AS frozen,
+             unnest(@unposted_since::bigint[]) AS unposted_since_ms) u
 WHERE m.lease_id = u.lease_id;
 
 -- name: UnfreezeMeter :exec

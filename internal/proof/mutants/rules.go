@@ -5,6 +5,7 @@ const (
 	segmentGo = "internal/metering/segment.go"
 	ingestGo  = "internal/metering/ingest.go"
 	meterGo   = "internal/metering/meter.go"
+	postingGo = "internal/metering/posting.go"
 )
 
 var mutants = []mutant{
@@ -106,6 +107,28 @@ var mutants = []mutant{
 		name: "meter-alone", rule: "meter and books move together", file: meterGo,
 		old: "		if p.Renter > 0 {\n			entries",
 		new: "		if p.Renter > 0 && p.Renter%7 != 0 {\n			entries",
+	},
+	{
+		name: "never-due", rule: "a quarter of an hour that is proven is booked", file: postingGo,
+		old: "	if p.BilledMS >= postStepMS || ",
+		new: "	if ",
+		pkg: "./internal/metering", run: "TestARunningLeaseIsBookedInSteps",
+	},
+	{
+		name: "waits-for-ever", rule: "nothing that is proven waits longer than twenty minutes", file: postingGo,
+		old: "l.readAt-l.unpostedSince >= postWithinMS",
+		new: "p.BilledMS > 0 && l.readAt < l.unpostedSince",
+		pkg: "./internal/metering", run: "TestNothingWaitsForLong",
+	},
+	{
+		name: "waits-when-closed", rule: "when no window is open nothing waits for the books", file: postingGo,
+		old: "			return false\n		}\n	}\n	return true\n",
+		new: "			return false\n		}\n	}\n	return false\n",
+	},
+	{
+		name: "forgets-what-waits", rule: "what is not booked yet is part of the next posting", file: postingGo,
+		old: "	after.Posted, after.HostPosted, after.PostedBilledMS = l.meter.Posted, l.meter.HostPosted, l.meter.PostedBilledMS\n",
+		new: "",
 	},
 	{
 		name: "unlocked-balances", rule: "balances are locked before they are read", file: "internal/db/dbq/batch.go",
