@@ -23,9 +23,14 @@ type PayoutReview struct {
 	CreatedAt time.Time       `json:"created_at"`
 }
 
-// PayoutReviews lists them, newest first. It and those below are for platform operators.
-func (c *Client) PayoutReviews(ctx context.Context, p PageOf) (Page[PayoutReview], error) {
-	return get[Page[PayoutReview]](ctx, c, "/admin/payout-reviews", p.query())
+// PayoutReviews lists them, newest first; waiting: only those with something to decide on. It and those below are for platform
+// operators.
+func (c *Client) PayoutReviews(ctx context.Context, waiting bool, p PageOf) (Page[PayoutReview], error) {
+	q := p.query()
+	if waiting {
+		q.Set("waiting", "true")
+	}
+	return get[Page[PayoutReview]](ctx, c, "/admin/payout-reviews", q)
 }
 
 // ReleasePayoutReview lets what is in review become payable as usual.

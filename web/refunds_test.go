@@ -53,7 +53,7 @@ func TestACodeIsRedeemed(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := b.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := b.pay.CreatePromoCode(ctx, tx, account.Principal{User: user, Admin: true}, payment.PromoCode{Code: "SPRING-2026", Amount: 3 * money.Unit, MaxUses: 5})
+		_, err := b.pay.CreatePromoCode(ctx, tx, account.Principal{User: user, Admin: true}, payment.PromoCode{Code: "SPRING-2026", Amount: 3 * money.Unit, MaxUses: 5}, "a test")
 		return err
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 func adminReviews(s *shell) *cobra.Command {
 	var after string
 	var limit int
+	var waiting bool
 	cmd := &cobra.Command{
 		Use: "reviews", Short: "Operators and renters who are linked, and what of their earnings waits for it, newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -21,7 +22,7 @@ func adminReviews(s *shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			page, err := c.PayoutReviews(cmd.Context(), client.PageOf{Limit: limit, After: after})
+			page, err := c.PayoutReviews(cmd.Context(), waiting, client.PageOf{Limit: limit, After: after})
 			if err != nil {
 				return err
 			}
@@ -36,6 +37,7 @@ func adminReviews(s *shell) *cobra.Command {
 	}
 	cmd.Flags().IntVar(&limit, "limit", 50, "reviews at most")
 	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
+	cmd.Flags().BoolVar(&waiting, "waiting", false, "only those with something to decide on")
 	return cmd
 }
 

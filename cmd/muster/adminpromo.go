@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,8 +12,8 @@ import (
 )
 
 func adminPromo(s *shell) *cobra.Command {
-	cmd := noun("promo", "Codes that give credit away", promoList(s), promoCreate(s), promoDisable(s))
-	cmd.Example = "  muster admin promo create WELCOME-2027 5.00 --uses 100\n  muster admin promo list\n  muster admin promo disable WELCOME-2027"
+	cmd := noun("promo", "Codes that give credit away", promoList(s), promoCreate(s), promoDisable(s), promoUses(s))
+	cmd.Example = "  muster admin promo create WELCOME-2027 5.00 --uses 100 --reason 'the spring fair'\n  muster admin promo list\n  muster admin promo disable WELCOME-2027 --reason 'it was posted in public'\n  muster admin promo uses WELCOME-2027"
 	return cmd
 }
 
@@ -48,6 +49,7 @@ func printPromos(p *printer, all []client.PromoCode) {
 
 func promoCreate(s *shell) *cobra.Command {
 	var uses int
+	var reason string
 	cmd := &cobra.Command{
 		Use: "create CODE AMOUNT", Short: "Give credit away by code, to each organisation once", Args: exactly("CODE", "AMOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -55,11 +57,14 @@ func promoCreate(s *shell) *cobra.Command {
 			if err != nil {
 				return fault.New(fault.Invalid, "AMOUNT: %s", err)
 			}
+			if err := wantReason(reason); err != nil {
+				return err
+			}
 			c, err := s.client(cmd)
 			if err != nil {
 				return err
 			}
-			made, err := c.CreatePromoCode(cmd.Context(), client.PromoCode{Code: args[0], Amount: n, MaxUses: uses})
+			made, err := c.CreatePromoCode(cmd.Context(), client.PromoCode{Code: args[0], Amount: n, MaxUses: uses}, reason)
 			if err != nil {
 				return err
 			}
@@ -67,22 +72,62 @@ func promoCreate(s *shell) *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVar(&uses, "uses", 1, "organisations that may use it")
+	reasonFlag(cmd, &reason, "the audit trail keeps it")
 	return cmd
 }
 
 func promoDisable(s *shell) *cobra.Command {
-	return &cobra.Command{
+	var reason string
+	cmd := &cobra.Command{
 		Use: "disable CODE", Short: "End a code now, for good; credit that it gave stays", Args: exactly("CODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := wantReason(reason); err != nil {
+				return err
+			}
 			c, err := s.client(cmd)
 			if err != nil {
 				return err
 			}
-			ended, err := c.DisablePromoCode(cmd.Context(), args[0])
+			ended, err := c.DisablePromoCode(cmd.Context(), args[0], reason)
 			if err != nil {
 				return err
 			}
 			return s.show(cmd, ended, func(p *printer) { p.line("%s is over. It was used %d times.", ended.Code, ended.Uses) })
 		},
 	}
+	reasonFlag(cmd, &reason, "the audit trail keeps it")
+	return cmd
+}
+
+func promoUses(s *shell) *cobra.Command {
+	var org string
+	var page pageFlags
+	cmd := &cobra.Command{
+		Use: "uses [CODE]", Short: "Who used a code, or all codes, newest first", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			by, err := orgFlag(org)
+			if err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			all, err := c.Redemptions(cmd.Context(), strings.Join(args, ""), by, page.of())
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, all, func(p *printer) {
+				rows := make([][]string, len(all.Items))
+				for i, r := range all.Items {
+					rows[i] = []string{when(r.At), r.Code, nano(r.Amount) + " " + r.Currency, r.OrgName, r.Org.String()}
+				}
+				p.table([]string{"TIME", "CODE", ">CREDIT", "ORGANISATION", "ID"}, rows)
+				printNext(p, all.Next)
+			})
+		},
+	}
+	page.flags(cmd, "uses")
+	cmd.Flags().StringVar(&org, "org", "", "by this organisation alone (its id)")
+	return cmd
 }

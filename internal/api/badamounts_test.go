@@ -53,7 +53,7 @@ func TestBadAmounts(t *testing.T) {
 		{"POST", "clusters", `{"image":"x/y:1","budget":%s}`, "budget", `"0" ""`},
 		{"POST", "clusters", `{"image":"x/y:1","max_price_per_hour":%s}`, "max_price_per_hour", `"0" "0.0000001" "1000000.01" ""`},
 		{"PATCH", "hosts/" + host.String(), `{"price_per_gpu_hour":%s}`, "price_per_gpu_hour", `"0" "0.0000001" "0.0009" "10000.01"`},
-		{"POST", "admin/promo-codes", `{"code":"welcome-2027","max_uses":1,"amount":%s}`, "amount", `"0" "1.001" "1000.01" ""`},
+		{"POST", "admin/promo-codes", `{"code":"welcome-2027","max_uses":1,"amount":%s,"reason":"a test"}`, "amount", `"0" "1.001" "1000.01" ""`},
 		{"POST", "admin/transactions/" + charge + "/compensate", `{"reason":"x","amount":%s}`, "amount", `"0"`},
 		{"POST", "admin/payouts/" + id.New[id.Payout]().String() + "/reverse", `{"reason":"x","amount":%s}`, "amount", `"0"`},
 		{"PATCH", "admin/postpaid/" + id.New[id.Org]().String(), `{"on":true,"reason":"x","credit_limit":%s}`, "credit_limit", `"0" "0.99" "10000000.01" ""`},

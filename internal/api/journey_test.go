@@ -285,8 +285,8 @@ func TestRefundsAndCodes(t *testing.T) {
 	for _, path := range []string{"promo-codes", "reconciliation", "books", "transactions?q=x", "frozen-leases", "quarantine"} {
 		w.want(w.call(payer, "GET", "/api/v1/admin/"+path, nil), 403, "forbidden")
 	}
-	w.want(w.call(payer, "POST", "/api/v1/admin/promo-codes", `{"code":"for-myself","amount":"100","max_uses":1}`), 403, "forbidden")
-	w.want(w.call(payer, "POST", "/api/v1/admin/promo-codes/OF-OTHERS/disable", `{}`), 403, "forbidden")
+	w.want(w.call(payer, "POST", "/api/v1/admin/promo-codes", `{"code":"for-myself","amount":"100","max_uses":1,"reason":"x"}`), 403, "forbidden")
+	w.want(w.call(payer, "POST", "/api/v1/admin/promo-codes/OF-OTHERS/disable", `{"reason":"x"}`), 403, "forbidden")
 }
 
 func TestCards(t *testing.T) {

@@ -34,11 +34,16 @@ type payoutBalanceView struct {
 }
 
 func (a *API) payoutBalance(ctx context.Context, p account.Principal, _ *struct{}) (payoutBalanceView, error) {
-	s, err := payout.Of(ctx, a.db.Q, p.Org, a.cfg.Currency, cmp.Or(a.cfg.Holdback, payout.DefaultHoldback))
+	return a.earned(ctx, p.Org)
+}
+
+// earned is what an operator's earnings have come to.
+func (a *API) earned(ctx context.Context, org id.Org) (payoutBalanceView, error) {
+	s, err := payout.Of(ctx, a.db.Q, org, a.cfg.Currency, cmp.Or(a.cfg.Holdback, payout.DefaultHoldback))
 	if err != nil {
 		return payoutBalanceView{}, err
 	}
-	where, err := a.payouts.Account(ctx, p.Org)
+	where, err := a.payouts.Account(ctx, org)
 	return payoutBalanceView{Pending: s.Pending, InReview: s.InReview, Payable: s.Payable, Disputed: s.Disputed, Sending: s.Sending, Paid: s.Paid, Minimum: a.payouts.Minimum(),
 		NextAt: where.NextAt, Holdback: int64(s.Holdback.Seconds()), Frozen: append([]id.Lease{}, s.Frozen...), Currency: s.Currency}, err
 }
@@ -97,19 +102,32 @@ type operatorPayout struct {
 
 func ofOperator(x payout.Payout) operatorPayout { return operatorPayout{x, x.Org} }
 
-func (a *API) listAllPayouts(ctx context.Context, p account.Principal, in *struct{ Page }) (list[operatorPayout], error) {
+func (a *API) listAllPayouts(ctx context.Context, p account.Principal, in *struct {
+	Page
+	Org string `query:"org_id" maxLength:"100" doc:"to this operator alone"`
+}) (list[operatorPayout], error) {
 	before, err := cursor[id.Payout](in.Page)
 	if err != nil {
 		return list[operatorPayout]{}, err
 	}
-	rows, err := a.payouts.All(ctx, p, before, in.Limit+1)
+	org, err := orgFilter(in.Org)
+	if err != nil {
+		return list[operatorPayout]{}, err
+	}
+	var rows []payout.Payout
+	if org.IsZero() {
+		rows, err = a.payouts.All(ctx, p, before, in.Limit+1)
+	} else {
+		rows, err = a.payouts.List(ctx, org, before, in.Limit+1)
+	}
 	return cut(rows, in.Limit, ofOperator, func(x payout.Payout) string { return x.ID.String() }), err
 }
 
 type payNowInput struct {
 	Keyed
 	Body struct {
-		OrgID string `json:"org_id" doc:"of the operator"`
+		OrgID  string `json:"org_id" doc:"of the operator"`
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
 	}
 }
 
@@ -118,7 +136,7 @@ func (a *API) payNow(ctx context.Context, tx *db.Tx, p account.Principal, in *pa
 	if err != nil {
 		return operatorPayout{}, fault.InvalidField("org_id", "is not the id of an organisation")
 	}
-	x, err := a.payouts.PayNow(ctx, tx, p, org)
+	x, err := a.payouts.PayNow(ctx, tx, p, org, in.Body.Reason)
 	return ofOperator(x), err
 }
 

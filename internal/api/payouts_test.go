@@ -75,13 +75,13 @@ func TestPayouts(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	pay := `{"org_id":"` + org.String() + `"}`
+	pay := `{"org_id":"` + org.String() + `","reason":"asked by phone"}`
 	w.want(w.call(operator, "POST", "/api/v1/admin/payouts", pay), 403, "forbidden")
 	w.want(w.call(boss, "POST", "/api/v1/admin/payouts", pay), 409, "conflict") // in the holdback
 	if n, err := payout.Mature(t.Context(), w.db, -time.Hour); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	w.want(w.call(boss, "POST", "/api/v1/admin/payouts", `{"org_id":"x"}`), 422, "validation_failed")
+	w.want(w.call(boss, "POST", "/api/v1/admin/payouts", `{"org_id":"x","reason":"x"}`), 422, "validation_failed")
 	for range 2 {
 		if r := w.want(w.call(boss, "POST", "/api/v1/admin/payouts", pay, "Idempotency-Key", "p1"), 201, ""); r.text("amount") != "42.000000000" || r.text("org_id") != org.String() {
 			t.Error(r.raw)

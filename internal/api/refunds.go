@@ -82,6 +82,7 @@ type promoInput struct {
 		Amount    string     `json:"amount" doc:"a decimal, in whole cents" example:"10.00"`
 		MaxUses   int        `json:"max_uses" minimum:"1" doc:"organisations that may use it, each once"`
 		ExpiresAt *time.Time `json:"expires_at,omitempty"`
+		Reason    string     `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
 	}
 }
 
@@ -90,7 +91,7 @@ func (a *API) createPromo(ctx context.Context, tx *db.Tx, p account.Principal, i
 	if err != nil {
 		return payment.PromoCode{}, fault.InvalidField("amount", "%s", err)
 	}
-	return a.payments.CreatePromoCode(ctx, tx, p, payment.PromoCode{Code: in.Body.Code, Amount: amount, MaxUses: in.Body.MaxUses, ExpiresAt: in.Body.ExpiresAt})
+	return a.payments.CreatePromoCode(ctx, tx, p, payment.PromoCode{Code: in.Body.Code, Amount: amount, MaxUses: in.Body.MaxUses, ExpiresAt: in.Body.ExpiresAt}, in.Body.Reason)
 }
 
 func (a *API) listPromos(ctx context.Context, p account.Principal, _ *struct{}) (list[payment.PromoCode], error) {
@@ -101,10 +102,13 @@ func (a *API) listPromos(ctx context.Context, p account.Principal, _ *struct{}) 
 type promoEndInput struct {
 	Keyed
 	Code string `path:"code" maxLength:"100"`
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+	}
 }
 
 func (a *API) disablePromo(ctx context.Context, tx *db.Tx, p account.Principal, in *promoEndInput) (payment.PromoCode, error) {
-	return a.payments.DisablePromoCode(ctx, tx, p, in.Code)
+	return a.payments.DisablePromoCode(ctx, tx, p, in.Code, in.Body.Reason)
 }
 
 func (a *API) reconciliation(ctx context.Context, p account.Principal, _ *struct{}) (payment.Reconciliation, error) {

@@ -9,12 +9,20 @@ import (
 	"github.com/musterhq/muster/internal/payout"
 )
 
-func (a *API) listPayoutReviews(ctx context.Context, p account.Principal, in *struct{ Page }) (list[payout.Review], error) {
+func (a *API) listPayoutReviews(ctx context.Context, p account.Principal, in *struct {
+	Page
+	Waiting bool   `query:"waiting" doc:"only those with something to decide on"`
+	Org     string `query:"org_id" maxLength:"100" doc:"of this operator or renter alone"`
+}) (list[payout.Review], error) {
+	org, err := orgFilter(in.Org)
+	if err != nil {
+		return list[payout.Review]{}, err
+	}
 	before, err := cursor[id.PayoutReview](in.Page)
 	if err != nil {
 		return list[payout.Review]{}, err
 	}
-	rows, err := a.payouts.Reviews(ctx, p, before, in.Limit+1)
+	rows, err := a.payouts.ReviewsOf(ctx, p, payout.ReviewFilter{Org: org, Waiting: in.Waiting}, before, in.Limit+1)
 	return cut(rows, in.Limit, same[payout.Review], func(x payout.Review) string { return x.ID.String() }), err
 }
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/internal/db"
@@ -50,6 +51,46 @@ func Record(ctx context.Context, tx *db.Tx, e Event) error {
 		return fmt.Errorf("audit %s: %w", e.Action, err)
 	}
 	return nil
+}
+
+// Filter is what Search looks for; zero fields match everything.
+type Filter struct {
+	Org    id.Org // what it did, and what was done to it
+	Action string // a word such as "payout.stop", or its noun: "payout"
+	Words  string // an object's id, the beginning of the e-mail of who acted, or a part of the details
+}
+
+// Found is an entry of anybody's trail, with names for people. They are "" for who is gone, and for the platform itself.
+type Found struct {
+	Entry
+	Email, OrgName string
+}
+
+// Search is the whole platform's trail, newest first, at most limit entries, those before the given one (zero: from the newest).
+// Whoever calls it has checked that a platform operator asks.
+func Search(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limit int) ([]Found, error) {
+	cursor, err := before.UUIDValue()
+	if err != nil {
+		return nil, err
+	}
+	org, err := f.Org.UUIDValue()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := q.SearchAuditEvents(ctx, dbq.SearchAuditEventsParams{Before: cursor, Org: org, OrgNameID: f.Org.String(),
+		Action: strings.TrimSpace(f.Action), Words: strings.TrimSpace(f.Words), MaxRows: int32(limit)})
+	if err != nil {
+		return nil, fmt.Errorf("search the audit trail: %w", err)
+	}
+	out := make([]Found, len(rows))
+	for i, r := range rows {
+		out[i] = Found{Entry{ID: r.ID, At: r.CreatedAt, Event: Event{
+			Org: r.OrgID, User: r.UserID, Token: r.TokenID, Action: r.Action, Object: r.Object, Address: r.Address}}, r.Email, r.OrgName}
+		if err := json.Unmarshal(r.Detail, &out[i].Detail); err != nil {
+			return nil, fmt.Errorf("audit entry %s: %w", r.ID, err)
+		}
+	}
+	return out, nil
 }
 
 // List is an org's trail, newest first, at most limit entries, those before the given one (zero: from the newest).

@@ -40,3 +40,60 @@ func TestTrailStandsAndFallsWithTheAct(t *testing.T) {
 		t.Errorf("another org sees %+v, %v", other, err)
 	}
 }
+
+// Everybody's trail is found by who, what, on what, and by words of the details; an org's also holds what was done to it.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	boss, org, user := id.New[id.Org](), id.New[id.Org](), id.New[id.User]()
+	for _, sql := range []string{"INSERT INTO org (id, name, personal) VALUES ($1, 'Platform', false)"} {
+		if _, err := d.Pool.Exec(t.Context(), sql, boss); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.Pool.Exec(t.Context(), "INSERT INTO app_user (id, email, password_hash) VALUES ($1, 'ann@platform.example', '')", user); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		for _, e := range []audit.Event{
+			{Org: org, Action: "cluster.rent", Object: "cl_x"},
+			{Org: boss, User: user, Action: "payout.stop", Object: org.String(), Detail: map[string]any{"reason": "A stolen card, 100 %"}},
+			{Org: boss, User: user, Action: "payout.review_release", Object: "rev_x", Detail: map[string]any{"org": "org_y", "renter": org.String()}},
+			{Org: boss, User: user, Action: "payouts.other", Detail: map[string]any{"org": org.String()}},
+		} {
+			if err := audit.Record(ctx, tx, e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		f    audit.Filter
+		want int
+	}{
+		"all":              {audit.Filter{}, 4},
+		"an org's":         {audit.Filter{Org: org}, 4},
+		"another's":        {audit.Filter{Org: id.New[id.Org]()}, 0},
+		"a noun":           {audit.Filter{Action: "payout"}, 2},
+		"a word":           {audit.Filter{Action: "payout.stop"}, 1},
+		"an object":        {audit.Filter{Words: "cl_x"}, 1},
+		"who":              {audit.Filter{Words: "Ann@"}, 3},
+		"of the details":   {audit.Filter{Words: "stolen CARD, 100 %"}, 1},
+		"nothing":          {audit.Filter{Words: "_%"}, 0},
+		"both":             {audit.Filter{Org: org, Action: "payout", Words: "ann@platform"}, 2},
+		"not of this noun": {audit.Filter{Action: "pay"}, 0},
+	} {
+		if got, err := audit.Search(t.Context(), d.Q, c.f, id.Audit{}, 10); err != nil || len(got) != c.want {
+			t.Errorf("%s: %d, want %d: %+v %v", name, len(got), c.want, got, err)
+		}
+	}
+	got, err := audit.Search(t.Context(), d.Q, audit.Filter{Action: "payout"}, id.Audit{}, 1)
+	if err != nil || len(got) != 1 || got[0].Email != "ann@platform.example" || got[0].OrgName != "Platform" || got[0].Detail["renter"] != org.String() {
+		t.Fatalf("%+v %v", got, err)
+	}
+	if got, err = audit.Search(t.Context(), d.Q, audit.Filter{Action: "payout"}, got[0].ID, 5); err != nil || len(got) != 1 || got[0].Action != "payout.stop" {
+		t.Errorf("the second page: %+v %v", got, err)
+	}
+}

@@ -119,7 +119,7 @@ func TestCodesAreForTheVerified(t *testing.T) {
 		})
 	}
 	if err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		_, err := s.p.CreatePromoCode(ctx, tx, admin, PromoCode{Code: "WELCOME-1", Amount: 100 * money.Unit, MaxUses: 5})
+		_, err := s.p.CreatePromoCode(ctx, tx, admin, PromoCode{Code: "WELCOME-1", Amount: 100 * money.Unit, MaxUses: 5}, "a test")
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -6,11 +6,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -32,9 +35,9 @@ const (
 	minPromoLetters = 8  // fewer could be guessed
 )
 
-// CreatePromoCode makes a code; only a platform operator may. The code is letters, digits and dashes, at least eight.
-// Faults: Forbidden, Invalid, Conflict.
-func (p *Payments) CreatePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, c PromoCode) (PromoCode, error) {
+// CreatePromoCode makes a code; only a platform operator may, with a reason for the audit trail. The code is letters, digits
+// and dashes, at least eight. Faults: Forbidden, Invalid, Conflict.
+func (p *Payments) CreatePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, c PromoCode, reason string) (PromoCode, error) {
 	if !who.Admin {
 		return c, fault.New(fault.Forbidden, "only a platform operator can give credit away")
 	}
@@ -49,6 +52,7 @@ func (p *Payments) CreatePromoCode(ctx context.Context, tx *db.Tx, who account.P
 	if c.MaxUses < 1 || c.MaxUses > 100_000 {
 		bad.Add("max_uses", "must be between 1 and 100000")
 	}
+	reason = trailReason(&bad, reason)
 	if err := bad.Err(); err != nil {
 		return c, err
 	}
@@ -62,7 +66,15 @@ func (p *Payments) CreatePromoCode(ctx context.Context, tx *db.Tx, who account.P
 	if c.CreatedAt, err = tx.Now(ctx); err != nil {
 		return c, err
 	}
-	return c, audit.Record(ctx, tx, who.Event("promo.create", "", map[string]any{"amount": c.Amount.String(), "max_uses": c.MaxUses}))
+	return c, audit.Record(ctx, tx, who.Event("promo.create", "", map[string]any{"amount": c.Amount.String(), "max_uses": c.MaxUses, "reason": reason}))
+}
+
+// trailReason is a reason that only the audit trail keeps.
+func trailReason(bad *fault.Fields, reason string) string {
+	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
+		bad.Add("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+	}
+	return reason
 }
 
 func promoName(s string) string { return strings.ToUpper(strings.TrimSpace(s)) }
@@ -134,11 +146,16 @@ func promoOf(r dbq.PromoCode) PromoCode {
 	return PromoCode{r.Code, r.Amount, r.Currency, int(r.MaxUses), int(r.Uses), r.ExpiresAt, r.CreatedAt}
 }
 
-// DisablePromoCode ends a code now, for good; only a platform operator may. Credit that it gave stays where it is: it was
-// promised. Faults: Forbidden, NotFound, Conflict (it is over already).
-func (p *Payments) DisablePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, code string) (PromoCode, error) {
+// DisablePromoCode ends a code now, for good; only a platform operator may, with a reason for the audit trail. Credit that it
+// gave stays where it is: it was promised. Faults: Forbidden, Invalid, NotFound, Conflict (it is over already).
+func (p *Payments) DisablePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, code, reason string) (PromoCode, error) {
 	if !who.Admin {
 		return PromoCode{}, fault.New(fault.Forbidden, "only a platform operator ends a code")
+	}
+	var bad fault.Fields
+	reason = trailReason(&bad, reason)
+	if err := bad.Err(); err != nil {
+		return PromoCode{}, err
 	}
 	code = promoName(code)
 	ended, err := tx.Q.EndPromoCode(ctx, code)
@@ -153,5 +170,44 @@ func (p *Payments) DisablePromoCode(ctx context.Context, tx *db.Tx, who account.
 	if err != nil {
 		return PromoCode{}, fmt.Errorf("end promo code: %w", err)
 	}
-	return promoOf(ended), audit.Record(ctx, tx, who.Event("promo.disable", "", map[string]any{"code": code, "uses": ended.Uses, "max_uses": ended.MaxUses}))
+	return promoOf(ended), audit.Record(ctx, tx, who.Event("promo.disable", "", map[string]any{"code": code, "uses": ended.Uses, "max_uses": ended.MaxUses, "reason": reason}))
+}
+
+// Redemption is an org's use of a code.
+type Redemption struct {
+	Code     string     `json:"code"`
+	Org      id.Org     `json:"org_id"`
+	OrgName  string     `json:"org_name"`
+	Amount   money.Nano `json:"amount"`
+	Currency string     `json:"currency"`
+	At       time.Time  `json:"redeemed_at"`
+}
+
+// Cursor names the redemption for the list's next page.
+func (r Redemption) Cursor() string { return r.Code + "." + r.Org.String() }
+
+// Redemptions are the uses of a code ("": of all) by one org (zero: by all), newest first, those after the one that the cursor
+// names ("": from the newest), at most limit. Only a platform operator sees them. Faults: Forbidden, Invalid (the cursor).
+func (p *Payments) Redemptions(ctx context.Context, who account.Principal, code string, org id.Org, after string, limit int) ([]Redemption, error) {
+	if !who.Admin {
+		return nil, fault.New(fault.Forbidden, "only a platform operator sees who used a code")
+	}
+	in := dbq.PromoRedemptionsParams{Code: promoName(code), OrgID: pgtype.UUID{Bytes: org.UUID(), Valid: !org.IsZero()}, MaxRows: int32(limit)}
+	if after != "" {
+		last, by, _ := strings.Cut(after, ".")
+		user, err := id.Parse[id.Org](by)
+		if last == "" || err != nil {
+			return nil, fault.InvalidField("query.after", "is not a cursor of this list")
+		}
+		in.AfterCode, in.AfterOrg = last, pgtype.UUID{Bytes: user.UUID(), Valid: true}
+	}
+	rows, err := p.d.Q.PromoRedemptions(ctx, in)
+	if err != nil {
+		return nil, fmt.Errorf("promo redemptions: %w", err)
+	}
+	out := make([]Redemption, len(rows))
+	for i, r := range rows {
+		out[i] = Redemption{r.Code, r.OrgID, r.OrgName, r.Amount, r.Currency, r.CreatedAt}
+	}
+	return out, nil
 }

@@ -92,7 +92,10 @@ func TestPromoCredit(t *testing.T) {
 	s := newShop(t, "pm_card_visa")
 	admin := account.Principal{User: id.New[id.User](), Admin: true}
 	create := func(who account.Principal, c PromoCode) (err error) {
-		return s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { _, err := s.p.CreatePromoCode(ctx, tx, who, c); return err })
+		return s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			_, err := s.p.CreatePromoCode(ctx, tx, who, c, "a test")
+			return err
+		})
 	}
 	good := PromoCode{Code: "welcome-2026", Amount: 5 * money.Unit, MaxUses: 2}
 	if err := create(s.payer, good); !fault.Is(err, fault.Forbidden) {
@@ -131,7 +134,28 @@ func TestPromoCredit(t *testing.T) {
 	if err := redeem(third, "welcome-2026"); !fault.Is(err, fault.NotFound) {
 		t.Fatal("a code that is used up:", err)
 	}
-	var err error
+	for _, c := range []struct {
+		code string
+		org  id.Org
+		want int
+	}{{"", id.Org{}, 2}, {"welcome-2026", id.Org{}, 2}, {"no-such-code", id.Org{}, 0}, {"", other.Org, 1}, {"Welcome-2026", s.payer.Org, 1}, {"", third.Org, 0}} {
+		if all, err := s.p.Redemptions(t.Context(), admin, c.code, c.org, "", 10); err != nil || len(all) != c.want {
+			t.Errorf("%+v: %+v %v", c, all, err)
+		}
+	}
+	page, err := s.p.Redemptions(t.Context(), admin, "", id.Org{}, "", 1)
+	if err != nil || len(page) != 1 || page[0].Org != other.Org || page[0].Amount != 5*money.Unit || page[0].OrgName == "" {
+		t.Fatalf("%+v %v", page, err)
+	}
+	if page, err = s.p.Redemptions(t.Context(), admin, "", id.Org{}, page[0].Cursor(), 5); err != nil || len(page) != 1 || page[0].Org != s.payer.Org {
+		t.Fatalf("the second page: %+v %v", page, err)
+	}
+	if _, err := s.p.Redemptions(t.Context(), s.payer, "", id.Org{}, "", 1); !fault.Is(err, fault.Forbidden) {
+		t.Error(err)
+	}
+	if _, err := s.p.Redemptions(t.Context(), admin, "", id.Org{}, "x", 1); !fault.Is(err, fault.Invalid) {
+		t.Error(err)
+	}
 	for range promoTries {
 		err = redeem(third, "no-such-code")
 	}

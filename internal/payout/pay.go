@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -51,11 +52,15 @@ func (p *Payouts) PayDue(ctx context.Context) (n int, err error) {
 	return n, errors.Join(errs...)
 }
 
-// PayNow pays an operator outside the schedule. Only a platform operator may. Faults: Forbidden, NotFound (no account),
-// Conflict (nothing can be paid; the message says why). The transfer is made after the commit.
-func (p *Payouts) PayNow(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org) (Payout, error) {
+// PayNow pays an operator outside the schedule, with a reason for the audit trail. Only a platform operator may. Faults:
+// Forbidden, Invalid, NotFound (no account), Conflict (nothing can be paid; the message says why). The transfer is made after
+// the commit.
+func (p *Payouts) PayNow(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, reason string) (Payout, error) {
 	if !who.Admin {
 		return Payout{}, fault.New(fault.Forbidden, "only a platform operator makes payouts")
+	}
+	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
+		return Payout{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
 	}
 	made, err := p.decide(ctx, tx, org, false)
 	if err != nil {
@@ -69,7 +74,7 @@ func (p *Payouts) PayNow(ctx context.Context, tx *db.Tx, who account.Principal, 
 	if err != nil {
 		return Payout{}, fmt.Errorf("payout %s: %w", made.payout, err)
 	}
-	return viewOf(r), audit.Record(ctx, tx, who.Event("payout.now", made.payout.String(), map[string]any{"org": org.String(), "amount": r.Amount.String()}))
+	return viewOf(r), audit.Record(ctx, tx, who.Event("payout.now", made.payout.String(), map[string]any{"org": org.String(), "amount": r.Amount.String(), "reason": reason}))
 }
 
 // decided is a payout that was written down, or why there is none.
@@ -97,14 +102,7 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 	if err != nil {
 		return d, err
 	}
-	switch {
-	case a.StripeAccount == nil || !a.Ready:
-		d.why = "the account at Stripe is not ready"
-	case a.Stopped != "":
-		d.why = "payouts are stopped: " + a.Stopped
-	case pending > 0:
-		d.why = "a payout is on its way already"
-	case scheduled && a.NextAt.After(now):
+	if d.why = obstacle(a, pending); d.why == "" && scheduled && a.NextAt.After(now) {
 		d.why = "it is not time yet" // another replica was here
 	}
 	if d.why != "" {
@@ -131,7 +129,7 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 		}
 	}
 	if amount < p.cfg.Minimum {
-		d.why = fmt.Sprintf("%s can be paid, and the least is %s", max(0, amount), p.cfg.Minimum)
+		d.why = p.tooLittle(amount)
 		return d, nil
 	}
 	d.payout = id.New[id.Payout]()
@@ -146,6 +144,24 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 	_, err = books.Post(ctx, ledger.Entry{Kind: "payout", Key: "payout:" + ref + ":asked", Ref: ref, Memo: "to your account at Stripe",
 		Transfers: []ledger.Transfer{{Debit: ledger.HostPayable(org, p.cfg.Currency), Credit: ledger.Transfers(p.cfg.Currency), Amount: amount}}})
 	return d, err
+}
+
+// obstacle is what keeps an account from being paid, however much there is; "" = nothing.
+func obstacle(a dbq.PayoutAccount, onTheWay int64) string {
+	switch {
+	case a.StripeAccount == nil || !a.Ready:
+		return "the account at Stripe is not ready"
+	case a.Stopped != "":
+		return "payouts are stopped: " + a.Stopped
+	case onTheWay > 0:
+		return "a payout is on its way already"
+	}
+	return ""
+}
+
+// tooLittle is why an amount is not paid.
+func (p *Payouts) tooLittle(amount money.Nano) string {
+	return fmt.Sprintf("%s can be paid, and the least is %s", max(0, amount), p.cfg.Minimum)
 }
 
 // available is what can be paid out: what is payable, less what was given back beyond what is pending, less what is

@@ -198,7 +198,7 @@ func TestAPayoutIsTakenBack(t *testing.T) {
 	}
 	payNow := func(who account.Principal, org id.Org) error {
 		return x.inTx(func(ctx context.Context, tx *db.Tx) error {
-			_, err := x.p.PayNow(ctx, tx, who, org)
+			_, err := x.p.PayNow(ctx, tx, who, org, "a test")
 			return err
 		})
 	}

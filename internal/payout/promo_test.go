@@ -24,7 +24,7 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 	}
 	disable := func(who account.Principal, code string) (c payment.PromoCode, err error) {
 		err = x.inTx(func(ctx context.Context, tx *db.Tx) error {
-			c, err = x.pay.DisablePromoCode(ctx, tx, who, code)
+			c, err = x.pay.DisablePromoCode(ctx, tx, who, code, "a test")
 			return err
 		})
 		return c, err
@@ -36,7 +36,7 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 			t.Errorf("%s: %d payouts", when, n)
 		}
 		err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
-			_, err := x.p.PayNow(ctx, tx, x.boss, x.operator)
+			_, err := x.p.PayNow(ctx, tx, x.boss, x.operator, "a test")
 			return err
 		})
 		if !fault.Is(err, fault.Conflict) {
@@ -55,7 +55,7 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 		x.sent(when, 0, 0)
 	}
 	if err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := x.pay.CreatePromoCode(ctx, tx, x.boss, payment.PromoCode{Code: code, Amount: 50 * money.Unit, MaxUses: 5})
+		_, err := x.pay.CreatePromoCode(ctx, tx, x.boss, payment.PromoCode{Code: code, Amount: 50 * money.Unit, MaxUses: 5}, "a test")
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -69,6 +69,12 @@ func TestPromotionalCreditIsNeverCash(t *testing.T) {
 	}
 	if _, err := disable(x.boss, "NO-SUCH-CODE"); !fault.Is(err, fault.NotFound) {
 		t.Error(err)
+	}
+	if err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
+		_, err := x.pay.DisablePromoCode(ctx, tx, x.boss, code, " ")
+		return err
+	}); !fault.Is(err, fault.Invalid) {
+		t.Errorf("without a reason: %v", err)
 	}
 	if c, err := disable(x.boss, " welcome-2027"); err != nil || c.Uses != 1 || c.ExpiresAt == nil {
 		t.Fatalf("%+v %v", c, err)

@@ -72,10 +72,22 @@ func reviewOf(r dbq.PayoutReview) Review {
 // Reviews lists them, newest first, those before the given one (zero: from the newest), at most limit. Only a platform
 // operator sees them; fault: Forbidden.
 func (p *Payouts) Reviews(ctx context.Context, who account.Principal, before id.PayoutReview, limit int) ([]Review, error) {
+	return p.ReviewsOf(ctx, who, ReviewFilter{}, before, limit)
+}
+
+// ReviewFilter says which reviews to list; zero fields match everything.
+type ReviewFilter struct {
+	Org     id.Org // as operator or as renter
+	Waiting bool   // only those with something to decide on
+}
+
+// ReviewsOf is Reviews of those that match.
+func (p *Payouts) ReviewsOf(ctx context.Context, who account.Principal, f ReviewFilter, before id.PayoutReview, limit int) ([]Review, error) {
 	if !who.Admin {
 		return nil, fault.New(fault.Forbidden, "only a platform operator sees reviews")
 	}
-	rows, err := p.d.Q.ListPayoutReviews(ctx, pgtype.UUID{Bytes: before.UUID(), Valid: true}, int32(limit))
+	rows, err := p.d.Q.FindPayoutReviews(ctx, dbq.FindPayoutReviewsParams{Before: pgtype.UUID{Bytes: before.UUID(), Valid: true},
+		Org: pgtype.UUID{Bytes: f.Org.UUID(), Valid: !f.Org.IsZero()}, Waiting: f.Waiting, MaxRows: int32(limit)})
 	if err != nil {
 		return nil, fmt.Errorf("payout: reviews: %w", err)
 	}

@@ -7,6 +7,7 @@ package dbq
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
@@ -69,6 +70,82 @@ func (q *Queries) ListAuditEvents(ctx context.Context, orgID id.Org, before pgty
 			&i.Detail,
 			&i.Address,
 			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const searchAuditEvents = `-- name: SearchAuditEvents :many
+SELECT e.id, e.org_id, e.user_id, e.token_id, e.action, e.object, e.detail, e.address, e.created_at,
+       coalesce(u.email, '')::text AS email, coalesce(o.name, '')::text AS org_name
+FROM audit_event e LEFT JOIN app_user u ON u.id = e.user_id LEFT JOIN org o ON o.id = e.org_id
+WHERE ($1::uuid IS NULL OR e.id < $1::uuid)
+  AND ($2::uuid IS NULL OR e.org_id = $2::uuid OR e.object = $3::text
+       OR e.detail->>'org' = $3::text OR e.detail->>'renter' = $3::text)
+  AND ($4::text = '' OR e.action = $4::text OR starts_with(e.action, $4::text || '.'))
+  AND ($5::text = '' OR e.object = $5::text OR starts_with(u.email, lower($5::text)) OR strpos(lower(e.detail::text), lower($5::text)) > 0)
+ORDER BY e.id DESC
+LIMIT $6
+`
+
+type SearchAuditEventsParams struct {
+	Before    pgtype.UUID
+	Org       pgtype.UUID
+	OrgNameID string
+	Action    string
+	Words     string
+	MaxRows   int32
+}
+
+type SearchAuditEventsRow struct {
+	ID        id.Audit
+	OrgID     id.Org
+	UserID    id.User
+	TokenID   id.Token
+	Action    string
+	Object    string
+	Detail    []byte
+	Address   string
+	CreatedAt time.Time
+	Email     string
+	OrgName   string
+}
+
+// The whole platform's trail, with the names of who acted. An org's: what it did, and what was done to it.
+func (q *Queries) SearchAuditEvents(ctx context.Context, arg SearchAuditEventsParams) ([]SearchAuditEventsRow, error) {
+	rows, err := q.db.Query(ctx, searchAuditEvents,
+		arg.Before,
+		arg.Org,
+		arg.OrgNameID,
+		arg.Action,
+		arg.Words,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SearchAuditEventsRow{}
+	for rows.Next() {
+		var i SearchAuditEventsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.UserID,
+			&i.TokenID,
+			&i.Action,
+			&i.Object,
+			&i.Detail,
+			&i.Address,
+			&i.CreatedAt,
+			&i.Email,
+			&i.OrgName,
 		); err != nil {
 			return nil, err
 		}

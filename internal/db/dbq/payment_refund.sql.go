@@ -353,6 +353,66 @@ func (q *Queries) PromoCode(ctx context.Context, code string) (PromoCode, error)
 	return i, err
 }
 
+const promoRedemptions = `-- name: PromoRedemptions :many
+SELECT r.code, r.org_id, o.name AS org_name, c.amount, c.currency, r.created_at
+FROM promo_redemption r JOIN promo_code c ON c.code = r.code JOIN org o ON o.id = r.org_id
+WHERE ($1::text = '' OR r.code = $1::text) AND ($2::uuid IS NULL OR r.org_id = $2::uuid)
+  AND ($3::text = '' OR (r.created_at, r.code, r.org_id)
+       < (SELECT x.created_at, x.code, x.org_id FROM promo_redemption x WHERE x.code = $3::text AND x.org_id = $4::uuid))
+ORDER BY r.created_at DESC, r.code DESC, r.org_id DESC
+LIMIT $5
+`
+
+type PromoRedemptionsParams struct {
+	Code      string
+	OrgID     pgtype.UUID
+	AfterCode string
+	AfterOrg  pgtype.UUID
+	MaxRows   int32
+}
+
+type PromoRedemptionsRow struct {
+	Code      string
+	OrgID     id.Org
+	OrgName   string
+	Amount    money.Nano
+	Currency  string
+	CreatedAt time.Time
+}
+
+func (q *Queries) PromoRedemptions(ctx context.Context, arg PromoRedemptionsParams) ([]PromoRedemptionsRow, error) {
+	rows, err := q.db.Query(ctx, promoRedemptions,
+		arg.Code,
+		arg.OrgID,
+		arg.AfterCode,
+		arg.AfterOrg,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PromoRedemptionsRow{}
+	for rows.Next() {
+		var i PromoRedemptionsRow
+		if err := rows.Scan(
+			&i.Code,
+			&i.OrgID,
+			&i.OrgName,
+			&i.Amount,
+			&i.Currency,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const refundForUpdate = `-- name: RefundForUpdate :one
 SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at, tax
 FROM refund WHERE id = $1 FOR UPDATE

@@ -471,6 +471,56 @@ func (q *Queries) PayoutPending(ctx context.Context, orgID id.Org, currency stri
 	return count, err
 }
 
+const payoutRun = `-- name: PayoutRun :many
+SELECT o.id AS org_id, o.name AS org_name, coalesce(b.amount, 0)::bigint AS payable, coalesce(a.failures, 0)::integer AS failures,
+       coalesce((SELECT p.failure FROM payout p WHERE p.org_id = o.id AND p.state = 'failed' ORDER BY p.id DESC LIMIT 1), '')::text AS failure,
+       (SELECT count(*) FROM payout p WHERE p.org_id = o.id AND p.currency = $1 AND p.state = 'pending') AS sending
+FROM org o
+LEFT JOIN payout_account a ON a.org_id = o.id
+LEFT JOIN ledger_account l ON l.kind = 'host_payable' AND l.owner = o.id AND l.currency = $1
+LEFT JOIN ledger_balance b ON b.account_id = l.id
+WHERE b.amount > 0 OR a.failures > 0 OR a.stopped <> '' OR EXISTS (SELECT FROM payout p WHERE p.org_id = o.id AND p.state = 'pending')
+ORDER BY (coalesce(a.failures, 0) > 0) DESC, coalesce(b.amount, 0) DESC, o.id
+LIMIT $2
+`
+
+type PayoutRunRow struct {
+	OrgID    id.Org
+	OrgName  string
+	Payable  int64
+	Failures int32
+	Failure  string
+	Sending  int64
+}
+
+// Operators whom the next payouts concern: who can be paid something, has failed, is stopped, or waits for Stripe.
+func (q *Queries) PayoutRun(ctx context.Context, currency string, maxRows int32) ([]PayoutRunRow, error) {
+	rows, err := q.db.Query(ctx, payoutRun, currency, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PayoutRunRow{}
+	for rows.Next() {
+		var i PayoutRunRow
+		if err := rows.Scan(
+			&i.OrgID,
+			&i.OrgName,
+			&i.Payable,
+			&i.Failures,
+			&i.Failure,
+			&i.Sending,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const payoutTotals = `-- name: PayoutTotals :one
 SELECT coalesce(sum(amount - reversed) FILTER (WHERE state = 'paid'), 0)::bigint AS paid,
        coalesce(sum(amount) FILTER (WHERE state = 'pending'), 0)::bigint AS sending

@@ -13,6 +13,63 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+const findPayoutReviews = `-- name: FindPayoutReviews :many
+SELECT v.id, v.host_org_id, v.renter_org_id, v.currency, v.reasons, v.base, v.held, v.released, v.refused, v.through, v.decision, v.decided_at, v.created_at
+FROM payout_review v
+WHERE ($1::uuid = '00000000-0000-0000-0000-000000000000' OR v.id < $1::uuid)
+  AND ($2::uuid IS NULL OR v.host_org_id = $2::uuid OR v.renter_org_id = $2::uuid)
+  AND (NOT $3::boolean OR v.held > 0)
+ORDER BY v.id DESC
+LIMIT $4
+`
+
+type FindPayoutReviewsParams struct {
+	Before  pgtype.UUID
+	Org     pgtype.UUID
+	Waiting bool
+	MaxRows int32
+}
+
+// Of one org, as operator or as renter, or of all; only those with something to decide on, or all.
+func (q *Queries) FindPayoutReviews(ctx context.Context, arg FindPayoutReviewsParams) ([]PayoutReview, error) {
+	rows, err := q.db.Query(ctx, findPayoutReviews,
+		arg.Before,
+		arg.Org,
+		arg.Waiting,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PayoutReview{}
+	for rows.Next() {
+		var i PayoutReview
+		if err := rows.Scan(
+			&i.ID,
+			&i.HostOrgID,
+			&i.RenterOrgID,
+			&i.Currency,
+			&i.Reasons,
+			&i.Base,
+			&i.Held,
+			&i.Released,
+			&i.Refused,
+			&i.Through,
+			&i.Decision,
+			&i.DecidedAt,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const heldForReview = `-- name: HeldForReview :one
 SELECT coalesce(sum(held), 0)::bigint AS held FROM payout_review WHERE host_org_id = $1 AND currency = $2
 `
@@ -75,48 +132,6 @@ func (q *Queries) LinkedRenters(ctx context.Context, hostOrgID id.Org, currency 
 	for rows.Next() {
 		var i LinkedRentersRow
 		if err := rows.Scan(&i.RenterOrgID, &i.Reasons); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const listPayoutReviews = `-- name: ListPayoutReviews :many
-SELECT v.id, v.host_org_id, v.renter_org_id, v.currency, v.reasons, v.base, v.held, v.released, v.refused, v.through, v.decision, v.decided_at, v.created_at
-FROM payout_review v
-WHERE $1::uuid = '00000000-0000-0000-0000-000000000000' OR v.id < $1::uuid
-ORDER BY v.id DESC
-LIMIT $2
-`
-
-func (q *Queries) ListPayoutReviews(ctx context.Context, before pgtype.UUID, maxRows int32) ([]PayoutReview, error) {
-	rows, err := q.db.Query(ctx, listPayoutReviews, before, maxRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []PayoutReview{}
-	for rows.Next() {
-		var i PayoutReview
-		if err := rows.Scan(
-			&i.ID,
-			&i.HostOrgID,
-			&i.RenterOrgID,
-			&i.Currency,
-			&i.Reasons,
-			&i.Base,
-			&i.Held,
-			&i.Released,
-			&i.Refused,
-			&i.Through,
-			&i.Decision,
-			&i.DecidedAt,
-			&i.CreatedAt,
-		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

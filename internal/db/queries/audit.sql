@@ -8,3 +8,16 @@ FROM audit_event
 WHERE org_id = @org_id AND (sqlc.narg(before)::uuid IS NULL OR id < sqlc.narg(before)::uuid)
 ORDER BY id DESC
 LIMIT @max_rows;
+
+-- name: SearchAuditEvents :many
+-- The whole platform's trail, with the names of who acted. An org's: what it did, and what was done to it.
+SELECT e.id, e.org_id, e.user_id, e.token_id, e.action, e.object, e.detail, e.address, e.created_at,
+       coalesce(u.email, '')::text AS email, coalesce(o.name, '')::text AS org_name
+FROM audit_event e LEFT JOIN app_user u ON u.id = e.user_id LEFT JOIN org o ON o.id = e.org_id
+WHERE (sqlc.narg(before)::uuid IS NULL OR e.id < sqlc.narg(before)::uuid)
+  AND (sqlc.narg(org)::uuid IS NULL OR e.org_id = sqlc.narg(org)::uuid OR e.object = @org_name_id::text
+       OR e.detail->>'org' = @org_name_id::text OR e.detail->>'renter' = @org_name_id::text)
+  AND (@action::text = '' OR e.action = @action::text OR starts_with(e.action, @action::text || '.'))
+  AND (@words::text = '' OR e.object = @words::text OR starts_with(u.email, lower(@words::text)) OR strpos(lower(e.detail::text), lower(@words::text)) > 0)
+ORDER BY e.id DESC
+LIMIT @max_rows;

@@ -87,6 +87,15 @@ UPDATE promo_code SET expires_at = clock_timestamp()
 WHERE code = $1 AND (expires_at IS NULL OR expires_at > clock_timestamp())
 RETURNING *;
 
+-- name: PromoRedemptions :many
+SELECT r.code, r.org_id, o.name AS org_name, c.amount, c.currency, r.created_at
+FROM promo_redemption r JOIN promo_code c ON c.code = r.code JOIN org o ON o.id = r.org_id
+WHERE (@code::text = '' OR r.code = @code::text) AND (sqlc.narg(org_id)::uuid IS NULL OR r.org_id = sqlc.narg(org_id)::uuid)
+  AND (@after_code::text = '' OR (r.created_at, r.code, r.org_id)
+       < (SELECT x.created_at, x.code, x.org_id FROM promo_redemption x WHERE x.code = @after_code::text AND x.org_id = @after_org::uuid))
+ORDER BY r.created_at DESC, r.code DESC, r.org_id DESC
+LIMIT @max_rows;
+
 -- name: CountPromoAttempt :one
 INSERT INTO promo_attempt (org_id, attempts, window_start) VALUES ($1, 1, clock_timestamp())
 ON CONFLICT (org_id) DO UPDATE SET

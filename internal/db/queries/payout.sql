@@ -135,3 +135,16 @@ FROM (SELECT t.created_at AS at, t.amount, true AS inward, a.kind AS account, x.
         AND t.id >= @from_id::uuid AND t.id < @to_id::uuid AND t.created_at >= @since AND t.created_at < @until) m
 GROUP BY 1
 ORDER BY 1;
+
+-- name: PayoutRun :many
+-- Operators whom the next payouts concern: who can be paid something, has failed, is stopped, or waits for Stripe.
+SELECT o.id AS org_id, o.name AS org_name, coalesce(b.amount, 0)::bigint AS payable, coalesce(a.failures, 0)::integer AS failures,
+       coalesce((SELECT p.failure FROM payout p WHERE p.org_id = o.id AND p.state = 'failed' ORDER BY p.id DESC LIMIT 1), '')::text AS failure,
+       (SELECT count(*) FROM payout p WHERE p.org_id = o.id AND p.currency = @currency AND p.state = 'pending') AS sending
+FROM org o
+LEFT JOIN payout_account a ON a.org_id = o.id
+LEFT JOIN ledger_account l ON l.kind = 'host_payable' AND l.owner = o.id AND l.currency = @currency
+LEFT JOIN ledger_balance b ON b.account_id = l.id
+WHERE b.amount > 0 OR a.failures > 0 OR a.stopped <> '' OR EXISTS (SELECT FROM payout p WHERE p.org_id = o.id AND p.state = 'pending')
+ORDER BY (coalesce(a.failures, 0) > 0) DESC, coalesce(b.amount, 0) DESC, o.id
+LIMIT @max_rows;

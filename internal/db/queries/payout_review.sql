@@ -49,15 +49,18 @@ SELECT coalesce(sum(held), 0)::bigint AS held FROM payout_review WHERE host_org_
 SELECT id, host_org_id, renter_org_id, currency, reasons, base, held, released, refused, through, decision, decided_at, created_at
 FROM payout_review WHERE id = $1;
 
--- name: ListPayoutReviews :many
-SELECT v.id, v.host_org_id, v.renter_org_id, v.currency, v.reasons, v.base, v.held, v.released, v.refused, v.through, v.decision, v.decided_at, v.created_at
-FROM payout_review v
-WHERE @before::uuid = '00000000-0000-0000-0000-000000000000' OR v.id < @before::uuid
-ORDER BY v.id DESC
-LIMIT @max_rows;
-
 -- name: ReleasePayoutReview :exec
 UPDATE payout_review SET released = released + held, held = 0, decision = @decision, decided_at = clock_timestamp() WHERE id = @id;
 
 -- name: RefusePayoutReview :exec
 UPDATE payout_review SET refused = refused + held, held = 0, decision = @decision, decided_at = clock_timestamp() WHERE id = @id;
+
+-- name: FindPayoutReviews :many
+-- Of one org, as operator or as renter, or of all; only those with something to decide on, or all.
+SELECT v.id, v.host_org_id, v.renter_org_id, v.currency, v.reasons, v.base, v.held, v.released, v.refused, v.through, v.decision, v.decided_at, v.created_at
+FROM payout_review v
+WHERE (@before::uuid = '00000000-0000-0000-0000-000000000000' OR v.id < @before::uuid)
+  AND (sqlc.narg(org)::uuid IS NULL OR v.host_org_id = sqlc.narg(org)::uuid OR v.renter_org_id = sqlc.narg(org)::uuid)
+  AND (NOT @waiting::boolean OR v.held > 0)
+ORDER BY v.id DESC
+LIMIT @max_rows;

@@ -1,0 +1,170 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Attention counts what wants a platform operator now.
+type Attention struct {
+	PayoutFailures int64      `json:"payout_failures"`
+	PayoutsStopped int64      `json:"payouts_stopped"`
+	Reviews        int64      `json:"reviews"`
+	InReview       money.Nano `json:"in_review"`
+	Disputes       int64      `json:"disputes"`
+	Disputed       money.Nano `json:"disputed"`
+	Frozen         int64      `json:"frozen_leases"`
+	Quarantined    int64      `json:"quarantined"`
+	OutboxUnknown  int64      `json:"outbox_unknown"`
+	MailFailed     int64      `json:"mail_failed"`
+	Currency       string     `json:"currency"`
+}
+
+// Attention counts what wants a human now. It and all below are for platform operators.
+func (c *Client) Attention(ctx context.Context) (Attention, error) {
+	return get[Attention](ctx, c, "/admin/attention", nil)
+}
+
+// FoundOrg is an organisation in a list.
+type FoundOrg struct {
+	ID        id.Org     `json:"id"`
+	Name      string     `json:"name"`
+	LegalName string     `json:"legal_name,omitempty"`
+	Email     string     `json:"email"` // of its first owner
+	Verified  bool       `json:"email_verified"`
+	Personal  bool       `json:"personal"`
+	Hosts     int        `json:"hosts"`
+	Clusters  int        `json:"clusters"`
+	Available money.Nano `json:"available"`
+	Held      money.Nano `json:"held"`
+	Pending   money.Nano `json:"pending"`
+	Payable   money.Nano `json:"payable"`
+	Currency  string     `json:"currency"`
+	CreatedAt time.Time  `json:"created_at"`
+}
+
+// Orgs finds organisations by id or by a part of a name or an e-mail address, newest first; operators: only those with hosts or a
+// payout account.
+func (c *Client) Orgs(ctx context.Context, words string, operators bool, p PageOf) (Page[FoundOrg], error) {
+	q, path := p.query(), "/admin/orgs"
+	if operators {
+		path = "/admin/operators"
+	}
+	if words != "" {
+		q.Set("q", words)
+	}
+	return get[Page[FoundOrg]](ctx, c, path, q)
+}
+
+// OrgDetail is an organisation with what a platform operator decides on. Raw is all that the server said.
+type OrgDetail struct {
+	FoundOrg
+	FeePPM  int `json:"fee_ppm"`
+	Members []struct {
+		Email    string `json:"email"`
+		Role     string `json:"role"`
+		Verified bool   `json:"email_verified"`
+	} `json:"members"`
+	Earnings PayoutBalance   `json:"earnings"`
+	Account  PayoutAccount   `json:"account"`
+	Raw      json.RawMessage `json:"-"`
+}
+
+// GetOrg reads an organisation.
+func (c *Client) GetOrg(ctx context.Context, org id.Org) (OrgDetail, error) {
+	raw, err := get[json.RawMessage](ctx, c, "/admin/orgs/"+org.String(), nil)
+	if err != nil {
+		return OrgDetail{}, err
+	}
+	out := OrgDetail{Raw: raw}
+	return out, json.Unmarshal(raw, &out)
+}
+
+// OperatorChange is what to change of an operator; nil leaves it as it is.
+type OperatorChange struct {
+	PayoutsStopped *bool  `json:"payouts_stopped,omitempty"`
+	FeePPM         *int   `json:"fee_ppm,omitempty"`
+	Reason         string `json:"reason"` // the operator reads it
+}
+
+// ChangeOperator sets an operator's fee, or stops payouts to them or lets them go on.
+func (c *Client) ChangeOperator(ctx context.Context, org id.Org, in OperatorChange) error {
+	return c.call(ctx, http.MethodPatch, "/admin/operators/"+org.String(), nil, in, nil)
+}
+
+// OperatorPayout is a payout to somebody.
+type OperatorPayout struct {
+	Payout
+	Org id.Org `json:"org_id"`
+}
+
+// AllPayouts lists everybody's payouts, or one operator's, newest first.
+func (c *Client) AllPayouts(ctx context.Context, org id.Org, p PageOf) (Page[OperatorPayout], error) {
+	q := p.query()
+	if !org.IsZero() {
+		q.Set("org_id", org.String())
+	}
+	return get[Page[OperatorPayout]](ctx, c, "/admin/payouts", q)
+}
+
+// PayNow pays an operator outside the schedule.
+func (c *Client) PayNow(ctx context.Context, org id.Org, reason string) (OperatorPayout, error) {
+	return post[OperatorPayout](ctx, c, "/admin/payouts", map[string]string{"org_id": org.String(), "reason": reason})
+}
+
+// NextPayout is what an operator's next payout would be, were it made now; Why says why there is none.
+type NextPayout struct {
+	Org      id.Org     `json:"org_id"`
+	OrgName  string     `json:"org_name"`
+	Payable  money.Nano `json:"payable"`
+	Amount   money.Nano `json:"amount"`
+	Why      string     `json:"why"`
+	NextAt   *time.Time `json:"next_at"`
+	Failures int        `json:"failures"`
+	Failure  string     `json:"failure"`
+}
+
+// PayoutRun is what the next payouts would be: who failed first, then who gets most.
+func (c *Client) PayoutRun(ctx context.Context) (Page[NextPayout], error) {
+	return get[Page[NextPayout]](ctx, c, "/admin/payout-run", nil)
+}
+
+// RunPayouts pays everybody who can be paid now.
+func (c *Client) RunPayouts(ctx context.Context, reason string) (Page[OperatorPayout], error) {
+	return post[Page[OperatorPayout]](ctx, c, "/admin/payout-run", map[string]string{"reason": reason})
+}
+
+// AuditEvent is one act.
+type AuditEvent struct {
+	ID      string         `json:"id"`
+	At      time.Time      `json:"at"`
+	Org     string         `json:"org_id"`
+	OrgName string         `json:"org_name"`
+	Email   string         `json:"email"`
+	Action  string         `json:"action"`
+	Object  string         `json:"object"`
+	Detail  map[string]any `json:"detail"`
+	Address string         `json:"address"`
+}
+
+// AuditFilter says which acts to list; zero fields match everything.
+type AuditFilter struct {
+	Words, Action string
+	Org           id.Org
+}
+
+// Audit searches the platform's audit trail, newest first.
+func (c *Client) Audit(ctx context.Context, f AuditFilter, p PageOf) (Page[AuditEvent], error) {
+	q := p.query()
+	for name, v := range map[string]string{"q": f.Words, "action": f.Action, "org_id": f.Org.String()} {
+		if v != "" {
+			q.Set(name, v)
+		}
+	}
+	return get[Page[AuditEvent]](ctx, c, "/admin/audit-events", q)
+}

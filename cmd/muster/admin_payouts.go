@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+)
+
+func adminPayouts(s *shell) *cobra.Command {
+	cmd := noun("payouts", "Everybody's payouts", payoutsList(s), payoutsDue(s), payoutsPay(s), payoutsRun(s))
+	cmd.Example = "  muster admin payouts due\n  muster admin payouts pay org_… --reason 'their bank is mended'\n  muster admin payouts list --org org_…"
+	return cmd
+}
+
+func payoutsList(s *shell) *cobra.Command {
+	var page pageFlags
+	var org string
+	cmd := &cobra.Command{
+		Use: "list", Short: "Payouts, newest first", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			to, err := orgFlag(org)
+			if err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			all, err := c.AllPayouts(cmd.Context(), to, page.of())
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, all, func(p *printer) { printPayoutsOf(p, all) })
+		},
+	}
+	page.flags(cmd, "payouts")
+	cmd.Flags().StringVar(&org, "org", "", "to this operator alone (its id)")
+	return cmd
+}
+
+func printPayoutsOf(p *printer, all client.Page[client.OperatorPayout]) {
+	rows := make([][]string, len(all.Items))
+	for i, x := range all.Items {
+		rows[i] = []string{when(x.CreatedAt), nano(x.Amount) + " " + x.Currency, x.State, x.Failure, x.Org.String(), x.ID.String()}
+	}
+	p.table([]string{"TIME", ">AMOUNT", "STATE", "WHY", "OPERATOR", "ID"}, rows)
+	printNext(p, all.Next)
+}
+
+func payoutsDue(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "due", Short: "What the next payouts would be, and what failed and why", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			run, err := c.PayoutRun(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, run, func(p *printer) {
+				rows := make([][]string, len(run.Items))
+				for i, n := range run.Items {
+					why := n.Why
+					if n.Failures > 0 {
+						why = fmt.Sprintf("failed %d times: %s %s", n.Failures, n.Failure, why)
+					}
+					rows[i] = []string{n.OrgName, nano(n.Payable), nano(n.Amount), whenPtr(n.NextAt), why, n.Org.String()}
+				}
+				p.table([]string{"OPERATOR", ">PAYABLE", ">WOULD BE PAID", "NEXT", "WHY NOT", "ID"}, rows)
+			})
+		},
+	}
+}
+
+func payoutsPay(s *shell) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "pay ORG", Short: "Pay an operator now, outside the schedule", Args: exactly("ORG"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			org, err := orgArg(args[0])
+			if err != nil {
+				return err
+			}
+			if err := wantReason(reason); err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			x, err := c.PayNow(cmd.Context(), org, reason)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, x, func(p *printer) { p.line("%s %s are on their way: %s", nano(x.Amount), x.Currency, x.ID) })
+		},
+	}
+	reasonFlag(cmd, &reason, "the audit trail keeps it")
+	return cmd
+}
+
+func payoutsRun(s *shell) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "run", Short: "Pay everybody who can be paid now, outside the schedule", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := wantReason(reason); err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			made, err := c.RunPayouts(cmd.Context(), reason)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, made, func(p *printer) {
+				printPayoutsOf(p, made)
+				p.line("%d payouts were made.", len(made.Items))
+			})
+		},
+	}
+	reasonFlag(cmd, &reason, "the audit trail keeps it")
+	return cmd
+}

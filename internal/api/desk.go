@@ -1,0 +1,161 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/payout"
+	"github.com/musterhq/muster/internal/report"
+)
+
+func (a *API) attention(ctx context.Context, p account.Principal, _ *struct{}) (report.Attention, error) {
+	return report.Wants(ctx, a.db.Q, p, a.cfg.Currency)
+}
+
+// SearchOrgs is the query of lists of organisations. (Exported because huma reads only exported fields.)
+type SearchOrgs struct {
+	Page
+	Q string `query:"q" maxLength:"200" doc:"an organisation's id, or a part of its name, its legal name or a member's e-mail address"`
+}
+
+func (a *API) listOrgs(ctx context.Context, p account.Principal, in *SearchOrgs) (list[report.FoundOrg], error) {
+	return a.orgs(ctx, p, *in, false)
+}
+
+func (a *API) listOperators(ctx context.Context, p account.Principal, in *SearchOrgs) (list[report.FoundOrg], error) {
+	return a.orgs(ctx, p, *in, true)
+}
+
+func (a *API) orgs(ctx context.Context, p account.Principal, in SearchOrgs, operators bool) (list[report.FoundOrg], error) {
+	before, err := cursor[id.Org](in.Page)
+	if err != nil {
+		return list[report.FoundOrg]{}, err
+	}
+	rows, err := report.Orgs(ctx, a.db.Q, p, report.OrgSearch{Words: in.Q, Operators: operators}, a.cfg.Currency, before, in.Limit+1)
+	return cut(rows, in.Limit, same[report.FoundOrg], func(o report.FoundOrg) string { return o.ID.String() }), err
+}
+
+// orgDetailView is all that a platform operator knows of an organisation.
+type orgDetailView struct {
+	report.OrgDetail
+	Legal    *legalView        `json:"legal" doc:"null: it has not said who it is"`
+	FeePPM   int               `json:"fee_ppm" doc:"of its hosts' new leases"`
+	Earnings payoutBalanceView `json:"earnings"`
+	Account  payout.Account    `json:"account"`
+}
+
+func (a *API) getOrg(ctx context.Context, p account.Principal, in *idInput) (orgDetailView, error) {
+	org, err := pathID[id.Org](in.ID, "organisation")
+	if err != nil {
+		return orgDetailView{}, err
+	}
+	out := orgDetailView{}
+	if out.OrgDetail, err = report.OneOrg(ctx, a.db.Q, p, org, a.cfg.Currency); err != nil {
+		return out, err
+	}
+	if l := out.OrgDetail.Legal; l.Told() {
+		v := viewLegal(l)
+		out.Legal = &v
+	}
+	if out.FeePPM, err = a.market.Fee(ctx, org); err != nil {
+		return out, err
+	}
+	if out.Earnings, err = a.earned(ctx, org); err != nil {
+		return out, err
+	}
+	out.Account, err = a.payouts.Account(ctx, org)
+	return out, err
+}
+
+func (a *API) payoutRun(ctx context.Context, p account.Principal, _ *struct{}) (list[payout.Next], error) {
+	all, err := a.payouts.Run(ctx, p)
+	return cut(all, len(all), same[payout.Next], func(payout.Next) string { return "" }), err
+}
+
+type runPayoutsInput struct {
+	Keyed
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+	}
+}
+
+// runPayouts keeps its key in a transaction around those of the payouts: one that dies in the middle frees the key, and said
+// again it pays who is left.
+func (a *API) runPayouts(ctx context.Context, p account.Principal, in *runPayoutsInput, once idem.Request) (answer idem.Answer, out list[operatorPayout], err error) {
+	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		answer, err = idem.Do(ctx, tx, once, func(ctx context.Context, _ *db.Tx) (int, any, error) {
+			made, err := a.payouts.RunNow(ctx, p, in.Body.Reason)
+			out = cut(made, len(made), ofOperator, func(payout.Payout) string { return "" })
+			return http.StatusCreated, out, err
+		})
+		return err
+	})
+	return answer, out, err
+}
+
+func (a *API) redemptions(ctx context.Context, p account.Principal, in *struct {
+	Page
+	Code string `query:"code" maxLength:"100" doc:"of this code alone"`
+	Org  string `query:"org_id" maxLength:"100" doc:"by this organisation alone"`
+}) (list[payment.Redemption], error) {
+	org, err := orgFilter(in.Org)
+	if err != nil {
+		return list[payment.Redemption]{}, err
+	}
+	rows, err := a.payments.Redemptions(ctx, p, in.Code, org, in.After, in.Limit+1)
+	return cut(rows, in.Limit, same[payment.Redemption], payment.Redemption.Cursor), err
+}
+
+// orgFilter reads the organisation that a list is bounded to; "" is all.
+func orgFilter(s string) (id.Org, error) {
+	var org id.Org
+	if err := org.UnmarshalText([]byte(s)); err != nil {
+		return org, fault.InvalidField("query.org_id", "is not the id of an organisation")
+	}
+	return org, nil
+}
+
+// auditView is an entry of the platform's audit trail.
+type auditView struct {
+	ID      string         `json:"id"`
+	At      string         `json:"at"`
+	Org     string         `json:"org_id,omitempty" doc:"of who acted"`
+	OrgName string         `json:"org_name,omitempty"`
+	User    string         `json:"user_id,omitempty"`
+	Email   string         `json:"email,omitempty"`
+	Token   string         `json:"token_id,omitempty"`
+	Action  string         `json:"action"`
+	Object  string         `json:"object,omitempty"`
+	Detail  map[string]any `json:"detail"`
+	Address string         `json:"address,omitempty"`
+}
+
+func viewAudit(f audit.Found) auditView {
+	return auditView{f.ID.String(), f.At.UTC().Format("2006-01-02T15:04:05.000000Z"), f.Org.String(), f.OrgName, f.User.String(), f.Email, f.Token.String(),
+		f.Action, f.Object, f.Detail, f.Address}
+}
+
+func (a *API) auditTrail(ctx context.Context, _ account.Principal, in *struct {
+	Page
+	Q      string `query:"q" maxLength:"200" doc:"an object's id, the beginning of the e-mail address of who acted, or a part of the details"`
+	Action string `query:"action" maxLength:"100" doc:"a word such as payout.stop, or its noun: payout"`
+	Org    string `query:"org_id" maxLength:"100" doc:"what this organisation did, and what was done to it"`
+}) (list[auditView], error) {
+	org, err := orgFilter(in.Org)
+	if err != nil {
+		return list[auditView]{}, err
+	}
+	before, err := cursor[id.Audit](in.Page)
+	if err != nil {
+		return list[auditView]{}, err
+	}
+	rows, err := audit.Search(ctx, a.db.Q, audit.Filter{Org: org, Action: in.Action, Words: in.Q}, before, in.Limit+1)
+	return cut(rows, in.Limit, viewAudit, func(f audit.Found) string { return f.ID.String() }), err
+}

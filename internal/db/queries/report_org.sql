@@ -1,0 +1,55 @@
+-- name: OrgsFound :many
+-- Orgs as platform operators look for them, newest first: by id, or by a part of a name or an e-mail address.
+SELECT o.id, o.name, o.personal, o.created_at,
+       coalesce((SELECT u.email FROM membership m JOIN app_user u ON u.id = m.user_id WHERE m.org_id = o.id ORDER BY m.role DESC, m.created_at LIMIT 1), '')::text AS email,
+       EXISTS (SELECT FROM membership m JOIN app_user u ON u.id = m.user_id WHERE m.org_id = o.id AND u.email_verified_at IS NOT NULL) AS verified,
+       coalesce((SELECT l.name FROM org_legal l WHERE l.org_id = o.id), '')::text AS legal_name,
+       (SELECT count(*) FROM host h WHERE h.org_id = o.id AND h.state <> 'retired') AS hosts,
+       (SELECT count(*) FROM cluster c WHERE c.org_id = o.id AND c.ended_at IS NULL) AS clusters,
+       coalesce(b.wallet, 0)::bigint AS wallet, coalesce(b.held, 0)::bigint AS held, coalesce(b.pending, 0)::bigint AS pending, coalesce(b.payable, 0)::bigint AS payable
+FROM org o
+LEFT JOIN LATERAL (
+    SELECT sum(x.amount) FILTER (WHERE a.kind = 'renter_wallet') AS wallet, sum(x.amount) FILTER (WHERE a.kind = 'renter_hold') AS held,
+           sum(x.amount) FILTER (WHERE a.kind = 'host_pending') AS pending, sum(x.amount) FILTER (WHERE a.kind = 'host_payable') AS payable
+    FROM ledger_account a JOIN ledger_balance x ON x.account_id = a.id
+    WHERE a.org_id = o.id AND a.currency = @currency) b ON true
+WHERE (sqlc.narg(before)::uuid IS NULL OR o.id < sqlc.narg(before)::uuid)
+  AND (sqlc.narg(org)::uuid IS NULL OR o.id = sqlc.narg(org)::uuid)
+  AND (@words::text = '' OR strpos(lower(o.name), lower(@words::text)) > 0
+       OR EXISTS (SELECT FROM org_legal l WHERE l.org_id = o.id AND strpos(lower(l.name), lower(@words::text)) > 0)
+       OR EXISTS (SELECT FROM membership m JOIN app_user u ON u.id = m.user_id WHERE m.org_id = o.id AND strpos(u.email, lower(@words::text)) > 0))
+  AND (NOT @operators::boolean OR EXISTS (SELECT FROM host h WHERE h.org_id = o.id) OR EXISTS (SELECT FROM payout_account p WHERE p.org_id = o.id))
+ORDER BY o.id DESC
+LIMIT @max_rows;
+
+-- name: OrgMembers :many
+SELECT u.id AS user_id, u.email, u.name, m.role, (u.email_verified_at IS NOT NULL)::boolean AS verified, u.admin, u.created_at
+FROM membership m JOIN app_user u ON u.id = m.user_id WHERE m.org_id = $1 ORDER BY m.role DESC, m.created_at, u.id;
+
+-- name: OrgHosts :many
+SELECT h.id, h.name, h.region, h.state, h.blocked, coalesce(s.connected, false)::boolean AS connected, s.last_sync_at,
+       (SELECT count(*) FROM gpu g WHERE g.host_id = h.id) AS gpus,
+       (SELECT count(*) FROM gpu g JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL AND c.kind = 'lease' WHERE g.host_id = h.id) AS leased
+FROM host h LEFT JOIN host_status s ON s.host_id = h.id
+WHERE h.org_id = $1 ORDER BY h.state = 'retired', h.name, h.id LIMIT $2;
+
+-- name: OrgClusters :many
+SELECT id, name, state, reason, node_count, gpus_per_node, rate, created_at, ended_at
+FROM cluster WHERE org_id = $1 ORDER BY (ended_at IS NULL) DESC, id DESC LIMIT $2;
+
+-- name: OrgDisputes :many
+SELECT d.id, d.topup_id, d.amount, d.held, d.currency, d.reason, d.state, d.paid_at, d.created_at, d.closed_at
+FROM dispute d WHERE d.org_id = $1 ORDER BY d.created_at DESC, d.id LIMIT $2;
+
+-- name: DeskCounts :one
+-- What wants a human now. Every part reads an index of few rows or a table that stays small.
+SELECT (SELECT count(*) FROM payout_account WHERE failures > 0) AS payout_failures,
+       (SELECT count(*) FROM payout_account WHERE stopped <> '') AS payouts_stopped,
+       (SELECT count(*) FROM payout_review WHERE held > 0) AS reviews,
+       (SELECT coalesce(sum(held), 0)::bigint FROM payout_review v WHERE v.held > 0 AND v.currency = @currency::text) AS in_review,
+       (SELECT count(*) FROM dispute WHERE state = 'open') AS disputes,
+       (SELECT coalesce(sum(amount), 0)::bigint FROM dispute d WHERE d.state = 'open' AND d.currency = @currency::text) AS disputed,
+       (SELECT count(*) FROM lease_meter WHERE frozen) AS frozen,
+       (SELECT count(*) FROM (SELECT q.received_at FROM segment_quarantine q ORDER BY q.id DESC LIMIT 1000) q WHERE q.received_at > clock_timestamp() - interval '1 day') AS quarantined,
+       (SELECT count(*) FROM stripe_outbox WHERE state = 'unknown') AS outbox_unknown,
+       (SELECT count(*) FROM (SELECT m.failed_at, m.created_at FROM mail m ORDER BY m.id DESC LIMIT 10000) m WHERE m.failed_at IS NOT NULL AND m.created_at > clock_timestamp() - interval '7 days') AS mail_failed;
