@@ -31,7 +31,7 @@ func (p *Payments) refreshDispute(ctx context.Context, object string) (note stri
 	}
 	t, err := p.d.Q.TopupOfPayment(ctx, &d.Payment)
 	if db.NoRows(err) {
-		return notOurs, nil
+		return p.refreshInvoiceDispute(ctx, d)
 	}
 	if err != nil {
 		return "", fmt.Errorf("top-up of %s: %w", d.Payment, err)

@@ -211,6 +211,11 @@ func (p *Payments) refreshPayment(ctx context.Context, payment string, over bool
 	if err != nil {
 		return ifMissing(err)
 	}
+	if pay.Invoice != "" {
+		if note, watched, err := p.watch(ctx, pay.Invoice); watched {
+			return note, err
+		}
+	}
 	topup, err := id.Parse[id.TopUp](pay.TopUp)
 	if err != nil {
 		return notOurs, nil

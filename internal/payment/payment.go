@@ -58,6 +58,7 @@ type Payments struct {
 
 	senders  map[string]Sender // of nouns above, by kind of row
 	watchers map[string]func(ctx context.Context, object string) (note string, err error)
+	biller   *Biller // nil: nobody bills orgs afterwards
 
 	refusedTold sync.Map // reason a webhook was refused for → day on which administrators were last told
 }

@@ -98,6 +98,9 @@ func entryKeys(b stripepay.BalanceTx) []string {
 	}
 	switch b.Type {
 	case "charge", "payment":
+		if b.Invoice != "" {
+			return append(keys, InvoiceKey(b.Invoice))
+		}
 		add("topup", b.Payment)
 	case "refund", "payment_refund":
 		add("refund", b.Source)
@@ -112,10 +115,10 @@ func entryKeys(b stripepay.BalanceTx) []string {
 	return keys
 }
 
-// objectOf is Stripe's object that a change is about: a charge's payment, a reversal's transfer, else its source.
+// objectOf is Stripe's object that a change is about: a charge's payment or invoice, a reversal's transfer, else its source.
 func objectOf(b dbq.OpenBalanceTxsRow) string {
 	for _, k := range b.Keys {
-		for _, kind := range []string{"topup:", "transfer:"} {
+		for _, kind := range []string{"topup:", "transfer:", InvoiceKey("")} {
 			if object, ok := strings.CutPrefix(k, kind); ok {
 				return object
 			}

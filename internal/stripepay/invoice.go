@@ -69,29 +69,24 @@ func (c *Client) Invoice(ctx context.Context, id string) (Invoice, error) {
 	return c.invoice(ctx, in)
 }
 
-// Invoices calls each with the id of every invoice made since a moment, newest first, and of those before that are of
-// one of these states, until it returns an error. An id may come twice.
-func (c *Client) Invoices(ctx context.Context, since time.Time, each func(id string) error, states ...string) error {
-	list := func(params *stripe.InvoiceListParams) error {
-		params.Context = ctx
-		params.Limit = stripe.Int64(100)
-		it := c.api.Invoices.List(params)
-		for it.Next() {
-			if err := each(it.Invoice().ID); err != nil {
-				return err
-			}
+// newestInvoices is how many invoices of a subscription Invoices reads: two years.
+const newestInvoices = 24
+
+// Invoices are the newest of a subscription's, newest first.
+func (c *Client) Invoices(ctx context.Context, subscription string) (out []Invoice, err error) {
+	params := &stripe.InvoiceListParams{Subscription: stripe.String(subscription)}
+	params.Context = ctx
+	params.Limit = stripe.Int64(newestInvoices)
+	params.Single = true
+	it := c.api.Invoices.List(params)
+	for it.Next() {
+		in, err := c.invoice(ctx, it.Invoice())
+		if err != nil {
+			return nil, err
 		}
-		return failure(it.Err())
+		out = append(out, in)
 	}
-	if err := list(&stripe.InvoiceListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: since.Unix()}}); err != nil {
-		return err
-	}
-	for _, state := range states {
-		if err := list(&stripe.InvoiceListParams{Status: stripe.String(state)}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return out, failure(it.Err())
 }
 
 // InvoiceLine asks for an amount to be put on a draft, or on the customer's next invoice.
@@ -120,10 +115,10 @@ func (c *Client) AddInvoiceLine(ctx context.Context, key string, l InvoiceLine) 
 	return failure(err)
 }
 
-// FindInvoiceLine says whether a customer has a line of ours, on any invoice or waiting for the next. It finds what a
-// lost answer to AddInvoiceLine has left behind.
-func (c *Client) FindInvoiceLine(ctx context.Context, customer, ref string) (bool, error) {
-	params := &stripe.InvoiceItemListParams{Customer: stripe.String(customer)}
+// FindInvoiceLine says whether an invoice has a line of ours. It finds what a lost answer to AddInvoiceLine has left
+// behind.
+func (c *Client) FindInvoiceLine(ctx context.Context, invoice, ref string) (bool, error) {
+	params := &stripe.InvoiceItemListParams{Invoice: stripe.String(invoice)}
 	params.Context = ctx
 	params.Limit = stripe.Int64(100)
 	it := c.api.InvoiceItems.List(params)

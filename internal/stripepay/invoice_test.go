@@ -110,7 +110,7 @@ func TestAMonthIsBilledAfterwards(t *testing.T) {
 	if err := b.c.AddInvoiceLine(t.Context(), "l", stripepay.InvoiceLine{Invoice: in.ID, Customer: b.customer, Cents: -1, Currency: "EUR", Description: "Residue", Ref: "r1"}); err != nil {
 		t.Fatal(err)
 	}
-	if there, err := b.c.FindInvoiceLine(t.Context(), b.customer, "r1"); err != nil || !there {
+	if there, err := b.c.FindInvoiceLine(t.Context(), in.ID, "r1"); err != nil || !there {
 		t.Fatal(there, err)
 	}
 	in, err := b.c.FinaliseInvoice(t.Context(), "f", in.ID)
@@ -137,6 +137,16 @@ func TestAMonthIsBilledAfterwards(t *testing.T) {
 	}
 	if len(found) != 1 || found[0].Cents != 357 || found[0].Invoice != in.ID || found[0].FeeCents == 0 {
 		t.Fatalf("%+v", found)
+	}
+	all, err := b.c.Invoices(t.Context(), b.sub.ID)
+	if err != nil || len(all) != 2 || all[1].Reason != "subscription_create" {
+		t.Fatalf("%+v %v", all, err)
+	}
+	if d := cmp.Diff(want, all[0]); d != "" {
+		t.Fatal(d)
+	}
+	if pay, err := b.c.Payment(t.Context(), in.Payment); err != nil || pay.Invoice != in.ID || pay.Status != stripepay.Succeeded {
+		t.Fatalf("%+v %v", pay, err)
 	}
 	now, err := b.c.Subscription(t.Context(), b.sub.ID)
 	if err != nil || !now.Start.Equal(b.sub.End) || !now.End.Equal(utc(2026, 3, 31, 10, 0)) {
@@ -315,6 +325,12 @@ func TestASubscriptionEnds(t *testing.T) {
 	}
 	if s, err := b.c.FindSubscription(t.Context(), b.customer, "org_1"); err != nil || s == nil || !s.Ending || s.Status != "active" {
 		t.Fatal(s, err)
+	}
+	if s, err := b.c.ResumeSubscription(t.Context(), "r", b.sub.ID); err != nil || s.Ending {
+		t.Fatal(s, err)
+	}
+	if err := b.c.CancelSubscription(t.Context(), "c2", b.sub.ID, false); err != nil {
+		t.Fatal(err)
 	}
 	b.to(b.sub.End.Add(time.Hour))
 	if in := b.last(); in.Status != stripepay.InvoicePaid || in.Total != 300 {

@@ -16,6 +16,12 @@ import (
 // UsageMeter is the name of the events that report usage. Their value is whole micro-units of the currency.
 const UsageMeter = "muster_usage"
 
+// Codes of ours for what stripe-setup has not made yet.
+const (
+	CodeNoMeter = "no_meter"
+	CodeNoPrice = "no_price"
+)
+
 // UsagePrice is the lookup key of the price of usage in a currency.
 func UsagePrice(currency string) string { return "muster_usage_" + strings.ToLower(currency) }
 
@@ -64,7 +70,7 @@ func (c *Client) Usage(ctx context.Context, customer string, from, to time.Time)
 		return 0, err
 	}
 	if m.ID == "" {
-		return 0, &Error{Outcome: Missing, Code: "no_meter", Message: "there is no active meter " + UsageMeter + " at Stripe"}
+		return 0, &Error{Outcome: Missing, Code: CodeNoMeter, Message: "there is no active meter " + UsageMeter + " at Stripe"}
 	}
 	return c.UsageOf(ctx, m, customer, from, to)
 }

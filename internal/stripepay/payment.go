@@ -47,6 +47,7 @@ type Payment struct {
 	Failure   string // the last refusal, for the payer
 	ActionURL string // while waiting for the payer: where the bank asks
 	Receipt   string // URL, once succeeded; only where the payment was asked for
+	Invoice   string // in_… that it pays; empty: none
 }
 
 // CreatePayment makes a payment and charges it. A refused card is an Error with outcome Declined.
@@ -126,6 +127,9 @@ func payment(pi *stripe.PaymentIntent) Payment {
 	if pi.PaymentMethod != nil {
 		p.Method = pi.PaymentMethod.ID
 		p.Card = savedCard(pi.PaymentMethod)
+	}
+	if pi.Invoice != nil {
+		p.Invoice = pi.Invoice.ID
 	}
 	if pi.LatestCharge != nil {
 		p.Receipt = pi.LatestCharge.ReceiptURL

@@ -35,7 +35,7 @@ func (c *Client) Subscribe(ctx context.Context, key string, r SubscribeRequest) 
 		return Subscription{}, err
 	}
 	if p.ID == "" {
-		return Subscription{}, &Error{Outcome: Later, Code: "no_price", Message: fmt.Sprintf("there is no price %s at Stripe: run muster server stripe-setup", UsagePrice(r.Currency))}
+		return Subscription{}, &Error{Outcome: Later, Code: CodeNoPrice, Message: fmt.Sprintf("there is no price %s at Stripe: run muster server stripe-setup", UsagePrice(r.Currency))}
 	}
 	params := &stripe.SubscriptionParams{
 		Customer: stripe.String(r.Customer), Currency: stripe.String(strings.ToLower(r.Currency)), Description: stripe.String("GPU cluster usage"),
@@ -78,6 +78,19 @@ func (c *Client) FindSubscription(ctx context.Context, customer, org string) (*S
 		}
 	}
 	return nil, failure(it.Err())
+}
+
+// ResumeSubscription takes back that a subscription ends with its period. One that has ended is an Error with outcome
+// Rejected.
+func (c *Client) ResumeSubscription(ctx context.Context, key, id string) (Subscription, error) {
+	params := &stripe.SubscriptionParams{CancelAtPeriodEnd: stripe.Bool(false)}
+	params.Context = ctx
+	params.SetIdempotencyKey(key)
+	s, err := c.api.Subscriptions.Update(id, params)
+	if err != nil {
+		return Subscription{}, failure(err)
+	}
+	return subscription(s), nil
 }
 
 // CancelSubscription ends billing: now, with a last invoice of what was used, or else when the period ends, with its

@@ -1,0 +1,212 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripepay"
+)
+
+// Kinds of outbox rows that bill orgs afterwards. What each does when no answer came is said at its function.
+const (
+	KindSubscribe   = "subscription.create"
+	KindUnsubscribe = "subscription.cancel"
+	KindUsage       = "meter.event"
+	KindClose       = "invoice.close"
+	KindCollect     = "invoice.collect"
+)
+
+// Biller is the noun above that bills orgs afterwards, as it hears of what Stripe did. Each function may be called any
+// number of times, on any replica, in any order: what it gets is what Stripe said when asked just before, and older news
+// may come after newer. It takes its own locks and books what follows in the transaction it is given.
+type Biller struct {
+	Subscription func(ctx context.Context, tx *db.Tx, org id.Org, s stripepay.Subscription) error
+	// Invoice of an org's. The note says why nothing was to be done.
+	Invoice func(ctx context.Context, tx *db.Tx, org id.Org, in stripepay.Invoice) (note string, err error)
+	// Dispute: a bank takes back what an invoice was paid with, or gives it again, which the entries book; each is booked
+	// once by its key.
+	Dispute func(ctx context.Context, tx *db.Tx, org id.Org, d stripepay.Dispute, entries []ledger.Entry) error
+	// Refused: Stripe will never do what a row asks.
+	Refused func(ctx context.Context, tx *db.Tx, kind, ref string, why *stripepay.Error) error
+}
+
+// Bill gives what Stripe says of subscriptions and invoices to the noun that bills. Call it once, before anything is sent.
+func (p *Payments) Bill(b Biller) {
+	p.biller = &b
+	for kind, say := range map[string]func(context.Context, *stripepay.Client, Row) (string, func(context.Context, *db.Tx) error, error){
+		KindSubscribe: p.saySubscribe, KindUnsubscribe: p.sayUnsubscribe, KindUsage: p.sayUsage, KindClose: p.sayClose, KindCollect: p.sayCollect,
+	} {
+		p.Register(kind, Sender{Say: say, Refused: func(ctx context.Context, tx *db.Tx, row Row, why *stripepay.Error) error {
+			return b.Refused(ctx, tx, kind, row.Ref, why)
+		}})
+	}
+	p.Watch("in_", p.AskInvoice)
+	p.Watch("sub_", p.askSubscription)
+}
+
+// Subscribe has an org billed by Stripe from now on, and makes its customer if there is none. An org that is billed
+// already stays so, and one whose billing was to end with the period goes on: Stripe is asked before anything is made.
+// Rows of one org are said in the order in which they were written.
+func (p *Payments) Subscribe(ctx context.Context, tx *db.Tx, org id.Org) ([]id.Outbox, error) {
+	c, err := tx.Q.BillingContact(ctx, org)
+	if err != nil {
+		return nil, fmt.Errorf("payment: contact of %s: %w", org, err)
+	}
+	out := &outgoing{tx: tx}
+	if _, err := p.customer(ctx, out, account.Principal{Org: org, OrgName: c.Name, Email: c.Email}); err != nil {
+		return nil, err
+	}
+	err = out.add(ctx, KindSubscribe, org.String(), "subscribe:"+id.New[id.Outbox]().String(), billingParams{Org: org})
+	return out.rows, err
+}
+
+// Unsubscribe ends an org's billing: now, with a last invoice, or else when the period ends. One that has ended is no
+// error.
+func (p *Payments) Unsubscribe(ctx context.Context, tx *db.Tx, org id.Org, subscription string, now bool) ([]id.Outbox, error) {
+	return p.Say(ctx, tx, KindUnsubscribe, org.String(), "unsubscribe:"+id.New[id.Outbox]().String(), billingParams{Org: org, Subscription: subscription, Now: now})
+}
+
+// ReportUsage reports what an org used to Stripe's meter, once under its identifier: Stripe knows that for a day; later
+// the minute's sum is asked for, so there may be one event per org and minute. A report that Stripe will not take, such as
+// one older than 35 days, goes to Biller.Refused.
+func (p *Payments) ReportUsage(ctx context.Context, tx *db.Tx, org id.Org, identifier string, value money.Micro, at time.Time) ([]id.Outbox, error) {
+	return p.Say(ctx, tx, KindUsage, org.String(), "meter:"+identifier, usageParams{Org: org, Identifier: identifier, Value: value, At: at.UTC()})
+}
+
+// BillLine is an amount to be put on an invoice.
+type BillLine struct {
+	Ref         string `json:"ref"` // by which it is found again; one of its kind on an invoice
+	Description string `json:"description"`
+	Cents       int64  `json:"cents"` // negative: taken off
+}
+
+// CloseInvoice adds lines to a draft and finalises it. Both are one row, because two could overtake each other. Lines that
+// come when the invoice is final already are left out: Biller.Invoice sees by their Ref which are there. The first call for
+// an invoice stands.
+func (p *Payments) CloseInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string, lines []BillLine) ([]id.Outbox, error) {
+	return p.Say(ctx, tx, KindClose, org.String(), "close:"+invoice, billingParams{Org: org, Invoice: invoice, Lines: lines})
+}
+
+// CollectInvoice charges the org's default card for an open invoice now. A card that is refused goes to Biller.Refused
+// with outcome Declined.
+func (p *Payments) CollectInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string) ([]id.Outbox, error) {
+	return p.Say(ctx, tx, KindCollect, org.String(), "collect:"+id.New[id.Outbox]().String(), billingParams{Org: org, Invoice: invoice})
+}
+
+// InvoiceKey is the ledger key of the entry that books an invoice's payment.
+func InvoiceKey(invoice string) string { return "invoice:" + invoice }
+
+// InvoicePaid is the entry of what an org paid an invoice with through Stripe; any is false when nothing came that way: it
+// is not paid, was marked as paid by hand, or was too little to charge.
+func InvoicePaid(org id.Org, in stripepay.Invoice) (e ledger.Entry, any bool) {
+	if in.Status != stripepay.InvoicePaid || in.OutOfBand || in.AmountPaid <= 0 {
+		return e, false
+	}
+	return ledger.Entry{Kind: "invoice_paid", Key: InvoiceKey(in.ID), Ref: org.String(), Memo: in.Number, Transfers: []ledger.Transfer{{
+		Debit: ledger.StripeClearing(in.Currency), Credit: ledger.Receivable(org, in.Currency), Amount: money.Nano(in.AmountPaid) * money.Cent}}}, true
+}
+
+// AskInvoice asks Stripe for an invoice and hands it to the biller.
+func (p *Payments) AskInvoice(ctx context.Context, invoice string) (note string, err error) {
+	in, err := p.stripe.Invoice(ctx, invoice)
+	if err != nil {
+		return ifMissing(err)
+	}
+	org, err := p.d.Q.OrgOfStripeCustomer(ctx, in.Customer)
+	if db.NoRows(err) {
+		return "not an invoice of this platform", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("org of %s: %w", in.Customer, err)
+	}
+	return p.tellInvoice(ctx, org, in)
+}
+
+func (p *Payments) tellInvoice(ctx context.Context, org id.Org, in stripepay.Invoice) (note string, err error) {
+	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		note, err = p.biller.Invoice(ctx, tx, org, in)
+		return err
+	})
+	return note, err
+}
+
+func (p *Payments) askSubscription(ctx context.Context, subscription string) (note string, err error) {
+	s, err := p.stripe.Subscription(ctx, subscription)
+	if err != nil {
+		return ifMissing(err)
+	}
+	org, err := id.Parse[id.Org](s.Org)
+	if err != nil {
+		return "not a subscription of this platform", nil
+	}
+	if owner, err := p.d.Q.OrgOfStripeCustomer(ctx, s.Customer); db.NoRows(err) || err == nil && owner != org {
+		return "not a subscription of this platform", nil
+	} else if err != nil {
+		return "", fmt.Errorf("org of %s: %w", s.Customer, err)
+	}
+	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.biller.Subscription(ctx, tx, org, s) })
+}
+
+// AskBilling asks Stripe for an org's subscription and its newest invoices, in case every event was lost, and hands them to
+// the biller.
+func (p *Payments) AskBilling(ctx context.Context, org id.Org, subscription string) error {
+	if _, err := p.askSubscription(ctx, subscription); err != nil {
+		return fmt.Errorf("payment: subscription of %s: %w", org, err)
+	}
+	all, err := p.stripe.Invoices(ctx, subscription)
+	if err != nil {
+		return fmt.Errorf("payment: invoices of %s: %w", org, err)
+	}
+	var errs []error
+	for _, in := range all {
+		if _, err := p.tellInvoice(ctx, org, in); err != nil {
+			errs = append(errs, fmt.Errorf("payment: invoice %s of %s: %w", in.ID, org, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// refreshInvoiceDispute hands a dispute of an invoice's payment to the biller: what the bank takes back is owed again, what
+// it gives again is not.
+func (p *Payments) refreshInvoiceDispute(ctx context.Context, d stripepay.Dispute) (note string, err error) {
+	if p.biller == nil {
+		return notOurs, nil
+	}
+	pay, err := p.stripe.Payment(ctx, d.Payment)
+	if err != nil {
+		return ifMissing(err)
+	}
+	if pay.Invoice == "" {
+		return notOurs, nil
+	}
+	in, err := p.stripe.Invoice(ctx, pay.Invoice)
+	if err != nil {
+		return ifMissing(err)
+	}
+	org, err := p.d.Q.OrgOfStripeCustomer(ctx, in.Customer)
+	if db.NoRows(err) {
+		return notOurs, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("org of %s: %w", in.Customer, err)
+	}
+	var entries []ledger.Entry
+	for _, m := range d.Moves {
+		n := money.Nano(m.Cents) * money.Cent
+		x := ledger.Transfer{Debit: ledger.StripeClearing(m.Currency), Credit: ledger.Receivable(org, m.Currency), Amount: n}
+		if n < 0 {
+			x.Debit, x.Credit, x.Amount = x.Credit, x.Debit, -n
+		}
+		if n != 0 {
+			entries = append(entries, ledger.Entry{Kind: "dispute_funds", Key: balanceKey(m.ID), Ref: org.String(), Memo: d.ID, Transfers: []ledger.Transfer{x}})
+		}
+	}
+	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.biller.Dispute(ctx, tx, org, d, entries) })
+}

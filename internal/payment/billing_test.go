@@ -1,0 +1,459 @@
+package payment
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/dbtest"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/stripetest"
+)
+
+// tab is a platform with an org that pays afterwards, a Stripe with a clock that a test moves, and a noun that bills: it
+// has each invoice be what it wants, whatever the meter says.
+type tab struct {
+	*shop
+	ahead atomic.Int64 // of the real time, seconds
+	used  money.Micro  // in all
+
+	mu      sync.Mutex
+	sub     stripepay.Subscription
+	wanted  map[string]int64 // cents, by invoice
+	refused []string         // kinds
+}
+
+func newTab(t testing.TB, d *db.DB, card string) *tab {
+	t.Helper()
+	b := &tab{wanted: map[string]int64{}}
+	fake, err := stripetest.New(stripetest.Config{WebhookSecret: secret, PublicURL: "http://pay.test", Now: b.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(fake)
+	t.Cleanup(srv.Close)
+	c, err := stripepay.New(stripepay.Config{Key: "sk_test_x", WebhookSecret: secret, URL: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(d, c, Config{Currency: "EUR", DefaultMethod: card, ReturnURL: "http://muster.test/billing", Sandbox: true}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.shop = &shop{t: t, d: d, p: p, stripe: fake, payer: account.Principal{Org: id.New[id.Org](), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"}}
+	b.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", b.payer.Org)
+	p.Bill(Biller{Subscription: b.subscription, Invoice: b.invoice, Refused: b.refuse,
+		Dispute: func(ctx context.Context, tx *db.Tx, _ id.Org, _ stripepay.Dispute, es []ledger.Entry) error {
+			_, err := ledger.PostAll(ctx, tx, es)
+			return err
+		}})
+	return b
+}
+
+func (b *tab) now() time.Time { return time.Now().Add(time.Duration(b.ahead.Load()) * time.Second) }
+
+func (b *tab) move(d time.Duration) { b.ahead.Add(int64(d / time.Second)) }
+
+func (b *tab) subscription(_ context.Context, _ *db.Tx, org id.Org, s stripepay.Subscription) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if org != b.payer.Org {
+		return fmt.Errorf("%s is not %s", org, b.payer.Org)
+	}
+	b.sub = s
+	return nil
+}
+
+func (b *tab) refuse(_ context.Context, _ *db.Tx, kind, _ string, _ *stripepay.Error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refused = append(b.refused, kind)
+	return nil
+}
+
+func (b *tab) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripepay.Invoice) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if org != b.payer.Org {
+		return "", fmt.Errorf("%s is not %s", org, b.payer.Org)
+	}
+	if in.Status == stripepay.InvoiceDraft {
+		want, seen := b.wanted[in.ID]
+		if !seen {
+			want = int64(b.used / 10_000)
+			for _, w := range b.wanted {
+				want -= w
+			}
+			b.wanted[in.ID] = want
+		}
+		var lines []BillLine
+		if want != in.Metered {
+			lines = []BillLine{{Ref: "residue", Description: "Residue", Cents: want - in.Metered}}
+		}
+		_, err := b.p.CloseInvoice(ctx, tx, org, in.ID, lines)
+		return "", err
+	}
+	b.wanted[in.ID] = in.Total // final
+	if e, any := InvoicePaid(org, in); any {
+		_, err := ledger.Post(ctx, tx, e)
+		return "", err
+	}
+	return "nothing came", nil
+}
+
+// do runs f in a transaction.
+func (b *tab) do(f func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error)) []id.Outbox {
+	b.t.Helper()
+	var rows []id.Outbox
+	if err := b.d.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) (err error) {
+		rows, err = f(ctx, tx)
+		return err
+	}); err != nil {
+		b.t.Fatal(err)
+	}
+	return rows
+}
+
+func (b *tab) subscribe() []id.Outbox {
+	b.t.Helper()
+	return b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) { return b.p.Subscribe(ctx, tx, b.payer.Org) })
+}
+
+// use books usage and reports it.
+func (b *tab) use(v money.Micro) (identifier string) {
+	b.t.Helper()
+	identifier = id.New[id.LedgerTx]().String()
+	b.used += v
+	b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) {
+		if _, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "usage", Key: identifier, Transfers: []ledger.Transfer{{
+			Debit: ledger.Receivable(b.payer.Org, "EUR"), Credit: ledger.Fee("EUR"), Amount: v.Nano()}}}); err != nil {
+			return nil, err
+		}
+		return b.p.ReportUsage(ctx, tx, b.payer.Org, identifier, v, b.now())
+	})
+	b.move(time.Minute)
+	return identifier
+}
+
+func (b *tab) customer() string {
+	b.t.Helper()
+	c, err := b.d.Q.StripeCustomer(context.Background(), b.payer.Org)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return c.CustomerID
+}
+
+// hear takes in deliveries, signed now: Stripe's clock is ahead of ours.
+func (b *tab) hear(ds []stripetest.Delivery) {
+	b.t.Helper()
+	for i := range ds {
+		ds[i].Signature = stripetest.Sign(ds[i].Payload, secret, time.Now())
+	}
+	for _, d := range ds {
+		if err := b.p.ReceiveWebhook(context.Background(), d.Payload, d.Signature); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	for n := 1; n > 0; {
+		var err error
+		if n, err = b.p.ProcessEvents(context.Background()); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func (b *tab) reconcile() Reconciled {
+	b.t.Helper()
+	r, err := b.p.Reconcile(context.Background())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+func (b *tab) ask() {
+	b.t.Helper()
+	if err := b.p.AskBilling(context.Background(), b.payer.Org, b.sub.ID); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// even asserts that the books say of Stripe's money and of what is owed what Stripe says.
+func (b *tab) even(paidCents int64) {
+	b.t.Helper()
+	balance := func(a ledger.Account) money.Nano {
+		n, err := ledger.Balance(context.Background(), b.d.Q, a)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return n
+	}
+	if got, want := -balance(ledger.Receivable(b.payer.Org, "EUR")), b.used.Nano()-money.Nano(paidCents)*money.Cent; got != want {
+		b.t.Fatalf("owed %s, want %s", got, want)
+	}
+	if got, want := -balance(ledger.StripeClearing("EUR")), money.Nano(b.stripe.BalanceCents("eur"))*money.Cent; got != want {
+		b.t.Fatalf("clearing %s, Stripe has %s", got, want)
+	}
+	if x, err := ledger.Check(context.Background(), b.d); err != nil || !x.Balanced() {
+		b.t.Fatal(x.Problems, err)
+	}
+	var open int
+	if err := b.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM stripe_balance WHERE state <> 'matched'").Scan(&open); err != nil || open != 0 {
+		b.t.Fatal(open, "changes of Stripe's balance without an entry", err)
+	}
+}
+
+func TestAnOrgIsBilledAfterwards(t *testing.T) {
+	t.Parallel()
+	b := newTab(t, dbtest.New(t), "pm_card_visa")
+	b.p.SendNow(t.Context(), b.subscribe())
+	if b.sub.Status != "active" || b.sub.Org != b.payer.Org.String() {
+		t.Fatalf("%+v", b.sub)
+	}
+	b.move(time.Hour)
+	b.use(1_234_567)
+	b.use(9_999)
+	b.sendAll()
+	if n, sum := b.stripe.Metered(b.customer()); n != 2 || sum != 1_244_566 {
+		t.Fatal(n, sum)
+	}
+	b.stripe.Deliveries()
+	draft := b.stripe.EndPeriod(b.customer())[0]
+	b.hear(b.stripe.Deliveries())
+	b.sendAll() // a residue of −0.01, then final
+	b.stripe.Bill()
+	b.hear(b.stripe.Deliveries())
+	in, err := b.p.stripe.Invoice(t.Context(), draft)
+	if err != nil || in.Status != stripepay.InvoicePaid || in.Total != 124 || in.Metered != 124 {
+		t.Fatalf("%+v %v", in, err)
+	}
+	if r := b.reconcile(); r.Matched != 1 || r.Suspense != 0 {
+		t.Fatalf("%+v", r)
+	}
+	b.even(124)
+	b.use(7_777) // 0.9999… cents short of the next: 1252343 µ in all
+	b.use(7_000)
+	b.sendAll()
+	b.stripe.EndPeriod(b.customer())
+	b.hear(b.stripe.Deliveries())
+	b.sendAll()
+	b.stripe.Bill()
+	b.hear(b.stripe.Deliveries())
+	b.reconcile()
+	b.even(124) // a cent is too little to charge: it is owed still
+	if len(b.refused) != 0 {
+		t.Fatal(b.refused)
+	}
+}
+
+// Events in any order, repeated and lost, with answers lost besides: what is asked for and the reconciliation end in books
+// that say what Stripe did.
+func TestInvoiceEventsInAnyOrder(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(7, 8))
+	faults := []stripetest.Fault{stripetest.None, stripetest.Error500, stripetest.RateLimited, stripetest.Down, stripetest.Truncated, stripetest.InUse, stripetest.LostAnswer}
+	for range 3 {
+		b := newTab(t, dbtest.New(t), "pm_card_visa")
+		b.subscribe()
+		b.sendAll()
+		b.move(time.Minute)
+		var kept []stripetest.Delivery
+		var invoices []string
+		for range 40 {
+			switch r.IntN(8) {
+			case 0, 1, 2:
+				b.use(money.Micro(r.IntN(3_000_000)))
+			case 3:
+				invoices = append(invoices, b.stripe.EndPeriod(b.customer())...)
+				b.move(time.Minute)
+			case 4:
+				if len(invoices) > 0 {
+					b.stripe.HourOver(invoices[r.IntN(len(invoices))])
+				}
+			case 5:
+				for range r.IntN(4) {
+					b.stripe.Fail(faults[r.IntN(len(faults))])
+				}
+				b.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
+				if _, err := b.p.SendDue(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				b.stripe.Heal()
+			case 6:
+				b.reconcile()
+			case 7:
+				ds := append(b.stripe.Deliveries(), kept...)
+				ds = append(ds, ds...)
+				r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
+				kept = ds[r.IntN(len(ds)+1):]
+				b.hear(ds[:len(ds)-len(kept)])
+			}
+		}
+		// The rest of the events is lost.
+		b.stripe.Deliveries()
+		for range 3 { // the draft is seen, closed, and paid
+			b.sendAll()
+			b.ask()
+			b.stripe.Bill()
+		}
+		b.reconcile()
+		_, cents := b.stripe.Charged()
+		b.even(cents)
+		// One last period: the invoices say to the cent what was used.
+		b.use(1_000_000)
+		b.sendAll()
+		b.stripe.EndPeriod(b.customer())
+		for range 3 {
+			b.ask()
+			b.sendAll()
+			b.stripe.Bill()
+		}
+		b.reconcile()
+		_, cents = b.stripe.Charged()
+		b.even(cents)
+		var billed int64
+		for _, w := range b.wanted {
+			billed += w
+		}
+		if n, sum := b.stripe.Metered(b.customer()); billed != int64(b.used/10_000) || sum != int64(b.used) || len(b.refused) != 0 {
+			t.Fatalf("billed %d of %d; Stripe counts %d events of %d; refused %v", billed, b.used, n, sum, b.refused)
+		}
+	}
+}
+
+// A day after an answer was lost Stripe knows neither key nor identifier: what was counted is looked up, and counts once.
+func TestUsageWhoseAnswerWasLostForADay(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []stripetest.Fault{stripetest.Error500, stripetest.Down} {
+		b := newTab(t, dbtest.New(t), "pm_card_visa")
+		b.p.SendNow(t.Context(), b.subscribe())
+		b.use(1_000_000)
+		b.stripe.Fail(fault, fault)
+		b.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state = 'pending'")
+		if _, err := b.p.SendDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.stripe.Heal()
+		b.move(25 * time.Hour)
+		b.stripe.ForgetKeys()
+		b.exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '25 hours'")
+		b.sendAll()
+		if n, sum := b.stripe.Metered(b.customer()); n != 1 || sum != 1_000_000 {
+			t.Fatal(fault, n, sum)
+		}
+	}
+	b := newTab(t, dbtest.New(t), "pm_card_visa")
+	b.p.SendNow(t.Context(), b.subscribe())
+	b.use(1_000_000)
+	b.move(36 * 24 * time.Hour)
+	b.sendAll()
+	if !slices.Equal(b.refused, []string{KindUsage}) {
+		t.Fatal(b.refused)
+	}
+}
+
+// However often and fast billing is switched on and off, and whatever is lost on the way, the last word holds and there is
+// one subscription.
+func TestTheLastWordOnASubscriptionHolds(t *testing.T) {
+	t.Parallel()
+	b := newTab(t, dbtest.New(t), "pm_card_visa")
+	off := func(now bool) {
+		b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) {
+			return b.p.Unsubscribe(ctx, tx, b.payer.Org, b.sub.ID, now)
+		})
+	}
+	b.subscribe()
+	b.subscribe()
+	b.stripe.Fail(stripetest.Error500, stripetest.Error500, stripetest.Truncated, stripetest.Error500)
+	b.sendAll()
+	if b.sub.Status != "active" || len(b.stripe.InvoicesOf(b.customer())) != 1 {
+		t.Fatalf("%+v %v", b.sub, b.stripe.InvoicesOf(b.customer()))
+	}
+	first := b.sub.ID
+	off(false)
+	b.subscribe()
+	off(false)
+	b.stripe.Fail(stripetest.Down, stripetest.Error500)
+	b.sendAll()
+	if b.sub.ID != first || !b.sub.Ending {
+		t.Fatalf("%+v", b.sub)
+	}
+	b.subscribe()
+	b.sendAll()
+	if b.sub.ID != first || b.sub.Ending {
+		t.Fatalf("%+v", b.sub)
+	}
+	b.use(2_000_000)
+	b.sendAll()
+	off(true)
+	b.stripe.Fail(stripetest.Error500)
+	b.sendAll()
+	if b.sub.ID != first || b.sub.Status != "canceled" {
+		t.Fatalf("%+v", b.sub)
+	}
+	for range 3 {
+		b.ask() // the last invoice
+		b.sendAll()
+		b.stripe.Bill()
+	}
+	b.reconcile()
+	b.even(200)
+	b.subscribe()
+	b.sendAll()
+	if b.sub.ID == first || b.sub.Status != "active" {
+		t.Fatalf("%+v", b.sub)
+	}
+}
+
+// Another card may pay an invoice that the first did not; a bank that takes the payment back makes it owed again.
+func TestAnInvoiceIsCollectedAndDisputed(t *testing.T) {
+	t.Parallel()
+	b := newTab(t, dbtest.New(t), "pm_card_chargeCustomerFail")
+	b.p.SendNow(t.Context(), b.subscribe())
+	b.use(5_000_000)
+	b.sendAll()
+	in := b.stripe.EndPeriod(b.customer())[0]
+	b.ask()
+	b.sendAll()
+	b.stripe.Bill()
+	collect := func() {
+		b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) {
+			return b.p.CollectInvoice(ctx, tx, b.payer.Org, in)
+		})
+		b.sendAll()
+	}
+	collect()
+	if !slices.Equal(b.refused, []string{KindCollect}) {
+		t.Fatal(b.refused)
+	}
+	b.even(0)
+	b.p.cfg.DefaultMethod = "pm_card_visa"
+	collect()
+	collect() // paid already
+	b.reconcile()
+	b.even(500)
+	now, err := b.p.stripe.Invoice(t.Context(), in)
+	if err != nil || now.Status != stripepay.InvoicePaid {
+		t.Fatalf("%+v %v", now, err)
+	}
+	dispute := b.stripe.Dispute(now.Payment, 500)
+	b.reconcile() // no event came
+	b.even(0)
+	b.stripe.Decide(dispute, true)
+	b.hear(b.stripe.Deliveries())
+	b.reconcile()
+	b.even(500)
+}
