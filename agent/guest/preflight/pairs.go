@@ -14,8 +14,13 @@ import (
 
 const (
 	pings    = 9
-	pairSize = 4 << 20
+	pairSize = 4 << 20 // half of what is all-reduced by default
 )
+
+// pairBytes is how much a pair sends: less than pairSize by as much as the ring had to send less than it was asked to.
+func pairBytes(reduced, asked int64) int {
+	return int(max((pairSize*reduced/asked)/block, 1)) * block
+}
 
 // roundTrips is the median round trip to every rank in microseconds. A pair's lower rank pings, then the other: each
 // has its own figure. All pairs run at once: a ping is small.
@@ -75,11 +80,11 @@ func pong(c net.Conn) error {
 
 // pairs is the bandwidth to every rank in gigabits per second. The ranks meet as in a tournament: in every turn each
 // has one opponent at most, so that no two measurements share a host; within a pair one sends, then the other.
-func (m *mesh) pairs() ([]float64, error) {
+func (m *mesh) pairs(size int) ([]float64, error) {
 	out := make([]float64, len(m.pair))
 	for turn := range turns(len(m.pair)) {
 		if rank := opponent(m.q.Rank, turn, len(m.pair)); rank >= 0 {
-			speed, err := pairSpeed(m.pair[rank], m.q.Rank < rank)
+			speed, err := pairSpeed(m.pair[rank], size, m.q.Rank < rank)
 			if err != nil {
 				return nil, fmt.Errorf("between ranks %d and %d: %w", m.q.Rank, rank, err)
 			}
@@ -147,29 +152,29 @@ func opponent(rank, turn, n int) int {
 	return other
 }
 
-func pairSpeed(c net.Conn, first bool) (speed float64, err error) {
+func pairSpeed(c net.Conn, size int, first bool) (speed float64, err error) {
 	if !first {
-		if err := takeIn(c); err != nil {
+		if err := takeIn(c, size); err != nil {
 			return 0, err
 		}
 	}
-	if speed, err = sendOut(c); err != nil {
+	if speed, err = sendOut(c, size); err != nil {
 		return 0, err
 	}
 	if first {
-		err = takeIn(c)
+		err = takeIn(c, size)
 	}
 	return speed, err
 }
 
 // sendOut times until the other has all of it.
-func sendOut(c net.Conn) (float64, error) {
+func sendOut(c net.Conn, size int) (float64, error) {
 	buf := make([]byte, block)
 	for i := range buf {
 		buf[i] = byte(sample(i))
 	}
 	start := time.Now()
-	for left := pairSize; left > 0; left -= len(buf) {
+	for left := size; left > 0; left -= len(buf) {
 		if _, err := c.Write(buf); err != nil {
 			return 0, err
 		}
@@ -177,11 +182,11 @@ func sendOut(c net.Conn) (float64, error) {
 	if _, err := io.ReadFull(c, buf[:1]); err != nil {
 		return 0, err
 	}
-	return gbps(pairSize, time.Since(start).Seconds()), nil
+	return gbps(int64(size), time.Since(start).Seconds()), nil
 }
 
-func takeIn(c net.Conn) error {
-	if _, err := io.CopyN(io.Discard, c, pairSize); err != nil {
+func takeIn(c net.Conn, size int) error {
+	if _, err := io.CopyN(io.Discard, c, int64(size)); err != nil {
 		return err
 	}
 	_, err := c.Write([]byte{1})

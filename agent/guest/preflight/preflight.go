@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/musterhq/muster/agent/guest"
@@ -107,12 +108,20 @@ type measured struct {
 func verdict(busbw float64, slow pair, min float64) string {
 	switch {
 	case slow.gbps > 0 && (slow.gbps < min || busbw < min):
-		return fmt.Sprintf("the slowest pair is from rank %d to rank %d with %.2f Gbit/s, the ring of all reached %.2f; %.2f were asked for",
-			slow.from, slow.to, slow.gbps, busbw, min)
+		return fmt.Sprintf("the slowest pair is from rank %d to rank %d with %s Gbit/s, the ring of all reached %s; %s were asked for",
+			slow.from, slow.to, figure(slow.gbps), figure(busbw), figure(min))
 	case busbw < min:
-		return fmt.Sprintf("the ring reached %.2f Gbit/s, %.2f were asked for", busbw, min)
+		return fmt.Sprintf("the ring reached %s Gbit/s, %s were asked for", figure(busbw), figure(min))
 	}
 	return ""
+}
+
+// figure is a rate for people: a slow one is not 0.00.
+func figure(gbps float64) string {
+	if gbps < 0.1 {
+		return strconv.FormatFloat(gbps, 'g', 2, 64)
+	}
+	return strconv.FormatFloat(gbps, 'f', 2, 64)
 }
 
 // check fills in the defaults.
@@ -161,7 +170,7 @@ func measure(ctx context.Context, q guest.PreflightRequest) (p measured, joined 
 	}
 	p.Bytes, p.Seconds, p.BusbwGbps = r.bytes, r.seconds, r.busbw(n)
 	if n <= pairsUpTo {
-		if p.PairGbps, err = m.pairs(); err != nil {
+		if p.PairGbps, err = m.pairs(pairBytes(r.bytes, q.Bytes)); err != nil {
 			return p, true, err
 		}
 		if p.slow, err = m.slowestPair(p.PairGbps); err != nil {

@@ -31,22 +31,23 @@ func (r result) busbw(n int) float64 {
 	return gbps(r.bytes, r.seconds) * 2 * float64(n-1) / float64(n)
 }
 
-// budget is about how long the timed rounds take together, in seconds.
+// budget is about how long the timed rounds take together, in seconds. longest is how long the data of one may be under
+// way: where all of size takes longer, less is sent, or a line of a few Mbit/s, as homes have, would take minutes.
 const (
 	budget    = 0.5
+	longest   = 3
+	firstPart = 32 // of size, in the first round with data
+	growth    = 4
 	minRounds = 3
 	maxRounds = 15
 )
 
-// allReduces runs a round to warm up, then timed ones, each on fresh data and with its result checked.
+// allReduces runs growing rounds to warm up, then timed ones, each on fresh data and with its result checked.
 func (m *mesh) allReduces(size int64) (result, error) {
 	r := m.ring
-	words := make([]uint32, size/4)
-	warm, err := r.round(words)
+	all := make([]uint32, size/4)
+	words, warm, err := r.warmUp(all)
 	if err != nil {
-		return result{}, err
-	}
-	if warm, err = r.slowest(warm); err != nil {
 		return result{}, err
 	}
 	rounds := min(max(int(budget/warm), minRounds), maxRounds) // the same on every rank, since warm is
@@ -59,6 +60,47 @@ func (m *mesh) allReduces(size int64) (result, error) {
 	slices.Sort(times)
 	median, err := r.slowest(times[rounds/2])
 	return result{bytes: int64(len(words)) * 4, seconds: median}, err
+}
+
+// warmUp runs rounds that grow up to all, or to as much as a round may have, and returns that and how long the last of
+// them took. It is the same on every rank, for each round's time is the slowest rank's.
+func (r *ring) warmUp(all []uint32) (words []uint32, took float64, err error) {
+	timed := func(words []uint32) (float64, error) {
+		took, err := r.round(words)
+		if err != nil {
+			return 0, err
+		}
+		return r.slowest(took)
+	}
+	words = all[:min(r.n, len(all))]
+	latency, err := timed(words)
+	if err != nil {
+		return nil, 0, err
+	}
+	words = all[:max(len(all)/firstPart, len(words))]
+	for again := true; ; {
+		if took, err = timed(words); err != nil {
+			return nil, 0, err
+		}
+		switch next := larger(len(words), len(all), took-latency); {
+		case next > len(words):
+			words, again = all[:next], true
+		case again && next < len(all): // connections send more from one round to the next
+			again = false
+		default:
+			return words, took, nil
+		}
+	}
+}
+
+// larger is how many words of all the next round may have when a round of words took so many seconds more than one of
+// hardly any: as many again where the next might take too long.
+func larger(words, all int, took float64) int {
+	next := min(words*growth, all)
+	if took*float64(next)/float64(words) > longest {
+		return words
+	}
+	return next
 }
 
 // round fills words with this rank's data, sums them over all ranks and checks every one. It returns the seconds the
