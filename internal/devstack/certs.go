@@ -14,14 +14,15 @@ import (
 	"time"
 )
 
-// certificates are a private CA and a server certificate for loopback, kept in the state folder so that hosts enrolled
-// before a restart still trust the platform after it.
-type certificates struct {
+// Certificates are a private CA and a server certificate, kept in a folder so that hosts enrolled before a restart still
+// trust the platform after it.
+type Certificates struct {
 	CA, Cert, Key string // PEM files
 }
 
-func ensureCertificates(dir string) (certificates, error) {
-	c := certificates{filepath.Join(dir, "ca.pem"), filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")}
+// EnsureCertificates makes them in dir unless they are there: for loopback and these names.
+func EnsureCertificates(dir string, names ...string) (Certificates, error) {
+	c := Certificates{filepath.Join(dir, "ca.pem"), filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")}
 	if _, err := os.Stat(c.Key); err == nil {
 		return c, nil
 	}
@@ -43,7 +44,7 @@ func ensureCertificates(dir string) (certificates, error) {
 		return c, err
 	}
 	leaf := template("localhost")
-	leaf.DNSNames = []string{"localhost"}
+	leaf.DNSNames = append([]string{"localhost"}, names...)
 	leaf.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	leaf.KeyUsage, leaf.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)

@@ -188,7 +188,7 @@ func (s *Stack) startPostgres(ctx context.Context) (err error) {
 }
 
 func (s *Stack) startServer(ctx context.Context) error {
-	certs, err := ensureCertificates(filepath.Join(s.cfg.Dir, "tls"))
+	certs, err := EnsureCertificates(filepath.Join(s.cfg.Dir, "tls"))
 	if err != nil {
 		return err
 	}

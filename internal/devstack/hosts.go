@@ -139,7 +139,7 @@ func (s *Stack) enroll(ctx context.Context, h localHost) (hostState, error) {
 		if err != nil {
 			return known, err
 		}
-		certs, err := ensureCertificates(filepath.Join(s.cfg.Dir, "tls"))
+		certs, err := EnsureCertificates(filepath.Join(s.cfg.Dir, "tls"))
 		if err != nil {
 			return known, err
 		}

@@ -172,8 +172,8 @@ func (h *Host) Publish(address, target string) {
 	serve(h.Listen(address), func() (net.Conn, error) { return net.Dial("tcp", target) })
 }
 
-// processes are those of the host whose command line holds a text, as this machine numbers them.
-func (h *Host) processes(text string) []int {
+// Processes are those of the host whose command line holds a text, as this machine numbers them.
+func (h *Host) Processes(text string) []int {
 	ns := func(pid int) string { l, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)); return l }
 	own := ns(h.space.pid)
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -1,6 +1,7 @@
 package testnet
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -11,10 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Link is a host's cable to a segment. It is carried by this process, frame by frame: what runs here needs no support
-// of the kernel to be cut, slowed or made to lose.
+// Link is a host's cable to a segment: a pair of virtual Ethernet ends, as quick as this machine. While it has a fault it
+// is carried by this process, frame by frame: what runs here needs no support of the kernel to be cut, slowed or made to
+// lose, and is as slow as that makes it.
 type Link struct {
-	near, far *os.File // the host's end, the segment's
+	net   *Net
+	far   string // the segment's end of the cable
+	port  string // the segment's bridge
+	proxy *proxy // made with the first fault
 
 	mu    sync.Mutex
 	fault Fault
@@ -28,11 +33,38 @@ type Fault struct {
 	Loss  float64       // the part of frames that are lost, 0 to 1
 }
 
-// Set changes what the link does from now on. Frames under way come as they would have.
+// Set changes what the link does from now on. Frames under way come as they would have, but for those that a delay holds
+// back when the link becomes good: these are lost.
 func (l *Link) Set(f Fault) {
+	t := l.net.t
+	t.Helper()
+	if l.proxy == nil && f != (Fault{}) {
+		p, err := newProxy(l)
+		if err != nil {
+			t.Fatal("testnet: make a link fail:", err)
+		}
+		l.proxy = p
+	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	was := l.fault
 	l.fault = f
+	l.mu.Unlock()
+	if good := f == (Fault{}); good != (was == Fault{}) {
+		if err := l.detour(!good); err != nil {
+			t.Fatal("testnet: set a link's fault:", err)
+		}
+	}
+}
+
+// detour leads the cable through the proxy, or straight to its segment. A port that leaves a bridge takes what the
+// bridge has learnt of it along.
+func (l *Link) detour(through bool) error {
+	return l.net.fabric.inside(func() error {
+		if !through {
+			return errors.Join(setMaster(l.proxy.outer, ""), setMaster(l.far, l.port))
+		}
+		return errors.Join(setMaster(l.far, l.proxy.bridge), setMaster(l.proxy.outer, l.port))
+	})
 }
 
 // Lost counts the frames the link has swallowed.
@@ -42,43 +74,101 @@ func (l *Link) Lost() int {
 	return l.lost
 }
 
+// newLink makes the cable: its near end is the host's and has the name.
 func newLink(h *Host, s *Segment, name string) (*Link, error) {
-	l := &Link{}
-	err := h.space.inside(func() (err error) { l.near, err = openTAP(name); return err })
-	if err != nil {
-		return nil, err
-	}
-	far := h.net.name("port")
-	err = h.net.fabric.inside(func() (err error) {
-		if l.far, err = openTAP(far); err != nil {
+	l := &Link{net: h.net, far: h.net.name("port"), port: s.bridge}
+	near := h.net.name("near")
+	err := h.net.fabric.inside(func() error {
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: named(l.far), PeerName: near}); err != nil {
 			return err
 		}
-		port, err := netlink.LinkByName(far)
-		if err != nil {
-			return err
-		}
-		bridge, err := netlink.LinkByName(s.bridge)
+		end, err := netlink.LinkByName(near)
 		if err == nil {
-			err = netlink.LinkSetMaster(port, bridge)
+			err = netlink.LinkSetNsFd(end, int(h.space.net.Fd()))
 		}
 		if err == nil {
-			err = netlink.LinkSetUp(port)
+			err = setMaster(l.far, l.port)
 		}
 		return err
 	})
 	if err != nil {
-		l.near.Close()
+		return nil, err
+	}
+	return l, h.space.inside(func() error {
+		end, err := netlink.LinkByName(near)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetName(end, name)
+	})
+}
+
+func named(name string) netlink.LinkAttrs {
+	a := netlink.NewLinkAttrs()
+	a.Name = name
+	return a
+}
+
+// setMaster makes a device a port of a bridge and sets it up; "" takes it out of any. It runs inside the fabric.
+func setMaster(device, bridge string) error {
+	d, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	if bridge == "" {
+		return netlink.LinkSetNoMaster(d)
+	}
+	b, err := netlink.LinkByName(bridge)
+	if err == nil {
+		err = netlink.LinkSetMaster(d, b)
+	}
+	if err == nil {
+		err = netlink.LinkSetUp(d)
+	}
+	return err
+}
+
+// proxy carries a link's frames between a bridge of the link's own and its segment.
+type proxy struct {
+	bridge      string
+	outer       string // the end that is put into the segment
+	inner, outs *os.File
+}
+
+func newProxy(l *Link) (*proxy, error) {
+	p := &proxy{bridge: l.net.name("br"), outer: l.net.name("tap")}
+	inner := l.net.name("tap")
+	err := l.net.fabric.inside(func() (err error) {
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: named(p.bridge)}); err != nil {
+			return err
+		}
+		b, err := netlink.LinkByName(p.bridge)
+		if err == nil {
+			err = netlink.LinkSetUp(b)
+		}
+		if err == nil {
+			p.inner, err = openTAP(inner)
+		}
+		if err == nil {
+			p.outs, err = openTAP(p.outer)
+		}
+		if err == nil {
+			err = setMaster(inner, p.bridge)
+		}
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	var carry sync.WaitGroup
-	carry.Go(func() { l.carry(l.near, l.far) })
-	carry.Go(func() { l.carry(l.far, l.near) })
-	h.net.t.Cleanup(func() {
-		l.near.Close()
-		l.far.Close()
+	carry.Go(func() { l.carry(p.inner, p.outs) })
+	carry.Go(func() { l.carry(p.outs, p.inner) })
+	l.net.t.Cleanup(func() {
+		p.inner.Close()
+		p.outs.Close()
 		carry.Wait()
 	})
-	return l, nil
+	return p, nil
 }
 
 func openTAP(name string) (*os.File, error) {

@@ -189,10 +189,10 @@ func doomed() {
 	if err := cmd.Start(); err != nil {
 		panic(err)
 	}
-	for len(h.processes("sleep 86400")) == 0 {
+	for len(h.Processes("sleep 86400")) == 0 {
 		time.Sleep(5 * time.Millisecond)
 	}
-	fmt.Println(n.Dir(), h.processes("sleep 86400")[0])
+	fmt.Println(n.Dir(), h.Processes("sleep 86400")[0])
 	select {}
 }
 
