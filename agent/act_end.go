@@ -92,7 +92,7 @@ func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 		return err
 	}
 	if gpus := v.spec().GPUs; a.cfg.Attach != container.AttachNone && len(gpus) > 0 && v.rec.ImageID != "" {
-		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, a.cfg.CleanIn)
 		defer cancel()
 		if err := a.cfg.GPUs.WaitClean(ctx, gpus...); err != nil {
 			return fault.Wrap(err, fault.Unavailable, "memory of the lease's GPUs is still in use")

@@ -73,6 +73,7 @@ type Config struct {
 	OverlayCommand []string      // how to start an overlay process; empty = this executable
 	Userspace      bool          // never use the kernel's WireGuard
 	Tick           time.Duration // between signs of life in the journal; default 5 s
+	CleanIn        time.Duration // how long GPUs may take to let go of an ended lease's memory before they are suspect; default 30 s
 	Awake          func(bool)    // told, often, whether anything of a lease is on the host; nil = nobody is
 }
 
@@ -106,6 +107,9 @@ type Agent struct {
 func New(cfg Config) (*Agent, error) {
 	if cfg.Tick == 0 {
 		cfg.Tick = 5 * time.Second
+	}
+	if cfg.CleanIn == 0 {
+		cfg.CleanIn = 30 * time.Second
 	}
 	a := &Agent{cfg: cfg, log: cfg.Log, disk: disk{cfg.StateDir}, leases: map[string]*lease{},
 		syncNow: make(chan struct{}, 1), inventory: make(chan struct{}, 1), rescan: make(chan struct{}, 1), born: cfg.Now()}

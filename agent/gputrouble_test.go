@@ -1,12 +1,16 @@
 package agent_test
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/gpu/fakeprofile"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -20,28 +24,7 @@ const probeEnv = "MUSTER_TEST_AGENT_PROBE"
 // well. The faults come out of the NVML library, through the probe and the monitor that real hosts have.
 func TestADeadGPUIsTheTroubleOfItsCommand(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	library, path := filepath.Join(dir, "libnvidia-ml.so.1"), filepath.Join(dir, "profile")
-	if err := fakeprofile.BuildLibrary(library); err != nil {
-		t.Fatal(err)
-	}
-	profile, err := fakeprofile.Host("NVIDIA H100 80GB HBM3", 2, t.Name())
-	if err == nil {
-		err = profile.Save(path)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	monitor, err := gpu.Start(t.Context(), gpu.Config{Exe: []string{exe}, Env: []string{probeEnv + "=" + library, fakeprofile.Env + "=" + path},
-		LibraryPath: library, StateDir: filepath.Join(dir, "health")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { monitor.Close() })
+	monitor, profile, path := fakeGPUs(t, 2)
 
 	h := newHost(t)
 	h.stop()
@@ -74,4 +57,87 @@ func TestADeadGPUIsTheTroubleOfItsCommand(t *testing.T) {
 		})
 	})
 	h.await(well.LeaseRef, "well", running)
+}
+
+// fakeGPUs are GPUs that come out of the NVML library, through the probe and the monitor that real hosts have; faults are
+// written into the profile at path.
+func fakeGPUs(t *testing.T, n int) (monitor *gpu.Monitor, profile *fakeprofile.Profile, path string) {
+	t.Helper()
+	dir := t.TempDir()
+	library := filepath.Join(dir, "libnvidia-ml.so.1")
+	path = filepath.Join(dir, "profile")
+	if err := fakeprofile.BuildLibrary(library); err != nil {
+		t.Fatal(err)
+	}
+	profile, err := fakeprofile.Host("NVIDIA H100 80GB HBM3", n, t.Name())
+	if err == nil {
+		err = profile.Save(path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	monitor, err = gpu.Start(t.Context(), gpu.Config{Exe: []string{exe}, Env: []string{probeEnv + "=" + library, fakeprofile.Env + "=" + path},
+		LibraryPath: library, StateDir: filepath.Join(dir, "health")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { monitor.Close() })
+	return monitor, profile, path
+}
+
+// A lease ends and a process of its holds on to its GPU's memory: the lease is not gone, the GPU is suspect, which the
+// operator is told with the process, and with the process's end both end. Other GPUs are well throughout.
+func TestMemoryThatALeaseLeavesOnAGPU(t *testing.T) {
+	t.Parallel()
+	monitor, profile, path := fakeGPUs(t, 2)
+	h := newHost(t)
+	h.stop()
+	h.gpus, h.attach, h.cleanIn = monitor, container.AttachNVIDIA, time.Second
+	h.start()
+	poll(t, "health of both GPUs", func() bool { return len(monitor.Health()) == 2 })
+	spec := h.spec()
+	spec.GPUs = []string{profile.GPUs[0].UUID}
+	spec = h.launch(spec)
+	h.await(spec.LeaseRef, "running", running)
+
+	left := exec.Command("sleep", "3600") // a process that has got out of the container's end
+	if err := left.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	end := func() {
+		if !ended {
+			ended = true
+			_ = left.Process.Kill()
+			_ = left.Wait()
+		}
+	}
+	t.Cleanup(end)
+	if err := fakeprofile.SetProcesses(path, map[string][]fakeprofile.Process{spec.GPUs[0]: {{PID: left.Process.Pid, MemMB: 20_000}}}); err != nil {
+		t.Fatal(err)
+	}
+	h.want()
+	h.awaitReport("a suspect GPU", func(s agentapi.Sync) bool {
+		return slices.ContainsFunc(s.Health, func(e agentapi.HealthEvent) bool {
+			return e.GPU == spec.GPUs[0] && e.Kind == "memory_held" && e.State == string(gpu.Suspect) && strings.Contains(e.Detail, fmt.Sprint(left.Process.Pid))
+		})
+	})
+	health := monitor.Health()
+	if health[spec.GPUs[0]].State != gpu.Suspect || health[profile.GPUs[1].UUID].State != gpu.Healthy {
+		t.Errorf("%+v", health)
+	}
+	st := h.await(spec.LeaseRef, "stopped", func(st agentapi.LeaseStatus) bool { return st.State == agentapi.NodeStopped })
+	if st.Gone {
+		t.Error("the lease is gone though its memory is held")
+	}
+	end()
+	h.await(spec.LeaseRef, "gone", gone)
+	poll(t, "a GPU that is well again", func() bool { return monitor.Health()[spec.GPUs[0]].State == gpu.Healthy })
+	h.awaitReport("that it is well", func(s agentapi.Sync) bool {
+		return slices.ContainsFunc(s.Health, func(e agentapi.HealthEvent) bool { return e.GPU == spec.GPUs[0] && e.Kind == "recovered" })
+	})
 }

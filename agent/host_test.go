@@ -75,15 +75,17 @@ func TestMain(m *testing.M) {
 // host is a host with an agent that can be stopped and started again.
 type host struct {
 	*control
-	id     id.Host
-	key    ed25519.PrivateKey
-	dir    string
-	engine *container.Engine
-	image  string
-	allow  []string // registries beside the image's
-	gpus   agent.GPUs
-	stop   func()
-	log    *slog.Logger
+	id      id.Host
+	key     ed25519.PrivateKey
+	dir     string
+	engine  *container.Engine
+	image   string
+	allow   []string // registries beside the image's
+	gpus    agent.GPUs
+	attach  container.Attach // as the agent is told; the engine attaches nothing
+	cleanIn time.Duration
+	stop    func()
+	log     *slog.Logger
 }
 
 func newHost(t *testing.T) *host {
@@ -92,7 +94,7 @@ func newHost(t *testing.T) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{id: id.New[id.Host](), key: key, dir: t.TempDir(), gpus: gpus{make(chan struct{})}, log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	h := &host{id: id.New[id.Host](), key: key, dir: t.TempDir(), gpus: gpus{make(chan struct{})}, attach: container.AttachNone, log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	h.control = newControl(t, h.id.String(), pub)
 	h.engine, err = container.New(container.Config{Host: h.id, GuestBinary: built.guest, Attach: container.AttachNone,
 		Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: h.log})
@@ -128,9 +130,9 @@ func (h *host) start() {
 		h.t.Fatal(err)
 	}
 	a, err := agent.New(agent.Config{Host: h.id, Key: h.key, Version: "test", StateDir: h.dir, BootID: boot, BootMS: hostinfo.BootMS, Now: time.Now,
-		Engine: h.engine, Images: images, GPUs: h.gpus, Link: h.control, Attach: container.AttachNone, Log: h.log,
+		Engine: h.engine, Images: images, GPUs: h.gpus, Link: h.control, Attach: h.attach, Log: h.log,
 		Inventory: func(context.Context) agentapi.Inventory { return agentapi.Inventory{} }, Resolvers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
-		Advertise: []string{"127.0.0.1"}, Tick: 100 * time.Millisecond})
+		Advertise: []string{"127.0.0.1"}, Tick: 100 * time.Millisecond, CleanIn: h.cleanIn})
 	if err != nil {
 		h.t.Fatal(err)
 	}

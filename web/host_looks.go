@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/internal/host"
@@ -73,10 +74,11 @@ func hostProblems(d host.Detail) []view.ProblemView {
 		if g.Health == host.Quarantined {
 			state = view.State{Word: "Quarantined", Icon: "quarantine", Tone: "bad"}
 		}
-		out = append(out, view.ProblemView{
-			State: state, Cause: fmt.Sprintf("GPU %d: %s", g.Index, g.HealthReason), Evidence: g.UUID,
-			Fix: "Drain the host, reset the GPU, and let the agent check it; a restart alone does not requalify it.",
-		})
+		fix := "Drain the host, reset the GPU, and let the agent check it; a restart alone does not requalify it."
+		if strings.HasPrefix(g.HealthReason, "memory_held") {
+			fix = "End the process that is named, or reset the GPU. It is offered again as soon as its memory is free."
+		}
+		out = append(out, view.ProblemView{State: state, Cause: fmt.Sprintf("GPU %d: %s", g.Index, g.HealthReason), Evidence: g.UUID, Fix: fix})
 	}
 	return out
 }

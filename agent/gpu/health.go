@@ -40,6 +40,7 @@ const (
 	kindAction    = "recovery_action" // the driver asks for a reset or a reboot
 	kindHang      = "hang"            // a call outlasted its deadline
 	kindDriver    = "driver_error"    // an answer no well GPU gives
+	kindMemory    = "memory_held"     // a lease has ended, and its memory on the GPU is not free
 	kindRecovered = "recovered"       // healthy again
 )
 
@@ -191,7 +192,7 @@ const maxStrikes = 50
 
 // Look is what v becomes by a whole look at the GPU, standing being every defect it shows now: new ones accuse, and when
 // there are none a suspicion ends with time, a quarantine only after a reset: a new boot of the host, or one the operator
-// asked for (reset). told are the evidences worth an event; recovered says that the GPU is healthy again.
+// asked for (reset). That its memory is free again clears a GPU of nothing but that. told are the evidences worth an event; recovered says that the GPU is healthy again.
 func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.Time, patience time.Duration) (next Verdict, told []Evidence, recovered bool) {
 	before := v.Standing
 	v.Standing = nil
@@ -210,7 +211,7 @@ func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.T
 	}
 	switch {
 	case len(standing) > 0:
-	case v.State == Suspect && (reset || v.BootID != bootID || now.Sub(v.Last) >= patience),
+	case v.State == Suspect && (reset || v.Kind == kindMemory || v.BootID != bootID || now.Sub(v.Last) >= patience),
 		v.State == Quarantined && (reset || v.BootID != bootID):
 		v.State, v.Kind, v.Reason, v.Since, v.BootID = Healthy, "", "", now, bootID
 		if reset {

@@ -32,6 +32,8 @@ type record struct {
 	Seen string       `json:"seen"` // boot id in which the driver last listed it
 	// Before is who used the GPU before the present or last lease.
 	Before *Use `json:"before,omitempty"`
+	// Held is why the GPU's memory was not free when a lease had ended; "" when it was, or is again.
+	Held string `json:"held,omitempty"`
 }
 
 // maxOutbox bounds the events kept for a server that does not take them; the newest are kept.

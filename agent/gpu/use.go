@@ -60,39 +60,80 @@ func (m *Monitor) NoteBefore(ctx context.Context, uuids ...string) error {
 
 // WaitClean returns nil once no process holds the GPUs and their memory is free, but for what was there before, else,
 // when ctx ends, a Conflict that says what is left. Call it after a lease's containers are gone and before its GPUs are
-// given to another.
+// given to another. GPUs that are not clean by then are suspect until a look finds them so.
 func (m *Monitor) WaitClean(ctx context.Context, uuids ...string) error {
 	var left []string
+	var held map[string]string
 	for {
-		now := m.left(ctx, uuids)
+		now, unclean := m.left(ctx, uuids)
 		if ctx.Err() == nil {
-			left = now
+			left, held = now, unclean
 		}
 		if len(now) == 0 {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
+			m.hold(held)
 			return fault.Wrap(ctx.Err(), fault.Conflict, "GPU memory is not free: %s", strings.Join(left, "; "))
 		case <-time.After(250 * time.Millisecond):
 		}
 	}
 }
 
-// left says what of each GPU is not clean.
-func (m *Monitor) left(ctx context.Context, uuids []string) []string {
+// left says what of each GPU is not clean, and of those that answered why, by UUID.
+func (m *Monitor) left(ctx context.Context, uuids []string) (all []string, unclean map[string]string) {
 	uses, failed := each[wire.Use](ctx, m, wire.MethodUse, uuids)
-	var out []string
+	unclean = map[string]string{}
 	for _, uuid := range uuids {
 		if err := failed[uuid]; err != nil {
-			out = append(out, fmt.Sprintf("%s cannot be asked: %v", uuid, err))
+			all = append(all, fmt.Sprintf("%s cannot be asked: %v", uuid, err))
 			continue
 		}
 		if why := uncleanBecause(uses[uuid], m.before(uuid)); why != "" {
-			out = append(out, uuid+" "+why)
+			all = append(all, uuid+" "+why)
+			unclean[uuid] = why
 		}
 	}
-	return out
+	return all, unclean
+}
+
+// hold makes GPUs suspect whose memory is not free after a lease: the next look tells, and each one after it looks anew.
+func (m *Monitor) hold(unclean map[string]string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uuid, why := range unclean {
+		if r := m.mem.GPUs[uuid]; r != nil && r.Held == "" {
+			r.Held = "after a lease has ended it " + why
+			m.save()
+			poke(m.kick)
+		}
+	}
+}
+
+// letGo forgets that GPUs are held which are not any more. It is part of a look.
+func (m *Monitor) letGo(ctx context.Context) {
+	var held []string
+	for uuid, r := range m.known() {
+		if r.Held != "" {
+			held = append(held, uuid)
+		}
+	}
+	if len(held) == 0 {
+		return
+	}
+	uses, _ := each[wire.Use](ctx, m, wire.MethodUse, held)
+	for uuid, use := range uses {
+		if uncleanBecause(use, m.before(uuid)) != "" {
+			continue
+		}
+		m.mu.Lock()
+		if r := m.mem.GPUs[uuid]; r != nil {
+			r.Held = ""
+			m.save()
+		}
+		m.mu.Unlock()
+	}
 }
 
 func (m *Monitor) before(uuid string) Use {

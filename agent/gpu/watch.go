@@ -109,6 +109,7 @@ func (m *Monitor) look(ctx context.Context) (wire.System, error) {
 	}
 	m.mu.Unlock()
 	m.describe(ctx, fresh)
+	m.letGo(ctx)
 	bus := m.pciDevices()
 	conditions, failed := each[wire.Condition](ctx, m, wire.MethodCondition, slices.Collect(maps.Keys(present)))
 	for uuid, r := range m.known() {
@@ -147,6 +148,9 @@ func (m *Monitor) standing(r record, conditions map[string]wire.Condition, faile
 	uuid := r.GPU.UUID
 	if bus.known && !bus.has(r.GPU.PCIBus) {
 		out = append(out, Evidence{Kind: kindOffBus, Weight: Quarantined, Detail: "its PCI device " + r.GPU.PCIBus + " is gone"})
+	}
+	if r.Held != "" {
+		out = append(out, Evidence{Kind: kindMemory, Weight: Suspect, Detail: r.Held})
 	}
 	if c, ok := conditions[uuid]; ok {
 		return append(out, ConditionEvidence(c)...), true

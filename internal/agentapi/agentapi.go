@@ -317,7 +317,7 @@ type Peer struct {
 type HealthEvent struct {
 	Seq    uint64 `json:"seq"`
 	GPU    string `json:"gpu"`  // NVML UUID
-	Kind   string `json:"kind"` // xid, lost, ecc, row_remap, off_bus, recovery_action, hang, driver_error, recovered
+	Kind   string `json:"kind"` // xid, lost, ecc, row_remap, off_bus, recovery_action, hang, driver_error, memory_held, recovered
 	Xid    int    `json:"xid,omitempty"`
 	State  string `json:"state"` // healthy, suspect, quarantined
 	Detail string `json:"detail,omitempty"`
