@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripepay"
 )
@@ -22,6 +23,20 @@ func tellAdmins(ctx context.Context, tx *db.Tx, n notify.Notice) error {
 		}
 	}
 	return nil
+}
+
+// tellSuspense tells administrators of a change of Stripe's balance that nothing in the books explains; of the first of a
+// day (UTC), because a first reading may find many.
+func tellSuspense(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpdateRow) error {
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return err
+	}
+	return tellAdmins(ctx, tx, notify.Notice{
+		Key: "stripe_suspense:" + now.Format(time.DateOnly), Severity: notify.Bad, Title: "Stripe's balance changed and the books do not know why",
+		Body: fmt.Sprintf("%s %s %s by %s (%s) has no entry after an hour and is in suspense: perhaps a charge or refund that somebody made by hand at Stripe. "+
+			"The reconciliation lists it and any others; further ones of today are not told again.", b.Amount, b.Currency, b.ID, b.Source, b.Type),
+	})
 }
 
 // tellRefused tells administrators of a refused webhook, once per reason and day (UTC): anybody may send as many as

@@ -3,6 +3,7 @@ package payment
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,26 @@ func TestAnotherAmountOrCurrencyIsSetAside(t *testing.T) {
 			t.Errorf("%s: the payer was told %q", name, told)
 		}
 	}
+}
+
+// An amount that cannot be true is booked nowhere, and is no amount of another sign either.
+func TestAmountsThatCannotBeTrueAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "pm_slow")
+	top := s.topUp(2 * money.Unit)
+	for _, cents := range []int64{maxCents + 1, math.MaxInt64, math.MinInt64, math.MaxInt64/int64(money.Cent) + 1} {
+		err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return s.p.settle(ctx, tx, top.ID, stripepay.Payment{ID: "pi_x", Status: stripepay.Succeeded, Cents: cents, Currency: "EUR"}, true)
+		})
+		if err == nil {
+			t.Errorf("%d cents were booked", cents)
+		}
+		if _, err := s.p.tellInvoice(t.Context(), s.payer.Org, stripepay.Invoice{ID: "in_x", Status: stripepay.InvoicePaid, AmountPaid: cents, Currency: "EUR"}); err == nil {
+			t.Errorf("an invoice of %d cents was booked", cents)
+		}
+	}
+	s.want(top, Pending)
+	s.square(0)
 }
 
 func balance(s *shop, a ledger.Account) money.Nano {

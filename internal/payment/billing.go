@@ -21,6 +21,7 @@ const (
 	KindUsage       = "meter.event"
 	KindClose       = "invoice.close"
 	KindCollect     = "invoice.collect"
+	kindCard        = "customer.card"
 )
 
 // Biller is the noun above that bills orgs afterwards, as it hears of what Stripe did. Each function may be called any
@@ -47,6 +48,7 @@ func (p *Payments) Bill(b Biller) {
 			return b.Refused(ctx, tx, kind, row.Ref, why)
 		}})
 	}
+	p.Register(kindCard, Sender{Say: p.sayCard, Refused: func(context.Context, *db.Tx, Row, *stripepay.Error) error { return nil }})
 	p.Watch("in_", p.AskInvoice)
 	p.Watch("sub_", p.askSubscription)
 }
@@ -100,6 +102,16 @@ func (p *Payments) CollectInvoice(ctx context.Context, tx *db.Tx, org id.Org, in
 	return p.Say(ctx, tx, KindCollect, org.String(), "collect:"+id.New[id.Outbox]().String(), billingParams{Org: org, Invoice: invoice})
 }
 
+// cardChanged has Stripe charge invoices to the org's default card, which was another one until now (n orgs have it). What
+// is said is the default at that time, so that the last change holds in whatever order rows are said.
+func (p *Payments) cardChanged(ctx context.Context, tx *db.Tx, org id.Org, n int64) error {
+	if n == 0 || p.biller == nil {
+		return nil
+	}
+	_, err := p.Say(ctx, tx, kindCard, org.String(), "card:"+id.New[id.Outbox]().String(), billingParams{Org: org})
+	return err
+}
+
 // InvoiceKey is the ledger key of the entry that books an invoice's payment.
 func InvoiceKey(invoice string) string { return "invoice:" + invoice }
 
@@ -130,6 +142,11 @@ func (p *Payments) AskInvoice(ctx context.Context, invoice string) (note string,
 }
 
 func (p *Payments) tellInvoice(ctx context.Context, org id.Org, in stripepay.Invoice) (note string, err error) {
+	for _, cents := range []int64{in.Total, in.Metered, in.AmountDue, in.AmountPaid} {
+		if _, err := fromCents(cents); err != nil {
+			return "", fmt.Errorf("invoice %s: %w", in.ID, err)
+		}
+	}
 	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		note, err = p.biller.Invoice(ctx, tx, org, in)
 		return err

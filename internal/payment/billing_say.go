@@ -80,6 +80,14 @@ func (p *Payments) inTurn(ctx context.Context, row Row) error {
 	return nil
 }
 
+func (p *Payments) sayCard(ctx context.Context, stripe *stripepay.Client, row Row) (string, said, error) {
+	_, customer, method, err := p.billed(ctx, row)
+	if err == nil {
+		err = p.useCard(ctx, stripe, row.Key, customer, method)
+	}
+	return method, func(context.Context, *db.Tx) error { return nil }, err
+}
+
 func (p *Payments) saySubscribe(ctx context.Context, stripe *stripepay.Client, row Row) (string, said, error) {
 	b, customer, method, err := p.billed(ctx, row)
 	if err == nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripepay"
@@ -453,6 +454,62 @@ func TestAnInvoiceIsCollectedAndDisputed(t *testing.T) {
 	b.reconcile() // no event came
 	b.even(0)
 	b.stripe.Decide(dispute, true)
+	b.hear(b.stripe.Deliveries())
+	b.reconcile()
+	b.even(500)
+}
+
+// A card that is saved or chosen later pays what the earlier one did not, when Stripe tries again.
+func TestTheDefaultCardPaysInvoices(t *testing.T) {
+	t.Parallel()
+	b := newTab(t, dbtest.New(t), "")
+	save := func(card string) CardSetup {
+		t.Helper()
+		x, err := b.p.AddCard(t.Context(), b.payer, "", idem.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.sendAll()
+		row, err := b.d.Q.OutboxByKey(t.Context(), "setup:"+x.ID.String())
+		if err != nil || !b.stripe.Pay(row.ResultID, card) {
+			t.Fatal(err)
+		}
+		b.hear(b.stripe.Deliveries())
+		b.sendAll()
+		return x
+	}
+	b.subscribe() // without a card
+	b.sendAll()
+	b.use(5_000_000)
+	b.sendAll()
+	in := b.stripe.EndPeriod(b.customer())[0]
+	b.hear(b.stripe.Deliveries())
+	b.sendAll()
+	b.stripe.Bill()
+	tried := func(attempts int, status string) {
+		t.Helper()
+		got, err := b.p.stripe.Invoice(t.Context(), in)
+		if err != nil || got.Status != status || got.Attempts != attempts {
+			t.Fatalf("%+v %v", got, err)
+		}
+	}
+	tried(1, stripepay.InvoiceOpen)
+	save("pm_card_chargeCustomerFail")
+	b.move(73 * time.Hour)
+	b.stripe.Bill()
+	tried(2, stripepay.InvoiceOpen)
+	save("pm_card_visa")
+	cards, err := b.p.Cards(t.Context(), b.payer.Org)
+	if err != nil || len(cards) != 2 {
+		t.Fatal(cards, err)
+	}
+	if err := b.p.SetDefaultCard(t.Context(), b.payer, cards[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	b.sendAll()
+	b.move(73 * time.Hour)
+	b.stripe.Bill()
+	tried(3, stripepay.InvoicePaid)
 	b.hear(b.stripe.Deliveries())
 	b.reconcile()
 	b.even(500)

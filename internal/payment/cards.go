@@ -148,7 +148,9 @@ func (p *Payments) SetDefaultCard(ctx context.Context, payer account.Principal, 
 		if err != nil {
 			return fmt.Errorf("card %s: %w", card, err)
 		}
-		if err := tx.Q.SetDefaultMethod(ctx, k.MethodID, payer.Org); err != nil {
+		if n, err := tx.Q.SetDefaultMethod(ctx, k.MethodID, payer.Org); err != nil {
+			return err
+		} else if err := p.cardChanged(ctx, tx, payer.Org, n); err != nil {
 			return err
 		}
 		return audit.Record(ctx, tx, payer.Event("billing.card_default", card.String(), nil))
@@ -169,7 +171,9 @@ func (p *Payments) RemoveCard(ctx context.Context, payer account.Principal, card
 		if err := tx.Q.RemoveCard(ctx, card); err != nil {
 			return err
 		}
-		if err := tx.Q.ReplaceDefaultMethod(ctx, payer.Org, k.MethodID); err != nil {
+		if n, err := tx.Q.ReplaceDefaultMethod(ctx, payer.Org, k.MethodID); err != nil {
+			return err
+		} else if err := p.cardChanged(ctx, tx, payer.Org, n); err != nil {
 			return err
 		}
 		out := &outgoing{tx: tx}
@@ -258,7 +262,7 @@ func (p *Payments) refreshSetup(ctx context.Context, object string, over bool) (
 			if err := tx.Q.SettleCardSetup(ctx, string(Succeeded), "", setup); err != nil {
 				return err
 			}
-			return saveCard(ctx, tx, row.OrgID, s.Card)
+			return p.saveCard(ctx, tx, row.OrgID, s.Card)
 		case over:
 			return tx.Q.SettleCardSetup(ctx, string(Canceled), "The page was closed before a card was saved.", setup)
 		}
@@ -267,7 +271,7 @@ func (p *Payments) refreshSetup(ctx context.Context, object string, over bool) (
 }
 
 // saveCard keeps what names a card to its owner; the first one is the default. nil: there is nothing to keep.
-func saveCard(ctx context.Context, tx *db.Tx, org id.Org, c *stripepay.Card) error {
+func (p *Payments) saveCard(ctx context.Context, tx *db.Tx, org id.Org, c *stripepay.Card) error {
 	if c == nil {
 		return nil
 	}
@@ -281,5 +285,9 @@ func saveCard(ctx context.Context, tx *db.Tx, org id.Org, c *stripepay.Card) err
 	}); err != nil {
 		return fmt.Errorf("save card: %w", err)
 	}
-	return tx.Q.SetFirstMethod(ctx, c.Method, org)
+	n, err := tx.Q.SetFirstMethod(ctx, c.Method, org)
+	if err != nil {
+		return fmt.Errorf("save card: %w", err)
+	}
+	return p.cardChanged(ctx, tx, org, n)
 }

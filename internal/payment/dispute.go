@@ -29,6 +29,11 @@ func (p *Payments) refreshDispute(ctx context.Context, object string) (note stri
 	if d.Payment == "" {
 		return notOurs, nil
 	}
+	for _, m := range append(d.Moves, stripepay.BalanceTx{Cents: d.Cents}) {
+		if _, err := fromCents(m.Cents); err != nil {
+			return "", fmt.Errorf("dispute %s: %w", d.ID, err)
+		}
+	}
 	t, err := p.d.Q.TopupOfPayment(ctx, &d.Payment)
 	if db.NoRows(err) {
 		return p.refreshInvoiceDispute(ctx, d)

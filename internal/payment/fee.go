@@ -1,10 +1,24 @@
 package payment
 
 import (
+	"fmt"
+
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripepay"
 )
+
+// maxCents bounds what is believed of an amount of Stripe's, in either direction: a billion units, ten times what a charge
+// can be. Beyond it something is wrong, and the books could not hold many of them.
+const maxCents = 100_000_000_000
+
+// fromCents is an amount of Stripe's; one that cannot be true is an error.
+func fromCents(cents int64) (money.Nano, error) {
+	if cents > maxCents || cents < -maxCents {
+		return 0, fmt.Errorf("Stripe says %d cents, which cannot be true", cents)
+	}
+	return money.Nano(cents) * money.Cent, nil
+}
 
 // balanceKey is the ledger key of an entry that books a change of Stripe's balance by its own id.
 func balanceKey(txn string) string { return "txn:" + txn }

@@ -34,16 +34,24 @@ type Reconciled struct {
 
 // Reconcile reads every change of what Stripe holds for the platform and matches it, one to one, to the entry that says
 // the same of stripe_clearing. What Stripe kept is booked as its fee. A change that no entry matches in time goes to
-// the suspense account and is alerted, after its object was asked about (so a lost webhook costs minutes); when its entry appears after all, it comes back from there. Run it every few
-// minutes; any number of replicas may.
+// the suspense account, and administrators are told, after its object was asked about (so a lost webhook costs minutes);
+// when its entry appears after all, it comes back from there. Run it every few minutes; any number of replicas may.
 func (p *Payments) Reconcile(ctx context.Context) (r Reconciled, err error) {
 	since, err := p.readSince(ctx)
 	if err != nil {
 		return r, err
 	}
 	err = p.stripe.BalanceTxs(ctx, since, func(b stripepay.BalanceTx) error {
+		amount, err := fromCents(b.Cents)
+		if err != nil {
+			return fmt.Errorf("%s: %w", b.ID, err)
+		}
+		fee, err := fromCents(b.FeeCents)
+		if err != nil {
+			return fmt.Errorf("the fee of %s: %w", b.ID, err)
+		}
 		n, err := p.d.Q.InsertBalanceTx(ctx, dbq.InsertBalanceTxParams{ID: b.ID, Type: b.Type, Source: b.Source,
-			Amount: money.Nano(b.Cents) * money.Cent, Fee: money.Nano(b.FeeCents) * money.Cent, Currency: b.Currency, Keys: entryKeys(b), At: b.CreatedAt})
+			Amount: amount, Fee: fee, Currency: b.Currency, Keys: entryKeys(b), At: b.CreatedAt})
 		r.New += int(n)
 		return err
 	})
@@ -169,6 +177,9 @@ func (p *Payments) match(ctx context.Context, txn string) (state string, err err
 			if err := p.suspend(ctx, tx, b, false); err != nil {
 				return err
 			}
+		}
+		if err := tellSuspense(ctx, tx, b); err != nil {
+			return err
 		}
 		return tx.Q.SetBalanceTx(ctx, state, "", txn)
 	})

@@ -3,6 +3,7 @@ package payment
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
@@ -231,6 +232,7 @@ func TestReconciliation(t *testing.T) {
 	if s.level(); s.balanceOf(ledger.Bank("EUR")) != -5*money.Unit {
 		t.Fatal(s.balanceOf(ledger.Bank("EUR")))
 	}
+	boss := s.admin()
 	s.stripe.Stray("charge", "eur", 1234) // somebody was charged in Stripe's dashboard
 	if _, err := s.p.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
@@ -244,6 +246,9 @@ func TestReconciliation(t *testing.T) {
 		if _, err := s.p.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if told := s.told(boss, "stripe_suspense:"); len(told) < 1 || len(told) > 2 || !strings.Contains(told[0], "12.34") { // over midnight twice
+		t.Errorf("administrators were told %q", told)
 	}
 	r, err = s.p.Reconciliation(t.Context(), account.Principal{Admin: true})
 	if err != nil || r.Suspense != 1 || r.Difference != 0 || s.balanceOf(ledger.Suspense("EUR")) != 1234*money.Cent {

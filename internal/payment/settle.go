@@ -53,7 +53,7 @@ func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay st
 				return fmt.Errorf("top-up %s: %w", topup, err)
 			}
 		}
-		return saveCard(ctx, tx, t.OrgID, pay.Card)
+		return p.saveCard(ctx, tx, t.OrgID, pay.Card)
 	case pay.Status == stripepay.Failed && last:
 		return p.fail(ctx, tx, topup, Failed, pay.Failure, pay.ID)
 	case pay.Status == stripepay.Canceled:
@@ -67,17 +67,21 @@ func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay st
 
 // setAside books a payment that is not what was asked for to the suspense account, for people to look at.
 func (p *Payments) setAside(ctx context.Context, tx *db.Tx, topup id.TopUp, pay stripepay.Payment) error {
+	came, err := fromCents(pay.Cents)
+	if err != nil {
+		return fmt.Errorf("payment %s: %w", pay.ID, err)
+	}
 	p.log.ErrorContext(ctx, "a payment is not what was asked for", "topup", topup, "payment", pay.ID, "cents", pay.Cents, "currency", pay.Currency)
 	if _, err := ledger.Post(ctx, tx, ledger.Entry{
 		Kind: "topup_mismatch", Key: ledgerKey(pay.ID), Ref: topup.String(), Memo: "amount or currency differs from the top-up",
-		Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(pay.Currency), Credit: ledger.Suspense(pay.Currency), Amount: money.Nano(pay.Cents) * money.Cent}},
+		Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(pay.Currency), Credit: ledger.Suspense(pay.Currency), Amount: came}},
 	}); err != nil {
 		return err
 	}
 	if err := tellAdmins(ctx, tx, notify.Notice{Key: "topup_mismatch:" + pay.ID, Severity: notify.Bad, Object: topup.String(),
 		Title: "A payment is not what was asked for",
 		Body: fmt.Sprintf("Payment %s is %s %s, which is not the amount or currency of its top-up. It was booked to suspense, and no wallet was credited. "+
-			"Look at it with Stripe, and give it back there if nothing else explains it.", pay.ID, money.Nano(pay.Cents)*money.Cent, pay.Currency)}); err != nil {
+			"Look at it with Stripe, and give it back there if nothing else explains it.", pay.ID, came, pay.Currency)}); err != nil {
 		return err
 	}
 	return p.fail(ctx, tx, topup, Failed, "The payment differs from what was asked for; our people will look at it.", pay.ID)

@@ -419,7 +419,7 @@ func (q *Queries) PostponeOutbox(ctx context.Context, arg PostponeOutboxParams) 
 	return err
 }
 
-const replaceDefaultMethod = `-- name: ReplaceDefaultMethod :exec
+const replaceDefaultMethod = `-- name: ReplaceDefaultMethod :execrows
 UPDATE stripe_customer c
 SET payment_method = coalesce((SELECT k.method_id FROM payment_card k WHERE k.org_id = c.org_id AND k.removed_at IS NULL
                                ORDER BY k.id DESC LIMIT 1), '')
@@ -427,27 +427,36 @@ WHERE c.org_id = $1 AND c.payment_method = $2
 `
 
 // After a card was removed, the newest of the others is the default.
-func (q *Queries) ReplaceDefaultMethod(ctx context.Context, orgID id.Org, removed string) error {
-	_, err := q.db.Exec(ctx, replaceDefaultMethod, orgID, removed)
-	return err
+func (q *Queries) ReplaceDefaultMethod(ctx context.Context, orgID id.Org, removed string) (int64, error) {
+	result, err := q.db.Exec(ctx, replaceDefaultMethod, orgID, removed)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
-const setDefaultMethod = `-- name: SetDefaultMethod :exec
+const setDefaultMethod = `-- name: SetDefaultMethod :execrows
 UPDATE stripe_customer SET payment_method = $1 WHERE org_id = $2 AND payment_method <> $1
 `
 
-func (q *Queries) SetDefaultMethod(ctx context.Context, method string, orgID id.Org) error {
-	_, err := q.db.Exec(ctx, setDefaultMethod, method, orgID)
-	return err
+func (q *Queries) SetDefaultMethod(ctx context.Context, method string, orgID id.Org) (int64, error) {
+	result, err := q.db.Exec(ctx, setDefaultMethod, method, orgID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
-const setFirstMethod = `-- name: SetFirstMethod :exec
+const setFirstMethod = `-- name: SetFirstMethod :execrows
 UPDATE stripe_customer SET payment_method = $1 WHERE org_id = $2 AND payment_method = ''
 `
 
-func (q *Queries) SetFirstMethod(ctx context.Context, method string, orgID id.Org) error {
-	_, err := q.db.Exec(ctx, setFirstMethod, method, orgID)
-	return err
+func (q *Queries) SetFirstMethod(ctx context.Context, method string, orgID id.Org) (int64, error) {
+	result, err := q.db.Exec(ctx, setFirstMethod, method, orgID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const setTopupAction = `-- name: SetTopupAction :exec

@@ -5,13 +5,13 @@ SELECT org_id, customer_id, payment_method FROM stripe_customer WHERE org_id = $
 -- The first one made stands.
 INSERT INTO stripe_customer (org_id, customer_id) VALUES ($1, $2) ON CONFLICT DO NOTHING;
 
--- name: SetDefaultMethod :exec
+-- name: SetDefaultMethod :execrows
 UPDATE stripe_customer SET payment_method = @method WHERE org_id = @org_id AND payment_method <> @method;
 
--- name: SetFirstMethod :exec
+-- name: SetFirstMethod :execrows
 UPDATE stripe_customer SET payment_method = @method WHERE org_id = @org_id AND payment_method = '';
 
--- name: ReplaceDefaultMethod :exec
+-- name: ReplaceDefaultMethod :execrows
 -- After a card was removed, the newest of the others is the default.
 UPDATE stripe_customer c
 SET payment_method = coalesce((SELECT k.method_id FROM payment_card k WHERE k.org_id = c.org_id AND k.removed_at IS NULL
