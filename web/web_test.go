@@ -60,7 +60,7 @@ func open(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := postpaid.New(d, postpaid.Config{Currency: "USD"}, slog.New(slog.DiscardHandler))
+	after, err := postpaid.New(d, pay, postpaid.Config{Currency: "USD"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -174,7 +174,7 @@ func (a *app) openNouns(ctx context.Context) (err error) {
 	if a.payouts, err = payout.New(a.db, a.payments, a.cfg.payouts(), a.log); err != nil {
 		return err
 	}
-	if a.postpaid, err = postpaid.New(a.db, postpaid.Config{Currency: a.cfg.Currency}, a.log); err != nil {
+	if a.postpaid, err = postpaid.New(a.db, a.payments, postpaid.Config{Currency: a.cfg.Currency}, a.log); err != nil {
 		return err
 	}
 	keys, err := gateway.HostKeys(ctx, a.db, box)
@@ -251,7 +251,7 @@ func (a *app) startWorker(ctx context.Context) error {
 		return err
 	}
 	jobs := worker.Jobs(worker.Platform{
-		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Dialer: a.dialer,
+		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Postpaid: a.postpaid, Dialer: a.dialer,
 		Post: &notify.Post{DB: a.db, Mailer: mailer, PublicURL: a.cfg.PublicURL, Log: a.log}, Holdback: a.cfg.Holdback, Currency: a.cfg.Currency, Merchant: a.cfg.merchant(),
 	})
 	a.worker = worker.New(a.log, jobs...)

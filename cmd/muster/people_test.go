@@ -65,7 +65,7 @@ func newPlatform(t *testing.T) *platform {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := postpaid.New(p.db, postpaid.Config{Currency: "USD"}, quiet)
+	after, err := postpaid.New(p.db, pay, postpaid.Config{Currency: "USD"}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

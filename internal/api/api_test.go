@@ -85,7 +85,7 @@ func open(t *testing.T, change ...func(*api.Config, *account.Config)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := postpaid.New(d, postpaid.Config{Currency: "USD"}, log)
+	after, err := postpaid.New(d, pay, postpaid.Config{Currency: "USD"}, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,6 +39,15 @@ func Spendable(ctx context.Context, q *dbq.Queries, a Account) (money.Nano, erro
 	return money.Nano(n), nil
 }
 
+// TransferIDs are the ids of the transfers of the entry with this key, in their order.
+func TransferIDs(ctx context.Context, q *dbq.Queries, key string) ([]id.LedgerTransfer, error) {
+	ids, err := q.LedgerTransferIDs(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: transfers of %s: %w", key, err)
+	}
+	return ids, nil
+}
+
 // Balances is what an org has.
 type Balances struct {
 	Available money.Nano // in its wallet; below zero as far as it runs on credit

@@ -6,6 +6,11 @@
 //     credit that is stopped, lends nothing more; what is authorised already, an hour at most, runs on.
 //   - An org's own money counts first: prepaid, given by code or back for a host's fault. Only what is used beyond it is lent.
 //   - Credit changes in the transaction that changes what it depends on: limit, debt, standing.
+//   - What was used on credit is billed once: an hourly charge takes all that the wallet and the holds are short of together,
+//     into renter_receivable, and the meter's event is written down in the same transaction under the transfer's id.
+//   - An invoice is ⌊charged until its end⌋ in cents less all earlier invoices. Being cumulative, one that came out otherwise,
+//     because Stripe closed it before we saw it, is put right by the next.
+//   - What Stripe says may come twice, late or in any order: each payment is booked once, under the invoice's id.
 //
 // Locks: the org's row here, then the ledger's accounts.
 package postpaid
@@ -29,6 +34,7 @@ import (
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/payment"
 )
 
 // MaxLimit bounds what one org may owe.
@@ -42,16 +48,22 @@ type Config struct {
 // Postpaid is the use cases. Safe for concurrent use.
 type Postpaid struct {
 	d   *db.DB
+	pay *payment.Payments
 	cfg Config
 	log *slog.Logger
+
+	ahead time.Duration // of PostgreSQL's clock; tests let months pass with it
 }
 
-// New checks the configuration.
-func New(d *db.DB, cfg Config, log *slog.Logger) (*Postpaid, error) {
+// New checks the configuration, and takes over from pay what Stripe tells of subscriptions and invoices. Call it before pay
+// sends anything.
+func New(d *db.DB, pay *payment.Payments, cfg Config, log *slog.Logger) (*Postpaid, error) {
 	if len(cfg.Currency) != 3 {
 		return nil, errors.New("paying afterwards needs a currency")
 	}
-	return &Postpaid{d: d, cfg: cfg, log: log}, nil
+	p := &Postpaid{d: d, pay: pay, cfg: cfg, log: log}
+	pay.Bill(payment.Biller{Subscription: p.subscription, Invoice: p.invoice, Dispute: p.dispute, Refused: p.refused})
+	return p, nil
 }
 
 // State of an org's credit.
@@ -98,11 +110,12 @@ func (p *Postpaid) Set(ctx context.Context, tx *db.Tx, who account.Principal, or
 	if err := tx.Q.AddPostpaidOrg(ctx, p.cfg.Currency, who.User, org); err != nil {
 		return Terms{}, fmt.Errorf("postpaid: %s: %w", org, err)
 	}
-	row, books, err := p.lock(ctx, tx, org)
+	a, err := p.lock(ctx, tx, org)
 	if err != nil {
 		return Terms{}, err
 	}
-	was := row
+	was := a.row
+	row := &a.row
 	switch {
 	case c.On:
 		row.State, row.CreditLimit = string(On), c.Limit
@@ -114,10 +127,20 @@ func (p *Postpaid) Set(ctx context.Context, tx *db.Tx, who account.Principal, or
 		ChangedBy: row.ChangedBy, OrgID: org}); err != nil {
 		return Terms{}, fmt.Errorf("postpaid: terms of %s: %w", org, err)
 	}
-	if err := p.lend(ctx, books, row); err != nil {
+	if c.On && (row.Subscription == nil || row.UnsubscribedAt != nil) {
+		if err := p.subscribe(ctx, tx, a); err != nil {
+			return Terms{}, err
+		}
+	}
+	if row.State != string(Off) {
+		if err := p.charge(ctx, tx, a); err != nil {
+			return Terms{}, err
+		}
+	}
+	if err := p.wrapUp(ctx, tx, a); err != nil {
 		return Terms{}, err
 	}
-	if err := p.tellTerms(ctx, tx, was, row); err != nil {
+	if err := p.tellTerms(ctx, tx, was, *row); err != nil {
 		return Terms{}, err
 	}
 	if err := audit.Record(ctx, tx, who.Event("billing.postpaid", org.String(), map[string]any{
@@ -125,6 +148,20 @@ func (p *Postpaid) Set(ctx context.Context, tx *db.Tx, who account.Principal, or
 		return Terms{}, err
 	}
 	return p.terms(ctx, tx.Q, org)
+}
+
+// subscribe has Stripe bill the org from now on.
+func (p *Postpaid) subscribe(ctx context.Context, tx *db.Tx, a *acct) error {
+	a.row.UnsubscribedAt = nil
+	if err := tx.Q.SetPostpaidUnsubscribed(ctx, nil, a.row.OrgID); err != nil {
+		return fmt.Errorf("postpaid: subscribe %s: %w", a.row.OrgID, err)
+	}
+	rows, err := p.pay.Subscribe(ctx, tx, a.row.OrgID)
+	if err != nil {
+		return err
+	}
+	p.sayAfter(ctx, tx, rows)
+	return nil
 }
 
 func (c Change) check() error {
@@ -136,33 +173,6 @@ func (c Change) check() error {
 		bad.Add("reason", "says why, in at most 500 bytes: the organisation reads it")
 	}
 	return bad.Err()
-}
-
-// lock locks an org's row and its money: what it owes, and its wallet.
-func (p *Postpaid) lock(ctx context.Context, tx *db.Tx, org id.Org) (dbq.PostpaidOrg, *ledger.Locked, error) {
-	row, err := tx.Q.PostpaidOrgForUpdate(ctx, org)
-	if db.NoRows(err) {
-		return row, nil, fault.New(fault.NotFound, "there is no such organisation, or it never paid afterwards")
-	}
-	if err != nil {
-		return row, nil, fmt.Errorf("postpaid: %s: %w", org, err)
-	}
-	books, err := ledger.Lock(ctx, tx, ledger.Receivable(org, row.Currency), ledger.Wallet(org, row.Currency))
-	return row, books, err
-}
-
-// lend lets the wallet fall as far below zero as the terms and the debt leave.
-func (p *Postpaid) lend(ctx context.Context, books *ledger.Locked, row dbq.PostpaidOrg) error {
-	owed := -books.Balance(ledger.Receivable(row.OrgID, row.Currency))
-	return books.SetCredit(ctx, ledger.Wallet(row.OrgID, row.Currency), credit(row, owed))
-}
-
-// credit is how far below zero the wallet may fall.
-func credit(row dbq.PostpaidOrg, owed money.Nano) money.Nano {
-	if row.State != string(On) || row.Stopped != "" {
-		return 0
-	}
-	return max(0, row.CreditLimit-owed)
 }
 
 func (p *Postpaid) tellTerms(ctx context.Context, tx *db.Tx, was, now dbq.PostpaidOrg) error {

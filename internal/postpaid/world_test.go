@@ -2,43 +2,82 @@ package postpaid
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/stripetest"
 )
 
 const eur = "EUR"
 
-// world is an org with hosts to rent from.
+// world is an org with hosts to rent from, and a Stripe that bills it. Its clock and ours are moved by the test.
 type world struct {
 	t        testing.TB
 	d        *db.DB
+	fake     *stripetest.Server
+	pay      *payment.Payments
 	p        *Postpaid
+	ahead    atomic.Int64 // of the real time, ns
 	org      id.Org
 	operator id.Org
 	host     id.Host
 	boss     account.Principal
+	n        int
 }
+
+const secret = "whsec_x"
 
 func newWorld(t testing.TB, d *db.DB) *world {
 	t.Helper()
-	p, err := New(d, Config{Currency: eur}, slog.New(slog.DiscardHandler))
+	return newWorldPaying(t, d, "pm_card_visa")
+}
+
+// newWorldPaying is newWorld with another card of Stripe's test cards.
+func newWorldPaying(t testing.TB, d *db.DB, card string) *world {
+	t.Helper()
+	w := &world{t: t, d: d, org: id.New[id.Org](), operator: id.New[id.Org](), host: id.New[id.Host](),
+		boss: account.Principal{User: id.New[id.User](), Org: id.New[id.Org](), Admin: true}}
+	var err error
+	if w.fake, err = stripetest.New(stripetest.Config{WebhookSecret: secret, PublicURL: "http://pay.test", Now: func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }}); err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(w.fake)
+	t.Cleanup(srv.Close)
+	c, err := stripepay.New(stripepay.Config{Key: "sk_test_x", WebhookSecret: secret, URL: srv.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, d: d, p: p, org: id.New[id.Org](), operator: id.New[id.Org](), host: id.New[id.Host](),
-		boss: account.Principal{User: id.New[id.User](), Org: id.New[id.Org](), Admin: true}}
+	log := slog.New(slog.DiscardHandler)
+	if w.pay, err = payment.New(d, c, payment.Config{Currency: eur, DefaultMethod: card, ReturnURL: "http://m.test/billing", Sandbox: true}, log); err != nil {
+		t.Fatal(err)
+	}
+	if w.p, err = New(d, w.pay, Config{Currency: eur}, log); err != nil {
+		t.Fatal(err)
+	}
 	for _, o := range []id.Org{w.org, w.operator, w.boss.Org} {
 		w.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", o)
 	}
 	w.exec("INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, $3, 'eu', 'active')", w.host, w.operator, w.host.String())
 	return w
+}
+
+// pass lets time go by, here and at Stripe.
+func (w *world) pass(d time.Duration) {
+	w.ahead.Add(int64(d))
+	w.p.ahead = time.Duration(w.ahead.Load())
 }
 
 func (w *world) exec(sql string, args ...any) {
@@ -105,4 +144,84 @@ func (w *world) mustBalance() {
 	if err != nil || !b.Balanced() || b.Debits.Cmp(b.Credits) != 0 {
 		w.t.Fatalf("books: %v %v", b.Problems, err)
 	}
+}
+
+// charge bills the hour, whether or not it was billed.
+func (w *world) charge() error {
+	return w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error { return w.p.chargeHourly(ctx, tx, w.org) })
+}
+
+// send says all that is to be said to Stripe, until it is said.
+func (w *world) send() {
+	w.t.Helper()
+	for range 30 {
+		w.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
+		if _, err := w.pay.SendDue(w.t.Context()); err != nil {
+			w.t.Fatal(err)
+		}
+		var n int
+		if err := w.d.Pool.QueryRow(w.t.Context(), "SELECT count(*) FROM stripe_outbox WHERE state IN ('pending', 'sent', 'unknown')").Scan(&n); err != nil {
+			w.t.Fatal(err)
+		}
+		if n == 0 {
+			return
+		}
+	}
+	w.t.Fatal("the outbox is never empty")
+}
+
+// hear takes in deliveries, signed now: Stripe's clock is ahead of ours.
+func (w *world) hear(ds []stripetest.Delivery) {
+	w.t.Helper()
+	for _, d := range ds {
+		if err := w.pay.ReceiveWebhook(w.t.Context(), d.Payload, stripetest.Sign(d.Payload, secret, time.Now())); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for n := 1; n > 0; {
+		var err error
+		if n, err = w.pay.ProcessEvents(w.t.Context()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// settle has everything said and heard that there is, without a webhook.
+func (w *world) settle() {
+	w.t.Helper()
+	for range 4 {
+		w.send()
+		w.exec("UPDATE postpaid_org SET asked_at = asked_at - interval '1 day', period_end = clock_timestamp() - interval '1 day'") // Stripe's clock is ahead of PostgreSQL's
+		if _, err := w.p.ask(w.t.Context(), 0); err != nil {
+			w.t.Fatal(err)
+		}
+		w.fake.Bill()
+	}
+}
+
+func (w *world) customer() string {
+	w.t.Helper()
+	c, err := w.d.Q.StripeCustomer(w.t.Context(), w.org)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c.CustomerID
+}
+
+func (w *world) invoices() []dbq.PostpaidInvoice {
+	w.t.Helper()
+	all, err := w.d.Q.ListPostpaidInvoices(w.t.Context(), w.org, 1000)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return all
+}
+
+// post books what moves the org's money: one entry.
+func (w *world) post(kind string, transfers ...ledger.Transfer) error {
+	w.n++
+	return w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: kind, Key: fmt.Sprintf("%s:%s:%d", kind, w.org, w.n), Transfers: transfers})
+		return err
+	})
 }

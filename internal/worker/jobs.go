@@ -20,6 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/payout"
+	"github.com/musterhq/muster/internal/postpaid"
 	"github.com/musterhq/muster/internal/report"
 )
 
@@ -32,9 +33,10 @@ type Platform struct {
 	Accounts *account.Accounts
 	Market   *market.Market
 	Clusters *cluster.Clusters
-	Payments *payment.Payments // nil: none are taken here
-	Payouts  *payout.Payouts   // nil: none are made here
-	Post     *notify.Post      // nil: no mail goes out from here
+	Payments *payment.Payments  // nil: none are taken here
+	Payouts  *payout.Payouts    // nil: none are made here
+	Postpaid *postpaid.Postpaid // nil: nobody is billed afterwards from here
+	Post     *notify.Post       // nil: no mail goes out from here
 	Dialer   *dialback.Dialer
 	Holdback time.Duration // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
 	Currency string        // "": no invoices are issued from here
@@ -99,6 +101,11 @@ func Jobs(p Platform) []Job {
 		jobs = append(jobs,
 			Job{Name: "payouts", Every: 30 * time.Second, Limit: 10 * time.Minute, Run: p.Payouts.PayDue},
 			Job{Name: "payout accounts", Every: 2 * time.Minute, Limit: 10 * time.Minute, Run: p.Payouts.PollAccounts})
+	}
+	if p.Postpaid != nil {
+		jobs = append(jobs,
+			Job{Name: "postpaid", Every: 30 * time.Second, Limit: 10 * time.Minute, Run: p.Postpaid.Charge},
+			Job{Name: "postpaid invoices", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Postpaid.Ask})
 	}
 	if p.Payments != nil {
 		jobs = append(jobs,

@@ -699,6 +699,30 @@ func (q *Queries) LedgerSpendable(ctx context.Context, kind string, owner pgtype
 	return amount, err
 }
 
+const ledgerTransferIDs = `-- name: LedgerTransferIDs :many
+SELECT f.id FROM ledger_transfer f JOIN ledger_tx x ON x.id = f.tx_id WHERE x.key = $1 ORDER BY f.id
+`
+
+func (q *Queries) LedgerTransferIDs(ctx context.Context, key string) ([]id.LedgerTransfer, error) {
+	rows, err := q.db.Query(ctx, ledgerTransferIDs, key)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.LedgerTransfer{}
+	for rows.Next() {
+		var id id.LedgerTransfer
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ledgerTransfersOf = `-- name: LedgerTransfersOf :many
 SELECT f.id, f.tx_id, f.currency, f.amount,
        d.kind AS debit_kind, d.owner AS debit_owner, d.org_id AS debit_org,

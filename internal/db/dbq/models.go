@@ -666,16 +666,55 @@ type PayoutReview struct {
 	CreatedAt   time.Time
 }
 
+type PostpaidCharge struct {
+	OrgID      id.Org
+	N          int64
+	At         time.Time
+	Amount     money.Nano
+	Charged    money.Nano
+	Micro      money.Micro
+	TransferID id.LedgerTransfer
+}
+
+type PostpaidInvoice struct {
+	ID           string
+	OrgID        id.Org
+	Currency     string
+	Subscription string
+	Number       string
+	State        string
+	PeriodStart  time.Time
+	PeriodEnd    time.Time
+	Charged      money.Nano
+	Due          int64
+	Total        int64
+	Metered      int64
+	Paid         int64
+	Attempts     int32
+	URL          string
+	DueAt        *time.Time
+	MadeAt       time.Time
+	SeenAt       time.Time
+}
+
 type PostpaidOrg struct {
-	OrgID       id.Org
-	Currency    string
-	State       string
-	CreditLimit money.Nano
-	Stopped     string
-	Reason      string
-	ChangedBy   id.User
-	ChangedAt   time.Time
-	CreatedAt   time.Time
+	OrgID          id.Org
+	Currency       string
+	State          string
+	CreditLimit    money.Nano
+	Stopped        string
+	Reason         string
+	ChangedBy      id.User
+	ChangedAt      time.Time
+	CreatedAt      time.Time
+	Charges        int64
+	Charged        money.Nano
+	ChargedAt      *time.Time
+	Subscription   *string
+	PeriodStart    *time.Time
+	PeriodEnd      *time.Time
+	UnsubscribedAt *time.Time
+	AskedAt        time.Time
 }
 
 type PromoAttempt struct {

@@ -26,6 +26,144 @@ func (q *Queries) AddPostpaidOrg(ctx context.Context, currency string, changedBy
 	return err
 }
 
+const duePostpaidCharges = `-- name: DuePostpaidCharges :many
+SELECT org_id FROM postpaid_org
+WHERE state <> 'off' AND (charged_at IS NULL OR charged_at < date_trunc('hour', clock_timestamp()))
+ORDER BY org_id
+LIMIT $1
+`
+
+// Those not looked at in this hour.
+func (q *Queries) DuePostpaidCharges(ctx context.Context, limit int32) ([]id.Org, error) {
+	rows, err := q.db.Query(ctx, duePostpaidCharges, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Org{}
+	for rows.Next() {
+		var org_id id.Org
+		if err := rows.Scan(&org_id); err != nil {
+			return nil, err
+		}
+		items = append(items, org_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const duePostpaidQuestions = `-- name: DuePostpaidQuestions :many
+SELECT p.org_id, coalesce(p.subscription, '')::text AS subscription FROM postpaid_org p
+WHERE p.subscription IS NOT NULL AND p.asked_at < clock_timestamp() - make_interval(secs => $1::float8)
+  AND (p.period_end < clock_timestamp() OR p.unsubscribed_at IS NOT NULL
+       OR EXISTS (SELECT FROM postpaid_invoice i WHERE i.org_id = p.org_id AND i.state IN ('draft', 'open')))
+ORDER BY p.asked_at
+LIMIT $2
+`
+
+type DuePostpaidQuestionsRow struct {
+	OrgID        id.Org
+	Subscription string
+}
+
+// Orgs of which Stripe should have told something by now.
+func (q *Queries) DuePostpaidQuestions(ctx context.Context, waitS float64, maxRows int32) ([]DuePostpaidQuestionsRow, error) {
+	rows, err := q.db.Query(ctx, duePostpaidQuestions, waitS, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []DuePostpaidQuestionsRow{}
+	for rows.Next() {
+		var i DuePostpaidQuestionsRow
+		if err := rows.Scan(&i.OrgID, &i.Subscription); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const insertPostpaidCharge = `-- name: InsertPostpaidCharge :exec
+INSERT INTO postpaid_charge (org_id, n, at, amount, charged, micro, transfer_id) VALUES ($1, $2, $3, $4, $5, $6, $7)
+`
+
+type InsertPostpaidChargeParams struct {
+	OrgID      id.Org
+	N          int64
+	At         time.Time
+	Amount     money.Nano
+	Charged    money.Nano
+	Micro      money.Micro
+	TransferID id.LedgerTransfer
+}
+
+func (q *Queries) InsertPostpaidCharge(ctx context.Context, arg InsertPostpaidChargeParams) error {
+	_, err := q.db.Exec(ctx, insertPostpaidCharge,
+		arg.OrgID,
+		arg.N,
+		arg.At,
+		arg.Amount,
+		arg.Charged,
+		arg.Micro,
+		arg.TransferID,
+	)
+	return err
+}
+
+const listPostpaidInvoices = `-- name: ListPostpaidInvoices :many
+SELECT id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at, seen_at
+FROM postpaid_invoice
+WHERE org_id = $1
+ORDER BY period_end DESC, id DESC
+LIMIT $2
+`
+
+// Newest period first.
+func (q *Queries) ListPostpaidInvoices(ctx context.Context, orgID id.Org, maxRows int32) ([]PostpaidInvoice, error) {
+	rows, err := q.db.Query(ctx, listPostpaidInvoices, orgID, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PostpaidInvoice{}
+	for rows.Next() {
+		var i PostpaidInvoice
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.Currency,
+			&i.Subscription,
+			&i.Number,
+			&i.State,
+			&i.PeriodStart,
+			&i.PeriodEnd,
+			&i.Charged,
+			&i.Due,
+			&i.Total,
+			&i.Metered,
+			&i.Paid,
+			&i.Attempts,
+			&i.URL,
+			&i.DueAt,
+			&i.MadeAt,
+			&i.SeenAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listPostpaidOrgs = `-- name: ListPostpaidOrgs :many
 SELECT p.org_id, o.name, p.currency, p.state, p.credit_limit, p.stopped, p.reason, p.changed_at
 FROM postpaid_org p JOIN org o ON o.id = p.org_id
@@ -74,8 +212,65 @@ func (q *Queries) ListPostpaidOrgs(ctx context.Context, after pgtype.UUID, maxRo
 	return items, nil
 }
 
+const postpaidChargedBefore = `-- name: PostpaidChargedBefore :one
+SELECT coalesce(max(charged), 0)::bigint AS charged FROM postpaid_charge WHERE org_id = $1 AND at < $2
+`
+
+func (q *Queries) PostpaidChargedBefore(ctx context.Context, orgID id.Org, before time.Time) (int64, error) {
+	row := q.db.QueryRow(ctx, postpaidChargedBefore, orgID, before)
+	var charged int64
+	err := row.Scan(&charged)
+	return charged, err
+}
+
+const postpaidInvoice = `-- name: PostpaidInvoice :one
+SELECT id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at, seen_at
+FROM postpaid_invoice WHERE id = $1
+`
+
+func (q *Queries) PostpaidInvoice(ctx context.Context, argID string) (PostpaidInvoice, error) {
+	row := q.db.QueryRow(ctx, postpaidInvoice, argID)
+	var i PostpaidInvoice
+	err := row.Scan(
+		&i.ID,
+		&i.OrgID,
+		&i.Currency,
+		&i.Subscription,
+		&i.Number,
+		&i.State,
+		&i.PeriodStart,
+		&i.PeriodEnd,
+		&i.Charged,
+		&i.Due,
+		&i.Total,
+		&i.Metered,
+		&i.Paid,
+		&i.Attempts,
+		&i.URL,
+		&i.DueAt,
+		&i.MadeAt,
+		&i.SeenAt,
+	)
+	return i, err
+}
+
+const postpaidInvoicedBefore = `-- name: PostpaidInvoicedBefore :one
+SELECT coalesce(sum(CASE WHEN state = 'draft' THEN due ELSE total END), 0)::bigint AS cents
+FROM postpaid_invoice
+WHERE org_id = $1 AND state <> 'void' AND (period_end, id) < ($2::timestamptz, $3::text)
+`
+
+// Cents of the invoices of earlier periods: drafts count as what they are to be.
+func (q *Queries) PostpaidInvoicedBefore(ctx context.Context, orgID id.Org, periodEnd time.Time, iD string) (int64, error) {
+	row := q.db.QueryRow(ctx, postpaidInvoicedBefore, orgID, periodEnd, iD)
+	var cents int64
+	err := row.Scan(&cents)
+	return cents, err
+}
+
 const postpaidOrg = `-- name: PostpaidOrg :one
-SELECT org_id, currency, state, credit_limit, stopped, reason, changed_by, changed_at, created_at
+SELECT org_id, currency, state, credit_limit, stopped, reason, changed_by, changed_at, created_at, charges, charged, charged_at, subscription, period_start,
+       period_end, unsubscribed_at, asked_at
 FROM postpaid_org WHERE org_id = $1
 `
 
@@ -92,12 +287,21 @@ func (q *Queries) PostpaidOrg(ctx context.Context, orgID id.Org) (PostpaidOrg, e
 		&i.ChangedBy,
 		&i.ChangedAt,
 		&i.CreatedAt,
+		&i.Charges,
+		&i.Charged,
+		&i.ChargedAt,
+		&i.Subscription,
+		&i.PeriodStart,
+		&i.PeriodEnd,
+		&i.UnsubscribedAt,
+		&i.AskedAt,
 	)
 	return i, err
 }
 
 const postpaidOrgForUpdate = `-- name: PostpaidOrgForUpdate :one
-SELECT org_id, currency, state, credit_limit, stopped, reason, changed_by, changed_at, created_at
+SELECT org_id, currency, state, credit_limit, stopped, reason, changed_by, changed_at, created_at, charges, charged, charged_at, subscription, period_start,
+       period_end, unsubscribed_at, asked_at
 FROM postpaid_org WHERE org_id = $1 FOR UPDATE
 `
 
@@ -114,8 +318,170 @@ func (q *Queries) PostpaidOrgForUpdate(ctx context.Context, orgID id.Org) (Postp
 		&i.ChangedBy,
 		&i.ChangedAt,
 		&i.CreatedAt,
+		&i.Charges,
+		&i.Charged,
+		&i.ChargedAt,
+		&i.Subscription,
+		&i.PeriodStart,
+		&i.PeriodEnd,
+		&i.UnsubscribedAt,
+		&i.AskedAt,
 	)
 	return i, err
+}
+
+const postpaidUnfinished = `-- name: PostpaidUnfinished :one
+SELECT count(*) FROM postpaid_invoice WHERE org_id = $1 AND state IN ('draft', 'open', 'uncollectible')
+`
+
+func (q *Queries) PostpaidUnfinished(ctx context.Context, orgID id.Org) (int64, error) {
+	row := q.db.QueryRow(ctx, postpaidUnfinished, orgID)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const postpaidUnpaid = `-- name: PostpaidUnpaid :many
+SELECT id, number, total FROM postpaid_invoice
+WHERE org_id = $1 AND (state = 'uncollectible' OR state = 'open' AND attempts > 0)
+ORDER BY period_end, id
+`
+
+type PostpaidUnpaidRow struct {
+	ID     string
+	Number string
+	Total  int64
+}
+
+// Invoices that the card did not pay, or that were given up.
+func (q *Queries) PostpaidUnpaid(ctx context.Context, orgID id.Org) ([]PostpaidUnpaidRow, error) {
+	rows, err := q.db.Query(ctx, postpaidUnpaid, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PostpaidUnpaidRow{}
+	for rows.Next() {
+		var i PostpaidUnpaidRow
+		if err := rows.Scan(&i.ID, &i.Number, &i.Total); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const savePostpaidInvoice = `-- name: SavePostpaidInvoice :exec
+INSERT INTO postpaid_invoice (id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+ON CONFLICT (id) DO UPDATE SET number = excluded.number, state = excluded.state, charged = excluded.charged, due = excluded.due, total = excluded.total,
+    metered = excluded.metered, paid = excluded.paid, attempts = excluded.attempts, url = excluded.url, due_at = excluded.due_at, seen_at = clock_timestamp()
+`
+
+type SavePostpaidInvoiceParams struct {
+	ID           string
+	OrgID        id.Org
+	Currency     string
+	Subscription string
+	Number       string
+	State        string
+	PeriodStart  time.Time
+	PeriodEnd    time.Time
+	Charged      money.Nano
+	Due          int64
+	Total        int64
+	Metered      int64
+	Paid         int64
+	Attempts     int32
+	URL          string
+	DueAt        *time.Time
+	MadeAt       time.Time
+}
+
+func (q *Queries) SavePostpaidInvoice(ctx context.Context, arg SavePostpaidInvoiceParams) error {
+	_, err := q.db.Exec(ctx, savePostpaidInvoice,
+		arg.ID,
+		arg.OrgID,
+		arg.Currency,
+		arg.Subscription,
+		arg.Number,
+		arg.State,
+		arg.PeriodStart,
+		arg.PeriodEnd,
+		arg.Charged,
+		arg.Due,
+		arg.Total,
+		arg.Metered,
+		arg.Paid,
+		arg.Attempts,
+		arg.URL,
+		arg.DueAt,
+		arg.MadeAt,
+	)
+	return err
+}
+
+const setPostpaidAsked = `-- name: SetPostpaidAsked :exec
+UPDATE postpaid_org SET asked_at = clock_timestamp() WHERE org_id = $1
+`
+
+func (q *Queries) SetPostpaidAsked(ctx context.Context, orgID id.Org) error {
+	_, err := q.db.Exec(ctx, setPostpaidAsked, orgID)
+	return err
+}
+
+const setPostpaidCharged = `-- name: SetPostpaidCharged :exec
+UPDATE postpaid_org SET charges = $1, charged = $2, charged_at = $3::timestamptz WHERE org_id = $4
+`
+
+type SetPostpaidChargedParams struct {
+	Charges int64
+	Charged money.Nano
+	At      time.Time
+	OrgID   id.Org
+}
+
+func (q *Queries) SetPostpaidCharged(ctx context.Context, arg SetPostpaidChargedParams) error {
+	_, err := q.db.Exec(ctx, setPostpaidCharged,
+		arg.Charges,
+		arg.Charged,
+		arg.At,
+		arg.OrgID,
+	)
+	return err
+}
+
+const setPostpaidState = `-- name: SetPostpaidState :exec
+UPDATE postpaid_org SET state = $1, stopped = $2 WHERE org_id = $3
+`
+
+func (q *Queries) SetPostpaidState(ctx context.Context, state string, stopped string, orgID id.Org) error {
+	_, err := q.db.Exec(ctx, setPostpaidState, state, stopped, orgID)
+	return err
+}
+
+const setPostpaidSubscription = `-- name: SetPostpaidSubscription :exec
+UPDATE postpaid_org SET subscription = $1, period_start = $2, period_end = $3 WHERE org_id = $4
+`
+
+type SetPostpaidSubscriptionParams struct {
+	Subscription *string
+	PeriodStart  *time.Time
+	PeriodEnd    *time.Time
+	OrgID        id.Org
+}
+
+func (q *Queries) SetPostpaidSubscription(ctx context.Context, arg SetPostpaidSubscriptionParams) error {
+	_, err := q.db.Exec(ctx, setPostpaidSubscription,
+		arg.Subscription,
+		arg.PeriodStart,
+		arg.PeriodEnd,
+		arg.OrgID,
+	)
+	return err
 }
 
 const setPostpaidTerms = `-- name: SetPostpaidTerms :exec
@@ -139,5 +505,14 @@ func (q *Queries) SetPostpaidTerms(ctx context.Context, arg SetPostpaidTermsPara
 		arg.ChangedBy,
 		arg.OrgID,
 	)
+	return err
+}
+
+const setPostpaidUnsubscribed = `-- name: SetPostpaidUnsubscribed :exec
+UPDATE postpaid_org SET unsubscribed_at = $1 WHERE org_id = $2
+`
+
+func (q *Queries) SetPostpaidUnsubscribed(ctx context.Context, at *time.Time, orgID id.Org) error {
+	_, err := q.db.Exec(ctx, setPostpaidUnsubscribed, at, orgID)
 	return err
 }

@@ -227,3 +227,6 @@ SELECT id FROM ledger_tx
 WHERE (id = @id OR key = @text OR ref = @text) AND (@before::uuid = '00000000-0000-0000-0000-000000000000' OR id < @before::uuid)
 ORDER BY id DESC
 LIMIT @max_rows;
+
+-- name: LedgerTransferIDs :many
+SELECT f.id FROM ledger_transfer f JOIN ledger_tx x ON x.id = f.tx_id WHERE x.key = $1 ORDER BY f.id;

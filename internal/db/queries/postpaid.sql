@@ -5,11 +5,13 @@ SELECT o.id, @currency, 'off', 0, '', @changed_by FROM org o WHERE o.id = @org_i
 ON CONFLICT (org_id) DO NOTHING;
 
 -- name: PostpaidOrgForUpdate :one
-SELECT org_id, currency, state, credit_limit, stopped, reason, changed_by, changed_at, created_at
+SELECT org_id, currency, state, credit_limit, stopped, reason, changed_by, changed_at, created_at, charges, charged, charged_at, subscription, period_start,
+       period_end, unsubscribed_at, asked_at
 FROM postpaid_org WHERE org_id = $1 FOR UPDATE;
 
 -- name: PostpaidOrg :one
-SELECT org_id, currency, state, credit_limit, stopped, reason, changed_by, changed_at, created_at
+SELECT org_id, currency, state, credit_limit, stopped, reason, changed_by, changed_at, created_at, charges, charged, charged_at, subscription, period_start,
+       period_end, unsubscribed_at, asked_at
 FROM postpaid_org WHERE org_id = $1;
 
 -- name: SetPostpaidTerms :exec
@@ -22,3 +24,73 @@ FROM postpaid_org p JOIN org o ON o.id = p.org_id
 WHERE p.org_id > @after::uuid AND (p.changed_at > p.created_at OR p.state <> 'off')
 ORDER BY p.org_id
 LIMIT @max_rows;
+
+-- name: DuePostpaidCharges :many
+-- Those not looked at in this hour.
+SELECT org_id FROM postpaid_org
+WHERE state <> 'off' AND (charged_at IS NULL OR charged_at < date_trunc('hour', clock_timestamp()))
+ORDER BY org_id
+LIMIT $1;
+
+-- name: InsertPostpaidCharge :exec
+INSERT INTO postpaid_charge (org_id, n, at, amount, charged, micro, transfer_id) VALUES ($1, $2, $3, $4, $5, $6, $7);
+
+-- name: SetPostpaidCharged :exec
+UPDATE postpaid_org SET charges = @charges, charged = @charged, charged_at = @at::timestamptz WHERE org_id = @org_id;
+
+-- name: PostpaidChargedBefore :one
+SELECT coalesce(max(charged), 0)::bigint AS charged FROM postpaid_charge WHERE org_id = @org_id AND at < @before;
+
+-- name: SetPostpaidSubscription :exec
+UPDATE postpaid_org SET subscription = sqlc.narg(subscription), period_start = sqlc.narg(period_start), period_end = sqlc.narg(period_end) WHERE org_id = @org_id;
+
+-- name: SetPostpaidUnsubscribed :exec
+UPDATE postpaid_org SET unsubscribed_at = sqlc.narg(at) WHERE org_id = @org_id;
+
+-- name: SetPostpaidState :exec
+UPDATE postpaid_org SET state = @state, stopped = @stopped WHERE org_id = @org_id;
+
+-- name: PostpaidInvoice :one
+SELECT id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at, seen_at
+FROM postpaid_invoice WHERE id = $1;
+
+-- name: ListPostpaidInvoices :many
+-- Newest period first.
+SELECT id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at, seen_at
+FROM postpaid_invoice
+WHERE org_id = @org_id
+ORDER BY period_end DESC, id DESC
+LIMIT @max_rows;
+
+-- name: SavePostpaidInvoice :exec
+INSERT INTO postpaid_invoice (id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+ON CONFLICT (id) DO UPDATE SET number = excluded.number, state = excluded.state, charged = excluded.charged, due = excluded.due, total = excluded.total,
+    metered = excluded.metered, paid = excluded.paid, attempts = excluded.attempts, url = excluded.url, due_at = excluded.due_at, seen_at = clock_timestamp();
+
+-- name: PostpaidInvoicedBefore :one
+-- Cents of the invoices of earlier periods: drafts count as what they are to be.
+SELECT coalesce(sum(CASE WHEN state = 'draft' THEN due ELSE total END), 0)::bigint AS cents
+FROM postpaid_invoice
+WHERE org_id = @org_id AND state <> 'void' AND (period_end, id) < (@period_end::timestamptz, @id::text);
+
+-- name: PostpaidUnpaid :many
+-- Invoices that the card did not pay, or that were given up.
+SELECT id, number, total FROM postpaid_invoice
+WHERE org_id = $1 AND (state = 'uncollectible' OR state = 'open' AND attempts > 0)
+ORDER BY period_end, id;
+
+-- name: PostpaidUnfinished :one
+SELECT count(*) FROM postpaid_invoice WHERE org_id = $1 AND state IN ('draft', 'open', 'uncollectible');
+
+-- name: DuePostpaidQuestions :many
+-- Orgs of which Stripe should have told something by now.
+SELECT p.org_id, coalesce(p.subscription, '')::text AS subscription FROM postpaid_org p
+WHERE p.subscription IS NOT NULL AND p.asked_at < clock_timestamp() - make_interval(secs => @wait_s::float8)
+  AND (p.period_end < clock_timestamp() OR p.unsubscribed_at IS NOT NULL
+       OR EXISTS (SELECT FROM postpaid_invoice i WHERE i.org_id = p.org_id AND i.state IN ('draft', 'open')))
+ORDER BY p.asked_at
+LIMIT @max_rows;
+
+-- name: SetPostpaidAsked :exec
+UPDATE postpaid_org SET asked_at = clock_timestamp() WHERE org_id = $1;

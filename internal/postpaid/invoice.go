@@ -1,0 +1,214 @@
+package postpaid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/stripepay"
+)
+
+// leastCents is the least that Stripe collects. An invoice below it would be marked as paid and carried on by Stripe's own
+// balance of the customer; we carry it on ourselves.
+const leastCents = 50
+
+// order in which an invoice takes its states; news of an earlier one is old.
+var order = map[string]int{stripepay.InvoiceDraft: 1, stripepay.InvoiceOpen: 2, stripepay.InvoiceUncollectible: 3, stripepay.InvoiceVoid: 4, stripepay.InvoicePaid: 5}
+
+// due is what an invoice is to be, in cents: the books at its end, less what earlier invoices came to. Less than Stripe
+// collects is left to the next one, and so is what was invoiced too much.
+func due(charged money.Nano, before int64) int64 {
+	cents := int64(charged/money.Cent) - before
+	if cents < leastCents {
+		return 0
+	}
+	return cents
+}
+
+// invoice takes in what Stripe says of an invoice: a draft is brought to what the books say and closed, a payment is booked.
+func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripepay.Invoice) (note string, err error) {
+	a, err := p.lock(ctx, tx, org)
+	if f := fault.From(err); f != nil && f.Kind == fault.NotFound {
+		return "of an organisation that never paid afterwards", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	known, err := tx.Q.PostpaidInvoice(ctx, in.ID)
+	fresh := db.NoRows(err)
+	if err != nil && !fresh {
+		return "", fmt.Errorf("postpaid: invoice %s: %w", in.ID, err)
+	}
+	switch {
+	case in.Currency != a.row.Currency:
+		return "", fmt.Errorf("postpaid: invoice %s is in %s", in.ID, in.Currency)
+	case fresh && in.Total == 0 && in.Metered == 0 && in.Status == stripepay.InvoicePaid:
+		return "of nothing", nil // the one that begins a subscription
+	case !fresh && order[in.Status] < order[known.State]:
+		return "old news", nil
+	}
+	charged, err := p.chargedBy(ctx, tx, a, in)
+	if err != nil {
+		return "", err
+	}
+	before, err := tx.Q.PostpaidInvoicedBefore(ctx, org, in.PeriodEnd, in.ID)
+	if err != nil {
+		return "", fmt.Errorf("postpaid: invoiced before %s: %w", in.ID, err)
+	}
+	want := due(charged, before)
+	if !fresh && in.Status != stripepay.InvoiceDraft {
+		charged, want = known.Charged, known.Due // what it was closed with
+	}
+	row := dbq.SavePostpaidInvoiceParams{ID: in.ID, OrgID: org, Currency: in.Currency, Subscription: in.Subscription, Number: in.Number, State: in.Status,
+		PeriodStart: in.PeriodStart, PeriodEnd: in.PeriodEnd, Charged: charged, Due: want, Total: in.Total, Metered: in.Metered, Paid: in.AmountPaid,
+		Attempts: int32(in.Attempts), URL: in.URL, MadeAt: in.CreatedAt}
+	if !in.DueAt.IsZero() {
+		row.DueAt = &in.DueAt
+	}
+	if err := tx.Q.SavePostpaidInvoice(ctx, row); err != nil {
+		return "", fmt.Errorf("postpaid: invoice %s: %w", in.ID, err)
+	}
+	if in.Status == stripepay.InvoiceDraft {
+		return "", p.close(ctx, tx, a, in, want)
+	}
+	if err := p.bookPaid(ctx, a, in); err != nil {
+		return "", err
+	}
+	if err := p.tellInvoice(ctx, tx, a, in); err != nil {
+		return "", err
+	}
+	return "", p.wrapUp(ctx, tx, a)
+}
+
+// chargedBy is what was charged before the end of an invoice's period; all of it when it is the last of an org that was
+// switched off.
+func (p *Postpaid) chargedBy(ctx context.Context, tx *db.Tx, a *acct, in stripepay.Invoice) (money.Nano, error) {
+	if a.row.UnsubscribedAt != nil && !in.PeriodEnd.Before(a.row.UnsubscribedAt.Truncate(time.Second)) {
+		return a.row.Charged, nil
+	}
+	n, err := tx.Q.PostpaidChargedBefore(ctx, a.row.OrgID, in.PeriodEnd)
+	if err != nil {
+		return 0, fmt.Errorf("postpaid: charged before %s: %w", in.PeriodEnd, err)
+	}
+	return money.Nano(n), nil
+}
+
+// close brings a draft to what the books say, by one line, and has it finalised.
+func (p *Postpaid) close(ctx context.Context, tx *db.Tx, a *acct, in stripepay.Invoice, want int64) error {
+	var lines []payment.BillLine
+	if off := want - in.Total; off != 0 {
+		what := "Residue carried from earlier periods"
+		if off < 0 {
+			what = "Residue carried to the next period"
+		}
+		lines = append(lines, payment.BillLine{Ref: "residue", Description: what, Cents: off})
+	}
+	rows, err := p.pay.CloseInvoice(ctx, tx, a.row.OrgID, in.ID, lines)
+	if err != nil {
+		return err
+	}
+	p.sayAfter(ctx, tx, rows)
+	return nil
+}
+
+// bookPaid books what an invoice was paid with, once.
+func (p *Postpaid) bookPaid(ctx context.Context, a *acct, in stripepay.Invoice) error {
+	e, any := payment.InvoicePaid(a.row.OrgID, in)
+	if in.Status == stripepay.InvoicePaid && in.OutOfBand && in.Total > 0 { // to the platform's bank, not through Stripe
+		any = true
+		e = ledger.Entry{Kind: "invoice_paid", Key: payment.InvoiceKey(in.ID), Ref: a.row.OrgID.String(), Memo: in.Number + ", by bank", Transfers: []ledger.Transfer{{
+			Debit: ledger.Bank(in.Currency), Credit: a.receivable(), Amount: money.Nano(in.Total) * money.Cent}}}
+	}
+	if !any {
+		return nil
+	}
+	if _, err := a.books.Post(ctx, e); err != nil {
+		return fmt.Errorf("postpaid: book %s: %w", in.ID, err)
+	}
+	return nil
+}
+
+// tellInvoice tells the org of an invoice, and of one that its card did not pay.
+func (p *Postpaid) tellInvoice(ctx context.Context, tx *db.Tx, a *acct, in stripepay.Invoice) error {
+	amount := fmt.Sprintf("%s %s", money.Nano(in.Total)*money.Cent, in.Currency)
+	n := notify.Notice{Org: a.row.OrgID, Object: a.row.OrgID.String()}
+	switch {
+	case in.Total == 0:
+		return nil
+	case in.Status == stripepay.InvoiceOpen && in.Attempts > 0, in.Status == stripepay.InvoiceUncollectible:
+		n.Key, n.Severity = fmt.Sprintf("invoice:%s:unpaid:%d", in.ID, in.Attempts), notify.Bad
+		n.Title = fmt.Sprintf("Invoice %s of %s could not be collected", in.Number, amount)
+		n.Body = "Nothing more is lent until it is paid: what runs on credit stops in order at the end of its paid time. Pay it from the billing page, or change the card there."
+	case in.Status == stripepay.InvoiceOpen || in.Status == stripepay.InvoicePaid:
+		n.Key, n.Severity = "invoice:"+in.ID, notify.Info
+		n.Title = fmt.Sprintf("Invoice %s: %s", in.Number, amount)
+		n.Body = fmt.Sprintf("For what was used on credit from %s to %s. Your default card is charged.", in.PeriodStart.Format("2 January 2006"), in.PeriodEnd.Format("2 January 2006"))
+	default:
+		return nil
+	}
+	_, err := notify.Add(ctx, tx, n)
+	return err
+}
+
+// dispute books what a bank took back of an invoice's payment, or gave again: it is owed again, or not.
+func (p *Postpaid) dispute(ctx context.Context, tx *db.Tx, org id.Org, d stripepay.Dispute, entries []ledger.Entry) error {
+	var more []ledger.Account
+	for _, e := range entries {
+		for _, t := range e.Transfers {
+			more = append(more, t.Debit, t.Credit)
+		}
+	}
+	a, err := p.lock(ctx, tx, org, more...)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if _, err := a.books.Post(ctx, e); err != nil {
+			return fmt.Errorf("postpaid: dispute %s: %w", d.ID, err)
+		}
+	}
+	if d.Open {
+		if _, err := notify.Add(ctx, tx, notify.Notice{Org: org, Key: "dispute:" + d.ID, Severity: notify.Bad, Object: org.String(),
+			Title: "The payment of an invoice is disputed", Body: "What the bank takes back is owed again, and counts against your credit limit."}); err != nil {
+			return err
+		}
+	}
+	return p.wrapUp(ctx, tx, a)
+}
+
+const (
+	askEvery = 10 * time.Minute
+	batchAsk = 50
+)
+
+// Ask asks Stripe about orgs of which it should have told something, in case every event was lost, and says how many it
+// asked about. Run it every minute or so.
+func (p *Postpaid) Ask(ctx context.Context) (int, error) { return p.ask(ctx, askEvery) }
+
+func (p *Postpaid) ask(ctx context.Context, after time.Duration) (n int, err error) {
+	rows, err := p.d.Q.DuePostpaidQuestions(ctx, after.Seconds(), batchAsk)
+	if err != nil {
+		return 0, fmt.Errorf("postpaid: whom to ask about: %w", err)
+	}
+	var errs []error
+	for _, r := range rows {
+		if err := p.d.Q.SetPostpaidAsked(ctx, r.OrgID); err != nil {
+			return n, fmt.Errorf("postpaid: ask about %s: %w", r.OrgID, err)
+		}
+		if err := p.pay.AskBilling(ctx, r.OrgID, r.Subscription); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		n++
+	}
+	return n, errors.Join(errs...)
+}
