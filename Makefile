@@ -46,7 +46,7 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 	@$(SERVICES) --docker --postgres -- scripts/test
 
 .PHONY: test-full
-test-full: test test-matrix test-torch ## what takes longer too: the kill matrix, the PyTorch training (under an hour)
+test-full: test test-matrix test-torch test-disk ## what takes longer too: the kill matrix, the PyTorch training (under an hour)
 
 MATRIX ?= TestMatrix
 .PHONY: test-matrix
@@ -61,6 +61,11 @@ test-torch: build ## the examples of docs/launch (PyTorch DistributedDataParalle
 	@mkdir -p $(dir $(TORCH))
 	@scripts/torch-image $(TORCH)
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test -tags torch ./internal/e2e -run TestLaunchers -count=1 -v -timeout 20m
+
+.PHONY: test-disk
+test-disk: ## a node that fills its disk, on a btrfs of the test's own (root; two minutes)
+	@scripts/setup build run disk
+	@go test -tags disk ./agent/redteam -run TestADiskFiller -count=1 -v -timeout 10m
 
 .PHONY: soak
 soak: ## the proof of the money over a hundred million rented seconds (MUSTER_PROOF_SECONDS: others), with kills (minutes)

@@ -43,7 +43,9 @@ const (
 
 var metadata = []string{"169.254.169.254:80", "168.63.129.16:80", "100.100.100.200:80", "192.0.0.192:80"}
 
-func newBox(t *testing.T) *box {
+func newBox(t *testing.T) *box { return newBoxOn(t, (*testnet.Host).Docker) }
+
+func newBoxOn(t *testing.T, engine func(*testnet.Host) *testnet.Docker) *box {
 	t.Helper()
 	n := testnet.New(t)
 	b := &box{t: t, net: n, id: id.New[id.Host](), leases: map[netip.Addr]firewall.Egress{}}
@@ -77,7 +79,7 @@ func newBox(t *testing.T) *box {
 	b.host.Join(lan, boxLAN+"/24")
 	b.host.Route("default", "192.168.7.1")
 	answer(b.host, "0.0.0.0:2222") // a service of the host's own
-	b.docker = b.host.Docker()
+	b.docker = engine(b.host)
 	b.build()
 	return b
 }
@@ -110,9 +112,14 @@ func (b *box) build() {
 	}
 	b.image = b.docker.Do("import", tar, "hostile")
 	var err error
-	b.engine, err = container.New(container.Config{Docker: b.docker.Socket, Host: b.id, GuestBinary: filepath.Join(b.net.Dir(), "guest"),
-		Attach: container.AttachNone, Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
+	cfg := container.Config{Docker: b.docker.Socket, Host: b.id, GuestBinary: filepath.Join(b.net.Dir(), "guest"),
+		Attach: container.AttachNone, Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: slog.New(slog.DiscardHandler)}
+	if b.engine, err = container.New(cfg); err != nil {
+		b.t.Fatal(err)
+	}
+	cfg.DiskLimited = b.engine.Facts(b.t.Context()).DiskLimited // as the agent finds out
+	b.engine.Close()
+	if b.engine, err = container.New(cfg); err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { b.engine.Close() })
@@ -129,7 +136,7 @@ type node struct {
 func (b *box) run(egress firewall.Egress, ramMB int64, command ...string) *node {
 	b.t.Helper()
 	ctx := context.Background()
-	spec := agentapi.LeaseSpec{LeaseRef: agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}, Nodes: 1, CPUs: 0.1, RAMMB: ramMB,
+	spec := agentapi.LeaseSpec{LeaseRef: agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}, Nodes: 1, CPUs: 0.1, RAMMB: ramMB, DiskGB: 1,
 		Command: append([]string{"/hostile"}, command...), Network: agentapi.Network{Address: "10.77.0.1", CIDR: "10.77.0.0/20"}}
 	dir := filepath.Join(b.host.Dir(), spec.Lease)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -176,7 +183,7 @@ func (n *node) held(t *testing.T, least int) {
 	if code != "0" || strings.Contains(log, "BREACH") || !strings.Contains(log, "finished") || held < least {
 		t.Errorf("exit %s, %d attacks held of at least %d:\n%s", code, held, least, log)
 	}
-	t.Logf("%d attacks held", held)
+	t.Logf("%d attacks held:\n%s", held, log)
 }
 
 // Hostile images on one host, each beside a neighbour: none gets out.

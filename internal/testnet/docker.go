@@ -19,6 +19,7 @@ type Docker struct {
 	host    *Host
 	Socket  string // unix:///…, valid outside too
 	dir     string
+	config  string // its daemon.json
 	daemons []*exec.Cmd
 }
 
@@ -29,12 +30,39 @@ const patience = 2 * time.Minute
 // its own containerd as a child does not come back well after a kill.
 func (h *Host) Docker() *Docker {
 	h.net.t.Helper()
-	d := &Docker{host: h, dir: filepath.Join(h.Dir(), "docker")}
+	d := h.docker("{}") // an empty configuration: this machine's own is not ours
+	d.Start()
+	return d
+}
+
+// DockerOnBtrfs is Docker whose data lie on a btrfs of their own, of so many megabytes, where containers can be held to a
+// size. The file system is in a file and mounted in the host's own namespace: it goes with the host.
+func (h *Host) DockerOnBtrfs(mb int64) *Docker {
+	h.net.t.Helper()
+	d := h.docker(`{"storage-driver": "btrfs"}`)
+	disk, data := filepath.Join(d.dir, "disk"), filepath.Join(d.dir, "data")
+	err := os.Mkdir(data, 0o711)
+	if err == nil {
+		err = os.WriteFile(disk, nil, 0o600)
+	}
+	if err == nil {
+		err = os.Truncate(disk, mb<<20)
+	}
+	if err != nil {
+		h.net.t.Fatal("testnet:", err)
+	}
+	h.Run("mkfs.btrfs", "--quiet", disk)
+	h.Run("mount", "-t", "btrfs", "-o", "loop", disk, data)
+	d.Start()
+	return d
+}
+
+func (h *Host) docker(config string) *Docker {
+	d := &Docker{host: h, dir: filepath.Join(h.Dir(), "docker"), config: config}
 	d.Socket = "unix://" + filepath.Join(d.dir, "d.sock")
 	if err := os.MkdirAll(d.dir, 0o711); err != nil {
 		h.net.t.Fatal("testnet:", err)
 	}
-	d.Start()
 	return d
 }
 
@@ -49,8 +77,8 @@ func (d *Docker) Start() {
 		return d.host.Command(context.Background(), "ctr", "--address", sock, "version").Run() == nil
 	})
 	_ = os.Remove(in("docker.pid")) // a killed one's
-	config := in("daemon.json")     // an empty one: this machine's own is not ours
-	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
+	config := in("daemon.json")
+	if err := os.WriteFile(config, []byte(d.config), 0o600); err != nil {
 		t.Fatal("testnet:", err)
 	}
 	d.run("dockerd", "--config-file", config, "-H", d.Socket, "--containerd", sock, "--data-root", in("data"), "--exec-root", in("run"),

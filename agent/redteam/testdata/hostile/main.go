@@ -42,6 +42,9 @@ func main() {
 		forks()
 	case "memory":
 		hog()
+	case "disk": // MB that the node has
+		limit, _ := strconv.ParseInt(os.Args[2], 10, 64)
+		fill(limit)
 	}
 	fmt.Println("finished")
 }
@@ -217,5 +220,35 @@ func hog() {
 			verdict("memory hog", nil)
 			return
 		}
+	}
+}
+
+// fill writes into every place that takes a file until the kernel refuses, and says how much it got there.
+func fill(limitMB int64) {
+	block := make([]byte, 1<<20)
+	for i := range block {
+		block[i] = byte(i * 7) // not zeros: those may cost nothing
+	}
+	for _, dir := range []string{"/", "/tmp", "/var"} {
+		_ = os.MkdirAll(dir, 0o755)
+		f, err := os.Create(filepath.Join(dir, "filler"))
+		if err != nil {
+			continue
+		}
+		var mb int64
+		for err == nil && mb <= 2*limitMB {
+			if _, err = f.Write(block); err == nil {
+				mb++
+			}
+			if err == nil && mb%32 == 0 {
+				err = f.Sync()
+			}
+		}
+		f.Close()
+		if mb > limitMB+limitMB/10 {
+			fmt.Printf("BREACH disk filler in %s: %d MB of %d\n", dir, mb, limitMB)
+			return
+		}
+		fmt.Printf("held disk filler in %s: %v after %d MB\n", dir, err, mb)
 	}
 }

@@ -1,0 +1,41 @@
+package agent_test
+
+import (
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// A program that shouts whatever could pass for a sign of life of its node does not make the node look well: its overlay
+// hangs, and the host says so, while the program shouts on. What a tenant can send is nobody's evidence.
+func TestAForgedHeartbeatCountsForNothing(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	spec := h.launch(h.spec("/job", "beat", guest.NodeDir, strings.Split(h.image, "/")[0]))
+	h.await(spec.LeaseRef, "running", running)
+	h.set(func() { delete(h.doubted, spec.LeaseRef) })
+	out, err := exec.Command("pgrep", "-f", "overlay "+h.folder(spec.LeaseRef)).Output()
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil || pid == 0 {
+		t.Fatalf("the overlay's process: %q, %v", out, err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "a report that the node is not well", func() bool {
+		var doubted bool
+		h.set(func() { doubted = h.doubted[spec.LeaseRef] })
+		return doubted
+	})
+	h.await(spec.LeaseRef, "well again, with another overlay", func(st agentapi.LeaseStatus) bool { return st.Good })
+	h.want()
+	h.await(spec.LeaseRef, "gone", gone)
+	if text := h.kept(spec.LeaseRef); !strings.Contains(text, "nobody takes its word true") || !strings.Contains(text, "no note of the node's is written true") {
+		t.Errorf("log: %s", text)
+	}
+}
