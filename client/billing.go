@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -40,7 +41,9 @@ func (c *Client) LeaseProof(ctx context.Context, l id.Lease) (json.RawMessage, e
 // TopUp is one payment into the wallet.
 type TopUp struct {
 	ID          id.TopUp   `json:"id"`
-	Amount      money.Nano `json:"amount"`
+	Amount      money.Nano `json:"amount"` // goes into the wallet
+	Tax         Tax        `json:"tax"`
+	Total       money.Nano `json:"total"` // is charged
 	Currency    string     `json:"currency"`
 	State       string     `json:"state"`        // pending, succeeded, failed, canceled
 	CheckoutURL string     `json:"checkout_url"` // where to pay, while pending
@@ -60,11 +63,42 @@ func (c *Client) TopUp(ctx context.Context, amount money.Nano) (TopUp, error) {
 
 // TopUpWith is TopUp with a card; zero: the default one.
 func (c *Client) TopUpWith(ctx context.Context, amount money.Nano, card id.Card) (TopUp, error) {
-	in := struct {
-		Amount money.Nano `json:"amount"`
-		CardID string     `json:"card_id,omitempty"`
-	}{amount, card.String()}
+	return c.TopUpAt(ctx, amount, 0, card)
+}
+
+// TopUpAt is TopUpWith, charged only if it comes to total with tax, as Price said; zero: whatever it comes to.
+func (c *Client) TopUpAt(ctx context.Context, amount, total money.Nano, card id.Card) (TopUp, error) {
+	in := map[string]string{"amount": amount.String()}
+	if total > 0 {
+		in["total"] = total.String()
+	}
+	if !card.IsZero() {
+		in["card_id"] = card.String()
+	}
 	return post[TopUp](ctx, c, "/billing/topups", in)
+}
+
+// Tax is what tax a payment bears.
+type Tax struct {
+	Amount  money.Nano `json:"amount"`
+	Percent string     `json:"percent"` // "19"; "0": none
+	Name    string     `json:"name"`    // VAT; "": none
+	Country string     `json:"country"` // where it is taxed, or would be; "": unknown
+	Reason  string     `json:"reason"`  // home, destination, reverse_charge, outside, untold, off
+	Note    string     `json:"note"`    // for the invoice, often ""
+}
+
+// Price is what adding an amount is charged.
+type Price struct {
+	Amount   money.Nano `json:"amount"`
+	Tax      Tax        `json:"tax"`
+	Total    money.Nano `json:"total"`
+	Currency string     `json:"currency"`
+}
+
+// Price says what adding an amount is charged with tax, before it is paid.
+func (c *Client) Price(ctx context.Context, amount money.Nano) (Price, error) {
+	return get[Price](ctx, c, "/billing/price", url.Values{"amount": {amount.String()}})
 }
 
 // TopUps are the org's payments, newest first.
@@ -150,7 +184,9 @@ func (c *Client) SetAutoTopUp(ctx context.Context, a AutoTopUp) (out AutoTopUp, 
 type Refund struct {
 	ID        id.Refund  `json:"id"`
 	TopUpID   id.TopUp   `json:"topup_id"`
-	Amount    money.Nano `json:"amount"`
+	Amount    money.Nano `json:"amount"` // left the wallet
+	Tax       money.Nano `json:"tax"`    // goes back with it
+	Total     money.Nano `json:"total"`
 	Currency  string     `json:"currency"`
 	State     string     `json:"state"` // pending, succeeded, failed
 	Failure   string     `json:"failure"`

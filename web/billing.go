@@ -58,6 +58,9 @@ func (s *Web) showBilling(v *visit, form view.TopUpForm, auto *view.AutoForm) er
 	if b.RunwaySeconds == nil {
 		out.RunwayNote = "nothing is being billed"
 	}
+	if out.TopUp.TaxNote, err = s.taxNote(ctx, v.who.Org); err != nil {
+		return err
+	}
 	if out.Budgets, err = s.budgets(v); err != nil {
 		return err
 	}
@@ -206,6 +209,29 @@ func statementLines(u report.Usage) []view.StatementLine {
 	return lines
 }
 
+// pay makes the payment that the form asks for. Where tax is charged the payer has first to see it: the form then holds what
+// to confirm, and nothing was paid.
+func (s *Web) pay(v *visit, r *payment.TopUpRequest, form *view.TopUpForm) (t payment.TopUp, err error) {
+	ctx := v.r.Context()
+	if seen := v.r.FormValue("total"); seen != "" && v.r.FormValue("preset") == "" {
+		if r.Total, err = money.ParseNano(seen); err != nil {
+			return t, fault.InvalidField("amount", "%s", err)
+		}
+		t, err = s.Payments.TopUp(ctx, v.who, *r, v.once("amount", "total", "card"))
+		if !fault.Is(err, fault.Conflict) {
+			return t, err
+		}
+		form.Error = sentence(fault.From(err).Message)
+	}
+	if form.Confirm, err = s.confirm(ctx, v.who.Org, r.Amount, r.Card); err != nil || form.Confirm != nil {
+		return t, err
+	}
+	return s.Payments.TopUp(ctx, v.who, *r, idem.Request{})
+}
+
+// sentence is a fault's message as a sentence of its own.
+func sentence(m string) string { return strings.ToUpper(m[:1]) + m[1:] + "." }
+
 // topUp adds credit: at once with the saved card, else through Stripe's page.
 func (s *Web) topUp(v *visit) error {
 	form := view.TopUpForm{Amount: strings.TrimSpace(v.r.FormValue("amount"))}
@@ -224,12 +250,15 @@ func (s *Web) topUp(v *visit) error {
 			return fault.New(fault.NotFound, "no such card")
 		}
 	}
-	t, err := s.Payments.TopUp(v.r.Context(), v.who, r, idem.Request{})
+	t, err := s.pay(v, &r, &form)
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Error = first(errs, "amount", "")
 			return s.showBilling(v, form, nil)
 		})
+	}
+	if form.Confirm != nil {
+		return s.showBilling(v, form, nil)
 	}
 	switch {
 	case t.State == payment.Failed:

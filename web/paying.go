@@ -91,6 +91,9 @@ func (s *Web) setAutoTopUp(v *visit) error {
 
 func (s *Web) viewPayment(t payment.TopUp) view.PaymentRow {
 	x := view.PaymentRow{Time: view.Clock(t.CreatedAt, s.Now()), Amount: t.Amount, Why: t.Failure, Receipt: t.ReceiptURL}
+	if t.Tax.Amount > 0 {
+		x.Tax = "and " + taxLabel(t.Tax) + ": " + view.Cents(t.Total)
+	}
 	switch {
 	case t.ActionURL != "":
 		x.State, x.Href, x.Do = view.State{Word: "Your bank asks", Icon: "warn", Tone: "warn"}, t.ActionURL, "Answer your bank"
@@ -106,6 +109,34 @@ func (s *Web) viewPayment(t payment.TopUp) view.PaymentRow {
 		x.State = view.State{Word: "Given up", Icon: "info", Tone: "idle"}
 	}
 	return x
+}
+
+// taxLabel names a tax and its rate.
+func taxLabel(t payment.Tax) string { return t.Name + " " + t.Percent + " %" }
+
+// taxNote says what tax comes on top of what the org pays in, "" when the platform charges none.
+func (s *Web) taxNote(ctx context.Context, org id.Org) (string, error) {
+	p, err := s.Payments.Price(ctx, org, 100*money.Unit)
+	if fault.Is(err, fault.Unavailable) {
+		return "Tax is added; what it is cannot be said now.", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if p.Tax.Amount > 0 {
+		return strings.TrimSpace(taxLabel(p.Tax) + " is added: 100.00 are charged as " + view.Cents(p.Total) + ". " + p.Tax.Note), nil
+	}
+	return p.Tax.Note, nil
+}
+
+// confirm is what is charged for an amount, for the payer to look at; nil when that is just the amount.
+func (s *Web) confirm(ctx context.Context, org id.Org, amount money.Nano, card id.Card) (*view.ToPay, error) {
+	p, err := s.Payments.Price(ctx, org, amount)
+	if err != nil || p.Tax.Amount == 0 {
+		return nil, err
+	}
+	return &view.ToPay{Amount: p.Amount, Tax: p.Tax.Amount, Total: p.Total, Label: taxLabel(p.Tax), Note: p.Tax.Note,
+		TypedAmount: typed(amount), Typed: typed(p.Total), Card: card.String(), Once: newOnce()}, nil
 }
 
 // addCard sends the visitor to the page on which a card is saved.

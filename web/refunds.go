@@ -32,6 +32,9 @@ func (s *Web) givingBack(v *visit, out *view.Billing) error {
 
 func (s *Web) viewRefund(r payment.Refund) view.PaymentRow {
 	x := view.PaymentRow{Time: view.Clock(r.CreatedAt, s.Now()), Amount: r.Amount, Why: r.Failure}
+	if r.Tax > 0 {
+		x.Tax = "with tax " + view.Cents(r.Total)
+	}
 	switch r.State {
 	case payment.Succeeded:
 		x.State = view.State{Word: "Given back", Icon: "check", Tone: "ok"}

@@ -27,6 +27,7 @@ import (
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripepay"
 	"github.com/musterhq/muster/internal/stripetest"
+	"github.com/musterhq/muster/internal/tax"
 	"github.com/musterhq/muster/web"
 )
 
@@ -92,7 +93,7 @@ func sandboxPayments(t *testing.T, d *db.DB, r chi.Router, site string) *payment
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := payment.New(d, c, payment.Config{Currency: "USD", DefaultMethod: "pm_card_visa", ReturnURL: site + "/billing?returned=1", Sandbox: true}, slog.New(slog.DiscardHandler))
+	p, err := payment.New(d, c, payment.Config{Currency: "USD", DefaultMethod: "pm_card_visa", ReturnURL: site + "/billing?returned=1", Sandbox: true, Taxer: tax.Flat{Rates: tax.EU()}}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,9 @@ func (a *app) openPayments(ctx context.Context) (*payment.Payments, error) {
 	if pc.UnverifiedLimit, err = a.cfg.unverifiedLimit(); err != nil {
 		return nil, err
 	}
+	if pc.Taxer, err = a.cfg.taxer(); err != nil {
+		return nil, err
+	}
 	if a.cfg.sandbox() {
 		if sc, err = a.openSandbox(ctx); err != nil {
 			return nil, err

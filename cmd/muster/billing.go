@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bufio"
+	"fmt"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/client"
@@ -39,8 +43,9 @@ func billingBalance(s *shell) *cobra.Command {
 
 func billingTopUp(s *shell) *cobra.Command {
 	var card string
+	var only, yes bool
 	cmd := &cobra.Command{
-		Use: "topup AMOUNT", Short: "Add credit", Example: "  muster billing topup 25.00", Args: exactly("AMOUNT"),
+		Use: "topup AMOUNT", Short: "Add credit", Example: "  muster billing topup 25.00\n  muster billing topup 25.00 --price   # what is charged with tax; nothing is paid", Args: exactly("AMOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			amount, err := money.ParseNano(args[0])
 			if err != nil {
@@ -56,7 +61,17 @@ func billingTopUp(s *shell) *cobra.Command {
 					return fault.New(fault.Invalid, "--card: not the id of a card; see muster billing cards list")
 				}
 			}
-			t, err := c.TopUpWith(cmd.Context(), amount, with)
+			price, err := c.Price(cmd.Context(), amount)
+			if err != nil {
+				return err
+			}
+			if only {
+				return s.show(cmd, price, func(p *printer) { printPrice(p, price) })
+			}
+			if err := confirmPrice(cmd, price, yes); err != nil {
+				return err
+			}
+			t, err := c.TopUpAt(cmd.Context(), amount, price.Total, with)
 			if err != nil {
 				return err
 			}
@@ -70,7 +85,51 @@ func billingTopUp(s *shell) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&card, "card", "", "pay with this card (default: the default one)")
+	cmd.Flags().BoolVar(&only, "price", false, "only say what is charged with tax")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before tax is charged")
 	return cmd
+}
+
+func printPrice(p *printer, x client.Price) {
+	p.facts("Credit", nano(x.Amount)+" "+x.Currency, taxLabel(x.Tax), nano(x.Tax.Amount)+" "+x.Currency, "Charged", nano(x.Total)+" "+x.Currency)
+	if x.Tax.Note != "" {
+		p.line("%s", x.Tax.Note)
+	}
+}
+
+func taxLabel(t client.Tax) string {
+	if t.Percent == "0" {
+		return "Tax"
+	}
+	return t.Name + " " + t.Percent + " %"
+}
+
+// confirmPrice says what is charged where there is tax, and asks somebody at a terminal.
+func confirmPrice(cmd *cobra.Command, x client.Price, yes bool) error {
+	if x.Tax.Amount == 0 {
+		return nil
+	}
+	p := &printer{w: cmd.ErrOrStderr()}
+	p.line("%s %s and %s %s: %s %s are charged.", nano(x.Amount), x.Currency, taxLabel(x.Tax), nano(x.Tax.Amount), nano(x.Total), x.Currency)
+	if _, there := terminal(cmd.InOrStdin()); p.err != nil || yes || !there {
+		return p.err
+	}
+	if _, err := fmt.Fprint(cmd.ErrOrStderr(), "Pay? [y/N] "); err != nil {
+		return err
+	}
+	answer, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if a := strings.ToLower(strings.TrimSpace(answer)); err == nil && (a == "y" || a == "yes") {
+		return nil
+	}
+	return fault.New(fault.Conflict, "nothing was paid")
+}
+
+// withTax is what a payment was charged, when that is more than what was added.
+func withTax(t client.TopUp) string {
+	if t.Tax.Amount == 0 {
+		return ""
+	}
+	return " (" + nano(t.Total) + " with " + taxLabel(t.Tax) + ")"
 }
 
 func printTopUp(p *printer, t client.TopUp) {
@@ -80,13 +139,13 @@ func printTopUp(p *printer, t client.TopUp) {
 	}
 	switch {
 	case t.State == "succeeded":
-		p.line("%s %s were added%s.", nano(t.Amount), t.Currency, sandbox)
+		p.line("%s %s were added%s%s.", nano(t.Amount), t.Currency, withTax(t), sandbox)
 	case t.ActionURL != "":
-		p.line("Your bank wants to ask you before it pays %s %s. Answer here: %s", nano(t.Amount), t.Currency, t.ActionURL)
+		p.line("Your bank wants to ask you before it pays %s %s. Answer here: %s", nano(t.Total), t.Currency, t.ActionURL)
 	case t.CheckoutURL != "":
-		p.line("Pay %s %s here: %s", nano(t.Amount), t.Currency, t.CheckoutURL)
+		p.line("Pay %s %s here: %s", nano(t.Total), t.Currency, t.CheckoutURL)
 	case t.State == "pending":
-		p.line("The payment of %s %s is under way; the credit appears when it has settled.", nano(t.Amount), t.Currency)
+		p.line("The payment of %s %s is under way; the credit appears when it has settled.", nano(t.Total), t.Currency)
 	}
 }
 

@@ -32,9 +32,9 @@ func billingTopUps(s *shell) *cobra.Command {
 							what = other
 						}
 					}
-					rows[i] = []string{when(t.CreatedAt), t.ID.String(), nano(t.Amount), t.State, what}
+					rows[i] = []string{when(t.CreatedAt), t.ID.String(), nano(t.Amount), nano(t.Tax.Amount), t.State, what}
 				}
-				p.table([]string{"WHEN", "ID", ">AMOUNT", "STATE", "RECEIPT, OR WHAT TO DO"}, rows)
+				p.table([]string{"WHEN", "ID", ">AMOUNT", ">TAX", "STATE", "RECEIPT, OR WHAT TO DO"}, rows)
 			})
 		},
 	}

@@ -16,12 +16,14 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/payout"
 	"github.com/musterhq/muster/internal/report"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 // serverConfig is everything `muster server` can be told, from the environment; flags set the same fields. Secrets come
@@ -75,6 +77,9 @@ type serverConfig struct {
 	MerchantName    string   `env:"MUSTER_MERCHANT_NAME"`                     // merchant of record: legal name on invoices
 	MerchantAddress []string `env:"MUSTER_MERCHANT_ADDRESS" envSeparator:"|"` // lines, country included: "1 Street|12345 Town|Country"
 	MerchantVATID   string   `env:"MUSTER_MERCHANT_VAT_ID"`
+	MerchantCountry string   `env:"MUSTER_MERCHANT_COUNTRY"` // ISO 3166-1 alpha-2: whose tax is charged at home
+	// TaxRates is off, or the rates by country: "eu, GB=20%". Default: off; in the sandbox eu.
+	TaxRates string `env:"MUSTER_TAX_RATES"`
 
 	// What an org may add before an owner's e-mail address and a card are verified: an amount, or off. Default: 25, off in the sandbox.
 	UnverifiedLimit string `env:"MUSTER_UNVERIFIED_LIMIT"`
@@ -118,13 +123,48 @@ func loadServerConfig(environ map[string]string) (serverConfig, error) {
 
 // merchant is who sells, as invoices name it.
 func (c *serverConfig) merchant() report.Party {
-	p := report.Party{Name: strings.TrimSpace(c.MerchantName), Address: []string{}, VATID: strings.TrimSpace(c.MerchantVATID)}
+	p := report.Party{Name: strings.TrimSpace(c.MerchantName), Address: []string{}, Country: strings.ToUpper(strings.TrimSpace(c.MerchantCountry)), VATID: strings.TrimSpace(c.MerchantVATID)}
 	for _, l := range c.MerchantAddress {
 		if l = strings.TrimSpace(l); l != "" {
 			p.Address = append(p.Address, l)
 		}
 	}
 	return p
+}
+
+// taxer is what tax top-ups bear, by what is configured.
+func (c *serverConfig) taxer() (tax.Taxer, error) {
+	s := strings.TrimSpace(c.TaxRates)
+	if s == "" && c.sandbox() {
+		s = "eu"
+	}
+	rates, err := tax.ParseRates(s, account.IsCountry)
+	if err != nil || rates == nil {
+		return tax.None{}, err
+	}
+	return tax.Flat{Home: c.merchant().Country, Rates: rates}, nil
+}
+
+// checkTaxes refuses settings by which tax would be charged that nobody could account for.
+func (c *serverConfig) checkTaxes(bad *fault.Fields) {
+	m := c.merchant()
+	known := account.IsCountry(m.Country)
+	if m.Country != "" && !known {
+		bad.Add("MUSTER_MERCHANT_COUNTRY", "is the two letters of ISO 3166-1, such as DE, FR, GB or US")
+	}
+	if known {
+		if _, err := account.NormalVATID(m.Country, m.VATID); err != nil {
+			bad.Add("MUSTER_MERCHANT_VAT_ID", "%s", err)
+		}
+	}
+	taxer, err := c.taxer()
+	if err != nil {
+		bad.Add("MUSTER_TAX_RATES", "%s", err)
+		return
+	}
+	if _, flat := taxer.(tax.Flat); flat && !c.sandbox() && (m.Name == "" || m.Country == "") {
+		bad.Add("MUSTER_TAX_RATES", "needs MUSTER_MERCHANT_NAME and MUSTER_MERCHANT_COUNTRY: an invoice with tax names who owes it")
+	}
 }
 
 // complete fills what has no default of its own and refuses what cannot work, every fault at once.
@@ -163,6 +203,7 @@ func (c *serverConfig) complete() error {
 	if m := c.merchant(); (m.Name == "") != (len(m.Address) == 0) || (m.Name == "" && m.VATID != "") {
 		bad.Add("MUSTER_MERCHANT_NAME", "goes with MUSTER_MERCHANT_ADDRESS: invoices name the merchant with both, or with neither")
 	}
+	c.checkTaxes(&bad)
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		bad.Add("MUSTER_TLS_CERT", "needs MUSTER_TLS_KEY, and the other way round")
 	}

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 func TestTrustedProxiesAreRead(t *testing.T) {
@@ -58,6 +61,9 @@ func TestTheMerchantHasNameAndAddress(t *testing.T) {
 		{map[string]string{"MUSTER_MERCHANT_NAME": "M Ltd"}, false},
 		{map[string]string{"MUSTER_MERCHANT_ADDRESS": "1 Street"}, false},
 		{map[string]string{"MUSTER_MERCHANT_VAT_ID": "DE123456789"}, false},
+		{map[string]string{"MUSTER_MERCHANT_NAME": "M Ltd", "MUSTER_MERCHANT_ADDRESS": "1 Street | 12345 Town|Country", "MUSTER_MERCHANT_COUNTRY": "de", "MUSTER_MERCHANT_VAT_ID": "DE 123 456 789"}, true},
+		{map[string]string{"MUSTER_MERCHANT_NAME": "M Ltd", "MUSTER_MERCHANT_ADDRESS": "1 Street | 12345 Town|Country", "MUSTER_MERCHANT_COUNTRY": "DE", "MUSTER_MERCHANT_VAT_ID": "FR12345678901"}, false},
+		{map[string]string{"MUSTER_MERCHANT_COUNTRY": "Germany"}, false},
 	} {
 		c, err := loadServerConfig(tc.env)
 		if err != nil {
@@ -70,6 +76,44 @@ func TestTheMerchantHasNameAndAddress(t *testing.T) {
 		refused := slices.ContainsFunc(fault.From(err).Fields, func(f fault.Field) bool { return strings.HasPrefix(f.Location, "MUSTER_MERCHANT") })
 		if refused == tc.good {
 			t.Errorf("%v: %+v", tc.env, fault.From(err).Fields)
+		}
+	}
+}
+
+// Tax is charged in the sandbox, and with a key only when its rates and who owes it are configured.
+func TestTaxRatesAreConfigured(t *testing.T) {
+	t.Parallel()
+	merchant := map[string]string{"MUSTER_MERCHANT_NAME": "M", "MUSTER_MERCHANT_ADDRESS": "1 Street", "MUSTER_MERCHANT_COUNTRY": "DE"}
+	key := map[string]string{"MUSTER_STRIPE_KEY": "sk_test_x"}
+	for _, tc := range []struct {
+		env  []map[string]string
+		good bool
+		want tax.Taxer
+	}{
+		{nil, true, tax.Flat{Rates: tax.EU()}},
+		{[]map[string]string{merchant}, true, tax.Flat{Home: "DE", Rates: tax.EU()}},
+		{[]map[string]string{{"MUSTER_TAX_RATES": "off"}}, true, tax.None{}},
+		{[]map[string]string{key, merchant}, true, tax.None{}},
+		{[]map[string]string{key, merchant, {"MUSTER_TAX_RATES": "DE=19%"}}, true, tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}},
+		{[]map[string]string{key, {"MUSTER_TAX_RATES": "eu"}}, false, tax.Flat{Rates: tax.EU()}},
+		{[]map[string]string{merchant, {"MUSTER_TAX_RATES": "DE=19"}}, false, tax.None{}},
+		{[]map[string]string{merchant, {"MUSTER_TAX_RATES": "XX=19%"}}, false, tax.None{}},
+	} {
+		env := map[string]string{}
+		for _, m := range tc.env {
+			maps.Copy(env, m)
+		}
+		c, err := loadServerConfig(env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := c.taxer(); !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("%v: %+v", env, got)
+		}
+		err = c.complete() // other settings are missing here: only what is said of taxes counts
+		refused := slices.ContainsFunc(fault.From(err).Fields, func(f fault.Field) bool { return f.Location == "MUSTER_TAX_RATES" })
+		if refused == tc.good {
+			t.Errorf("%v: %+v", env, fault.From(err).Fields)
 		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripepay"
 	"github.com/musterhq/muster/internal/stripetest"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 // platform is a server on a real port, without the machinery hosts need.
@@ -54,7 +55,7 @@ func newPlatform(t *testing.T) *platform {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pay, err := payment.New(p.db, sc, payment.Config{Currency: "USD", DefaultMethod: "pm_card_visa", ReturnURL: "http://muster.test", Sandbox: true}, quiet)
+	pay, err := payment.New(p.db, sc, payment.Config{Currency: "USD", DefaultMethod: "pm_card_visa", ReturnURL: "http://muster.test", Sandbox: true, Taxer: tax.Flat{Rates: tax.EU()}}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

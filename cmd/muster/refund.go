@@ -43,9 +43,9 @@ func billingRefund(s *shell) *cobra.Command {
 func printRefunds(p *printer, list []client.Refund) {
 	rows := make([][]string, len(list))
 	for i, r := range list {
-		rows[i] = []string{when(r.CreatedAt), r.TopUpID.String(), nano(r.Amount), r.State, r.Failure}
+		rows[i] = []string{when(r.CreatedAt), r.TopUpID.String(), nano(r.Amount), nano(r.Tax), r.State, r.Failure}
 	}
-	p.table([]string{"WHEN", "OF THE PAYMENT", ">AMOUNT", "STATE", "WHY"}, rows)
+	p.table([]string{"WHEN", "OF THE PAYMENT", ">AMOUNT", ">TAX", "STATE", "WHY"}, rows)
 }
 
 func billingRedeem(s *shell) *cobra.Command {

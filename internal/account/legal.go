@@ -3,7 +3,6 @@ package account
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -97,7 +96,7 @@ func (l Legal) normal() (Legal, error) {
 		bad.Add("address", "has to have 1 to %d lines, such as street, postcode and town", maxAddressLines)
 	}
 	l.Country = strings.ToUpper(strings.TrimSpace(l.Country))
-	if !slices.Contains(countries, l.Country) {
+	if !IsCountry(l.Country) {
 		bad.Add("country", "is the two letters of ISO 3166-1, such as DE, FR, GB or US")
 		return l, bad.Err() // whether a VAT id is right depends on it
 	}

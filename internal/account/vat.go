@@ -3,6 +3,7 @@ package account
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -15,6 +16,9 @@ var countries = strings.Fields(`
 	MU MV MW MX MY MZ NA NC NE NF NG NI NL NO NP NR NU NZ OM PA PE PF PG PH PK PL PM PN PR PS PT PW PY QA RE RO RS RU RW
 	SA SB SC SD SE SG SH SI SJ SK SL SM SN SO SR SS ST SV SX SY SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ
 	UA UG UM US UY UZ VA VC VE VG VI VN VU WF WS YE YT ZA ZM ZW`)
+
+// IsCountry reports whether code is one of ISO 3166-1 alpha-2, in upper case.
+func IsCountry(code string) bool { return slices.Contains(countries, code) }
 
 // vatForm is how the VAT ids of a country look.
 type vatForm struct {

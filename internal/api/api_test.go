@@ -22,6 +22,7 @@ import (
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripepay"
 	"github.com/musterhq/muster/internal/stripetest"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 const password = "correct horse battery"
@@ -54,7 +55,7 @@ func shop(t *testing.T, d *db.DB) (*stripetest.Server, *payment.Payments) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := payment.New(d, c, payment.Config{Currency: "USD", DefaultMethod: "pm_card_visa", ReturnURL: "http://muster.test/billing", Sandbox: true}, slog.New(slog.DiscardHandler))
+	p, err := payment.New(d, c, payment.Config{Currency: "USD", DefaultMethod: "pm_card_visa", ReturnURL: "http://muster.test/billing", Sandbox: true, Taxer: tax.Flat{Rates: tax.EU()}}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,9 +42,22 @@ func (a *API) transactions(ctx context.Context, p account.Principal, in *struct{
 type topUpInput struct {
 	Keyed
 	Body struct {
-		Amount string `json:"amount" doc:"a decimal, in whole cents" example:"25.00"`
+		Amount string `json:"amount" doc:"goes into the wallet, without tax; a decimal, in whole cents" example:"25.00"`
+		Total  string `json:"total,omitempty" doc:"what you were told you are charged, tax included (getPrice): when it is another amount now, nothing is charged (409 conflict); left out: whatever it is" example:"29.75"`
 		CardID string `json:"card_id,omitempty" doc:"one of your cards; left out: the default one, or Stripe's page when there is none"`
 	}
+}
+
+type priceInput struct {
+	Amount string `query:"amount" required:"true" doc:"a decimal, in whole cents" example:"25.00"`
+}
+
+func (a *API) price(ctx context.Context, p account.Principal, in *priceInput) (payment.Price, error) {
+	amount, err := money.ParseNano(in.Amount)
+	if err != nil {
+		return payment.Price{}, fault.InvalidField("amount", "%s", err)
+	}
+	return a.payments.Price(ctx, p.Org, amount)
 }
 
 func (a *API) topUp(ctx context.Context, p account.Principal, in *topUpInput, once idem.Request) (idem.Answer, payment.TopUp, error) {
@@ -53,6 +66,11 @@ func (a *API) topUp(ctx context.Context, p account.Principal, in *topUpInput, on
 		return idem.Answer{}, payment.TopUp{}, fault.InvalidField("amount", "%s", err)
 	}
 	r := payment.TopUpRequest{Amount: amount}
+	if in.Body.Total != "" {
+		if r.Total, err = money.ParseNano(in.Body.Total); err != nil || r.Total <= 0 {
+			return idem.Answer{}, payment.TopUp{}, fault.InvalidField("total", "is a decimal above zero")
+		}
+	}
 	if in.Body.CardID != "" {
 		if r.Card, err = id.Parse[id.Card](in.Body.CardID); err != nil {
 			return idem.Answer{}, payment.TopUp{}, fault.InvalidField("card_id", "is not the id of a card")

@@ -96,6 +96,7 @@ func (a *API) inside(t *table) {
 	t.stream("GET", "/billing/statement.csv", readBilling, "getStatementCSV: Its lines as a table", a.statementCSV, statementParams()...)
 	get(t, "/billing/invoices/{month}", readBilling, "getInvoice: The invoice of a calendar month", a.invoice)
 	get(t, "/billing/transactions", readBilling, "listTransactions: Your organisation's books, newest first", a.transactions)
+	get(t, "/billing/price", readBilling, "getPrice: What adding an amount is charged with tax, before you pay", a.price)
 	postBy(t, "/billing/topups", writeBilling, 201, "createTopUp: Add credit", a.topUp)
 	get(t, "/billing/topups", readBilling, "listTopUps: Payments into the wallet, newest first", a.listTopUps)
 	get(t, "/billing/topups/{id}", readBilling, "getTopUp: Look at a payment", a.getTopUp)
