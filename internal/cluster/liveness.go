@@ -44,46 +44,66 @@ func (x *change) unproven(n *node) (Reason, string) {
 	deaf, hears := x.heardByOthers(n)
 	silent := x.now.Sub(latest(n.status.ReportedAt, *n.StartedAt))
 	switch {
-	case silent > x.c.cfg.LostAfter && hears != nil && deaf == nil:
+	case silent > x.c.cfg.LostAfter && hears != nil && deaf == "":
 		return ReasonAgentLost, fmt.Sprintf("nothing was heard of its agent for %s; rank %d hears the node over the cluster's network", silent.Round(time.Second), hears.Rank)
 	case silent > x.c.cfg.LostAfter:
-		return ReasonHostLost, fmt.Sprintf("no report for %s", silent.Round(time.Second)) + deafness(deaf)
+		why := fmt.Sprintf("no report for %s", silent.Round(time.Second))
+		if deaf != "" {
+			why += ", and " + deaf
+		}
+		return ReasonHostLost, why
 	case said && !n.status.Good && n.status.Trouble != "":
 		return Reason(n.status.Trouble), n.status.TroubleDetail
 	case said && !n.status.Good:
 		return ReasonHostLost, "its host reports that it is not well"
-	case deaf != nil && NodeState(n.State) == NodeLost && n.status.ReportedAt.After(n.Since):
-		return ReasonOverlayFailed, fmt.Sprintf("its host answers, but rank %d hears nothing from it over the cluster's network", deaf.Rank)
-	case deaf != nil: // its host was not heard of since: it may be dead as a whole
-		return ReasonHostLost, fmt.Sprintf("rank %d hears nothing from it over the cluster's network", deaf.Rank)
+	case deaf != "" && NodeState(n.State) == NodeLost && n.status.ReportedAt.After(n.Since):
+		return ReasonOverlayFailed, "its host answers, but " + deaf
+	case deaf != "": // its host was not heard of since: it may be dead as a whole
+		return ReasonHostLost, deaf
 	case x.now.Sub(good) > x.c.cfg.LostAfter:
 		return ReasonHostLost, fmt.Sprintf("no good report for %s", x.now.Sub(good).Round(time.Second))
 	}
 	return ReasonNone, ""
 }
 
-// heardByOthers finds a rank that hears nothing from n over the cluster's network, and one that hears it. Only who is
-// itself heard of may speak of others.
-func (x *change) heardByOthers(n *node) (deaf, hears *node) {
+// heardByOthers tells in words that n and another rank do not hear each other over the cluster's network, where n is to
+// blame, and finds a rank that hears it. Only who is itself heard of may speak of others. Of two ranks it is the one that
+// lacks more of them: where one host's line lets nothing through, it hears none of the others and none of them hears it,
+// and they are well. Where both lack as many, it is the one that is not heard.
+func (x *change) heardByOthers(n *node) (deaf string, hears *node) {
 	for _, m := range x.nodes {
-		if m == n || m.ended != nil || m.StartedAt == nil || m.status.Epoch != m.Epoch || x.now.Sub(m.status.ReportedAt) > x.c.cfg.LostAfter {
+		if m == n || !x.speaks(m) {
 			continue
 		}
+		more := x.lacks(n) - x.lacks(m)
 		switch {
 		case slices.Contains(m.status.PeersDown, n.Rank):
-			deaf = m
+			if more >= 0 {
+				deaf = fmt.Sprintf("rank %d hears nothing from it over the cluster's network", m.Rank)
+			}
 		case m.status.Good:
 			hears = m
+		}
+		if deaf == "" && more > 0 && x.speaks(n) && slices.Contains(n.status.PeersDown, m.Rank) {
+			deaf = fmt.Sprintf("it hears nothing from rank %d over the cluster's network", m.Rank)
 		}
 	}
 	return deaf, hears
 }
 
-func deafness(deaf *node) string {
-	if deaf == nil {
-		return ""
+// speaks reports whether a rank that runs was heard of lately.
+func (x *change) speaks(m *node) bool {
+	return m.ended == nil && m.StartedAt != nil && m.status.Epoch == m.Epoch && x.now.Sub(m.status.ReportedAt) <= x.c.cfg.LostAfter
+}
+
+// lacks counts the ranks that n does not hear, or that do not hear n, as those say who speak.
+func (x *change) lacks(n *node) (ranks int) {
+	for _, m := range x.nodes {
+		if m != n && (x.speaks(m) && slices.Contains(m.status.PeersDown, n.Rank) || x.speaks(n) && slices.Contains(n.status.PeersDown, m.Rank)) {
+			ranks++
+		}
 	}
-	return fmt.Sprintf(", and rank %d hears nothing from it over the cluster's network", deaf.Rank)
+	return ranks
 }
 
 // blame says of a node that is lost already what is known better by now.

@@ -124,6 +124,51 @@ func TestPeersThatHearNothingSuspend(t *testing.T) {
 	}
 }
 
+// A host whose line lets nothing through says of all others that they are down. It is the one that is lost, whoever is
+// heard first, and also where they still hear it.
+func TestOneDeafHostDoesNotCondemnTheOthers(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		heard [3]bool // whether this rank still hears rank 1
+		order []int
+	}{
+		{"it is heard first", [3]bool{}, []int{1, 0, 2}},
+		{"it is heard last", [3]bool{}, []int{2, 0, 1}},
+		{"it is still heard by all", [3]bool{true, true, true}, []int{0, 1, 2}},
+		{"it is still heard by one", [3]bool{true, true, false}, []int{1, 2, 0}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldConfig{hosts: 3, gpus: 1})
+			c := w.runUp(spec(3, 1))
+			for rank := range 3 {
+				w.behave(rank, func(_ *fakeHost, r *run) {
+					switch {
+					case rank == 1:
+						r.PeersDown = []int{0, 2}
+					case !tc.heard[rank]:
+						r.PeersDown = []int{1}
+					}
+				})
+			}
+			for _, rank := range tc.order {
+				w.must(w.hostOf(c, rank).sync(w.ctx, 0))
+			}
+			w.tick(c)
+			c = w.get(c)
+			for rank, want := range []cluster.NodeState{cluster.NodeReady, cluster.NodeLost, cluster.NodeReady} {
+				if c.Nodes[rank].State != want {
+					t.Errorf("rank %d is %s: %s", rank, c.Nodes[rank].State, c.Nodes[rank].Detail)
+				}
+			}
+			if c.State != cluster.Degraded || c.Billing {
+				t.Errorf("%s, billing %v", c.State, c.Billing)
+			}
+		})
+	}
+}
+
 func TestANodeThatIsNotWellSuspends(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
