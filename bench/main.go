@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/musterhq/muster/bench/ingest"
+	"github.com/musterhq/muster/bench/network"
 	"github.com/musterhq/muster/bench/placement"
 	"github.com/musterhq/muster/bench/platform"
 	"github.com/musterhq/muster/bench/rent"
@@ -42,6 +43,7 @@ func benchmarks(seeds int) []benchmark {
 		{5, "taking in usage segments", envPostgres, withPostgres(ingest.Rows)},
 		{6, "what metering stores", envPostgres, withPostgres(ingest.StorageRows)},
 		{9, "from the request to running", envBin, func(ctx context.Context) ([]table.Row, error) { return start.Rows(ctx, os.Getenv(envBin)) }},
+		{12, "the network between hosts", envBin, func(ctx context.Context) ([]table.Row, error) { return network.Rows(ctx, os.Getenv(envBin)) }},
 	}
 }
 
@@ -82,6 +84,9 @@ func chosen(all []benchmark, goals []int) (out []benchmark, err error) {
 }
 
 func main() {
+	if code, ok := network.Process(os.Args[1:]); ok {
+		os.Exit(code)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {

@@ -162,6 +162,9 @@ func (h *Host) Dial(ctx context.Context, network, address string) (c net.Conn, e
 	return c, err
 }
 
+// NetNS is a path to the host's network namespace, valid outside for as long as the host lives.
+func (h *Host) NetNS() string { return fmt.Sprintf("/proc/%d/ns/net", h.space.pid) }
+
 // Inside runs f in the host's network; see agent/netns for what may be done there.
 func (h *Host) Inside(f func() error) error { return h.space.inside(f) }
 
