@@ -46,7 +46,7 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 	@$(SERVICES) --docker --postgres -- scripts/test
 
 .PHONY: test-full
-test-full: test test-matrix test-torch test-disk ## what takes longer too: the kill matrix, the PyTorch training (under an hour)
+test-full: test test-matrix test-net test-torch test-disk ## what takes longer too: the kill matrix, hosts behind routers, PyTorch trainings (an hour and a half)
 
 MATRIX ?= TestMatrix
 .PHONY: test-matrix
@@ -67,6 +67,14 @@ test-disk: ## a node that fills its disk, on a btrfs of the test's own (root; tw
 	@scripts/setup build run disk
 	@go test -tags disk ./agent/redteam -run TestADiskFiller -count=1 -v -timeout 10m
 
+NET ?= TestNet
+.PHONY: test-net
+test-net: build ## whole hosts behind routers of their own: paths, cut and bad lines, kills, replacement, PyTorch; NET=TestNetIPv6 for one test
+	@scripts/setup build run
+	@mkdir -p $(dir $(TORCH))
+	@scripts/torch-image $(TORCH)
+	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test -tags net,torch ./internal/e2e -run '$(NET)' -count=1 -v -timeout 90m
+
 .PHONY: soak
 soak: ## the proof of the money over a hundred million rented seconds (MUSTER_PROOF_SECONDS: others), with kills (minutes)
 	@scripts/setup build run
@@ -83,7 +91,7 @@ lint: ## formatting, vet, staticcheck, generated code is fresh
 
 .PHONY: bench
 bench: build ## the benchmarks of bench/ beside their baselines, one table (GOALS=1,5,9: these alone)
-	@scripts/setup build run
+	@scripts/setup build run bench
 	@$(SERVICES) --docker --postgres --durable -- env MUSTER_BIN=$(CURDIR)/bin go run ./bench -goals '$(GOALS)'
 
 .PHONY: screenshots
