@@ -11,7 +11,8 @@
 //     stays where it is and only rises.
 //   - Account rows are inserted before their balances are locked, and balances are locked in account-id order, after
 //     every other lock of the transaction (see package db). A transaction that posts more than once calls Lock with
-//     all its accounts first and posts through what it returns, or posts once with PostAll.
+//     all its accounts first and posts through what it returns, or posts once with PostAll or
+//     Prepare, which locks last.
 package ledger
 
 import (

@@ -182,15 +182,18 @@ func (l *Locked) find(ctx context.Context, want map[accountKey]Account) error {
 	if err := p.Close(); err != nil {
 		return fmt.Errorf("ledger: find accounts: %w", err)
 	}
-	l.take(rows)
-	return nil
+	return l.take(rows)
 }
 
-func (l *Locked) take(rows []dbq.FindLedgerAccountsRow) {
+func (l *Locked) take(rows []dbq.FindLedgerAccountsRow) error {
 	for _, r := range rows {
 		kind := Kind(r.Kind)
+		if books[kind].cached && !r.HasBalance {
+			return fmt.Errorf("ledger: account %s of kind %q has no balance", r.ID, kind)
+		}
 		l.by[accountKey{kind, r.Owner.Bytes, r.Currency}] = &held{id: r.ID, cached: books[kind].cached}
 	}
+	return nil
 }
 
 // lock makes the accounts that l lacks, waiting for a concurrent transaction that makes the same ones, and locks all
@@ -199,6 +202,7 @@ func (l *Locked) lock(ctx context.Context, want map[accountKey]Account) error {
 	p, inner := l.tx.Pipe()
 	n := namesOf(want)
 	var made *dbq.FindLedgerAccountsBatchResults
+	var wrong error
 	if len(l.by) < len(want) {
 		if err := create(ctx, inner.Q, want, l.by); err != nil {
 			return err
@@ -210,12 +214,15 @@ func (l *Locked) lock(ctx context.Context, want map[accountKey]Account) error {
 	if made != nil {
 		var rows []dbq.FindLedgerAccountsRow
 		made.Query(db.Keep(p, &rows))
-		l.take(rows)
+		wrong = l.take(rows)
 	}
 	var balances []dbq.LockLedgerBalancesRow
 	locked.Query(db.Keep(p, &balances))
 	if err := p.Close(); err != nil {
 		return fmt.Errorf("ledger: lock balances: %w", err)
+	}
+	if wrong != nil {
+		return wrong
 	}
 	return l.fill(balances, want)
 }

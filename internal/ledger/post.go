@@ -111,17 +111,29 @@ func writeMoves(ctx context.Context, tx *db.Tx, p dbq.InsertLedgerTransfersParam
 
 // move makes the transfers of the entries that are new, and says by how much each balance row moves.
 func (l *Locked) move(entries []Entry, booked []bool) (p dbq.InsertLedgerTransfersParams, ids []pgtype.UUID, deltas []int64, err error) {
+	var fresh []Entry
 	for i, e := range entries {
-		if !booked[i] {
-			continue
+		if booked[i] {
+			fresh = append(fresh, e)
 		}
+	}
+	if p, err = l.transfers(fresh); err != nil {
+		return p, nil, nil, err
+	}
+	ids, deltas, err = l.settle()
+	return p, ids, deltas, err
+}
+
+// transfers makes the entries' transfers and adds them to what the accounts are to move by.
+func (l *Locked) transfers(entries []Entry) (p dbq.InsertLedgerTransfersParams, err error) {
+	for _, e := range entries {
 		for _, t := range e.Transfers {
 			from, to := l.by[t.Debit.key()], l.by[t.Credit.key()]
 			if err := from.add(-t.Amount); err != nil {
-				return p, nil, nil, err
+				return p, err
 			}
 			if err := to.add(t.Amount); err != nil {
-				return p, nil, nil, err
+				return p, err
 			}
 			p.Ids = append(p.Ids, raw(id.New[id.LedgerTransfer]()))
 			p.Txs = append(p.Txs, raw(e.id))
@@ -131,8 +143,7 @@ func (l *Locked) move(entries []Entry, booked []bool) (p dbq.InsertLedgerTransfe
 			p.Amounts = append(p.Amounts, int64(t.Amount))
 		}
 	}
-	ids, deltas, err = l.settle()
-	return p, ids, deltas, err
+	return p, nil
 }
 
 // settle checks the floors and says by how much each balance row moves.

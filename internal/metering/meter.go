@@ -155,20 +155,15 @@ func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fr
 	if len(changed) == 0 {
 		return nil
 	}
-	err := tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return errors.Join(store(ctx, tx.Q, from), updateMeters(ctx, tx.Q, changed))
-	})
-	if err != nil {
-		return fmt.Errorf("metering: write segments and meters: %w", err)
-	}
-	booked, err := ledger.PostAll(ctx, tx, entries)
+	booking, err := ledger.Prepare(ctx, tx, entries) // a key is a meter's total: nobody else can have used it
 	if err != nil {
 		return fmt.Errorf("metering: post usage: %w", err)
 	}
-	for i, ok := range booked {
-		if !ok { // meter and ledger move together or not at all
-			return fmt.Errorf("metering: %s is in the books but not on the meter", entries[i].Key)
-		}
+	err = tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return errors.Join(store(ctx, tx.Q, from), updateMeters(ctx, tx.Q, changed), booking.Write(ctx, tx))
+	})
+	if err != nil {
+		return fmt.Errorf("metering: write segments, meters and charges: %w", err)
 	}
 	return nil
 }

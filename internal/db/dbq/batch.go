@@ -445,7 +445,7 @@ func (b *ClusterNodesBatchResults) Close() error {
 }
 
 const findLedgerAccounts = `-- name: FindLedgerAccounts :batchmany
-SELECT a.id, a.kind, a.owner, a.currency
+SELECT a.id, a.kind, a.owner, a.currency, EXISTS (SELECT FROM ledger_balance b WHERE b.account_id = a.id)::boolean AS has_balance
 FROM (SELECT unnest($1::text[]) AS kind, unnest($2::uuid[]) AS owner, unnest($3::text[]) AS currency) u
 JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
 `
@@ -463,10 +463,11 @@ type FindLedgerAccountsParams struct {
 }
 
 type FindLedgerAccountsRow struct {
-	ID       id.LedgerAccount
-	Kind     string
-	Owner    pgtype.UUID
-	Currency string
+	ID         id.LedgerAccount
+	Kind       string
+	Owner      pgtype.UUID
+	Currency   string
+	HasBalance bool
 }
 
 func (q *Queries) FindLedgerAccounts(ctx context.Context, arg []FindLedgerAccountsParams) *FindLedgerAccountsBatchResults {
@@ -506,6 +507,7 @@ func (b *FindLedgerAccountsBatchResults) Query(f func(int, []FindLedgerAccountsR
 					&i.Kind,
 					&i.Owner,
 					&i.Currency,
+					&i.HasBalance,
 				); err != nil {
 					return err
 				}

@@ -228,6 +228,31 @@ func (q *Queries) InsertLedgerTxs(ctx context.Context, arg InsertLedgerTxsParams
 	return items, nil
 }
 
+const insertNewLedgerTxs = `-- name: InsertNewLedgerTxs :exec
+INSERT INTO ledger_tx (id, kind, key, memo, ref)
+SELECT unnest($1::uuid[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[])
+`
+
+type InsertNewLedgerTxsParams struct {
+	Ids   []pgtype.UUID
+	Kinds []string
+	Keys  []string
+	Memos []string
+	Refs  []string
+}
+
+// Entries under keys that nobody can have used; should one be there, this fails.
+func (q *Queries) InsertNewLedgerTxs(ctx context.Context, arg InsertNewLedgerTxsParams) error {
+	_, err := q.db.Exec(ctx, insertNewLedgerTxs,
+		arg.Ids,
+		arg.Kinds,
+		arg.Keys,
+		arg.Memos,
+		arg.Refs,
+	)
+	return err
+}
+
 const lastLedgerBatch = `-- name: LastLedgerBatch :one
 SELECT n, made_at, txs, root, prev, hash FROM ledger_batch ORDER BY n DESC LIMIT 1
 `
@@ -808,6 +833,19 @@ func (q *Queries) LedgerTxs(ctx context.Context, ids []pgtype.UUID) ([]LedgerTx,
 		return nil, err
 	}
 	return items, nil
+}
+
+const lockLedgerBalancesInOrder = `-- name: LockLedgerBalancesInOrder :exec
+SELECT FROM ledger_balance b
+JOIN ledger_account a ON a.id = b.account_id
+WHERE b.account_id = ANY($1::uuid[])
+ORDER BY (a.kind = 'renter_wallet'), b.account_id FOR UPDATE OF b
+`
+
+// The same order as above.
+func (q *Queries) LockLedgerBalancesInOrder(ctx context.Context, ids []pgtype.UUID) error {
+	_, err := q.db.Exec(ctx, lockLedgerBalancesInOrder, ids)
+	return err
 }
 
 const lockLedgerChain = `-- name: LockLedgerChain :exec

@@ -1,5 +1,5 @@
 -- name: FindLedgerAccounts :batchmany
-SELECT a.id, a.kind, a.owner, a.currency
+SELECT a.id, a.kind, a.owner, a.currency, EXISTS (SELECT FROM ledger_balance b WHERE b.account_id = a.id)::boolean AS has_balance
 FROM (SELECT unnest(@kinds::text[]) AS kind, unnest(@owners::uuid[]) AS owner, unnest(@currencies::text[]) AS currency) u
 JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency;
 
@@ -27,6 +27,13 @@ JOIN ledger_balance b ON b.account_id = a.id
 ORDER BY (a.kind = 'renter_wallet'), b.account_id
 FOR UPDATE OF b;
 
+-- name: LockLedgerBalancesInOrder :exec
+-- The same order as above.
+SELECT FROM ledger_balance b
+JOIN ledger_account a ON a.id = b.account_id
+WHERE b.account_id = ANY(@ids::uuid[])
+ORDER BY (a.kind = 'renter_wallet'), b.account_id FOR UPDATE OF b;
+
 -- name: AddLedgerBalances :exec
 -- A floor is where the account's credit is used up. Of an account that is below that (its credit was lowered) it is where the
 -- account stands: it rises with it.
@@ -45,6 +52,11 @@ SELECT unnest(@ids::uuid[]), unnest(@kinds::text[]), unnest(@keys::text[]), unne
        nullif(unnest(@corrects::uuid[]), '00000000-0000-0000-0000-000000000000')
 ON CONFLICT (key) DO NOTHING
 RETURNING id;
+
+-- name: InsertNewLedgerTxs :exec
+-- Entries under keys that nobody can have used; should one be there, this fails.
+INSERT INTO ledger_tx (id, kind, key, memo, ref)
+SELECT unnest(@ids::uuid[]), unnest(@kinds::text[]), unnest(@keys::text[]), unnest(@memos::text[]), unnest(@refs::text[]);
 
 -- name: InsertLedgerTx :exec
 -- An entry under a key that nobody can have used; should it be there, this fails.
