@@ -131,14 +131,28 @@ func (p *Payments) AskInvoice(ctx context.Context, invoice string) (note string,
 	if err != nil {
 		return ifMissing(err)
 	}
-	org, err := p.d.Q.OrgOfStripeCustomer(ctx, in.Customer)
-	if db.NoRows(err) {
-		return "not an invoice of this platform", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("org of %s: %w", in.Customer, err)
+	org, err := p.invoiced(ctx, in)
+	if err != nil || org.IsZero() {
+		return "not an invoice of this platform", err
 	}
 	return p.tellInvoice(ctx, org, in)
+}
+
+// invoiced is the org that an invoice of ours bills; zero for one that is not ours, such as one that somebody made by hand
+// at Stripe for a customer of ours.
+func (p *Payments) invoiced(ctx context.Context, in stripepay.Invoice) (id.Org, error) {
+	named, err := id.Parse[id.Org](in.Org)
+	if err != nil {
+		return id.Org{}, nil
+	}
+	org, err := p.d.Q.OrgOfStripeCustomer(ctx, in.Customer)
+	if db.NoRows(err) || err == nil && org != named {
+		return id.Org{}, nil
+	}
+	if err != nil {
+		return id.Org{}, fmt.Errorf("org of %s: %w", in.Customer, err)
+	}
+	return org, nil
 }
 
 func (p *Payments) tellInvoice(ctx context.Context, org id.Org, in stripepay.Invoice) (note string, err error) {
@@ -207,12 +221,9 @@ func (p *Payments) refreshInvoiceDispute(ctx context.Context, d stripepay.Disput
 	if err != nil {
 		return ifMissing(err)
 	}
-	org, err := p.d.Q.OrgOfStripeCustomer(ctx, in.Customer)
-	if db.NoRows(err) {
-		return notOurs, nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("org of %s: %w", in.Customer, err)
+	org, err := p.invoiced(ctx, in)
+	if err != nil || org.IsZero() {
+		return notOurs, err
 	}
 	var entries []ledger.Entry
 	for _, m := range d.Moves {

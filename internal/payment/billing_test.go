@@ -459,6 +459,30 @@ func TestAnInvoiceIsCollectedAndDisputed(t *testing.T) {
 	b.even(500)
 }
 
+// What somebody bills a customer of ours for at Stripe by hand pays nothing that is owed here: it goes to suspense.
+func TestAnInvoiceByHandIsNotOurs(t *testing.T) {
+	t.Parallel()
+	b := newTab(t, dbtest.New(t), "pm_card_visa")
+	b.p.SendNow(t.Context(), b.subscribe())
+	b.use(5_000_000)
+	b.sendAll()
+	in := b.stripe.InvoiceByHand(b.customer(), "eur", 700)
+	b.hear(b.stripe.Deliveries())
+	if r := b.reconcile(); r.New != 1 || r.Matched != 0 {
+		t.Fatalf("%+v", r)
+	}
+	b.exec("UPDATE stripe_balance SET seen_at = seen_at - interval '2 hours'")
+	if r := b.reconcile(); r.Suspense != 1 {
+		t.Fatalf("%+v", r)
+	}
+	if _, seen := b.wanted[in]; seen {
+		t.Fatal("the biller heard of it")
+	}
+	if owed, err := ledger.Balance(t.Context(), b.d.Q, ledger.Receivable(b.payer.Org, "EUR")); err != nil || owed != -5*money.Unit {
+		t.Fatal(owed, err)
+	}
+}
+
 // A card that is saved or chosen later pays what the earlier one did not, when Stripe tries again.
 func TestTheDefaultCardPaysInvoices(t *testing.T) {
 	t.Parallel()

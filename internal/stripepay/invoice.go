@@ -28,6 +28,7 @@ type Invoice struct {
 	Reason       string // subscription_create, subscription_cycle, subscription_update, manual, …
 	Customer     string // cus_…
 	Subscription string // sub_…; empty for one that was made by hand
+	Org          string // from the subscription's metadata; empty for one that is not ours
 	Currency     string // ISO 4217, upper case
 	Total        int64
 	Metered      int64 // of it, by the meter
@@ -211,6 +212,9 @@ func (c *Client) invoice(ctx context.Context, in *stripe.Invoice) (Invoice, erro
 	}
 	if in.Subscription != nil {
 		out.Subscription = in.Subscription.ID
+	}
+	if in.SubscriptionDetails != nil {
+		out.Org = in.SubscriptionDetails.Metadata[metaOrg]
 	}
 	if in.PaymentIntent != nil {
 		out.Payment = in.PaymentIntent.ID

@@ -124,7 +124,7 @@ func TestAMonthIsBilledAfterwards(t *testing.T) {
 		t.Fatal(err)
 	}
 	in = b.last()
-	want := stripepay.Invoice{ID: in.ID, Number: in.Number, Status: stripepay.InvoicePaid, Reason: "subscription_cycle", Customer: b.customer, Subscription: b.sub.ID, Currency: "EUR",
+	want := stripepay.Invoice{ID: in.ID, Number: in.Number, Status: stripepay.InvoicePaid, Reason: "subscription_cycle", Customer: b.customer, Subscription: b.sub.ID, Org: "org_1", Currency: "EUR",
 		Total: 357, Metered: 358, AmountDue: 357, AmountPaid: 357, PeriodStart: b.sub.Start, PeriodEnd: b.sub.End, CreatedAt: b.sub.End, Attempts: 1,
 		URL: "http://pay.test/pay/invoices/" + in.ID, Payment: in.Payment, Lines: []stripepay.Line{
 			{ID: in.Lines[0].ID, Description: "GPU cluster usage", Cents: 358, Metered: true, Quantity: 3_579_967}, {ID: in.Lines[1].ID, Ref: "r1", Description: "Residue", Cents: -1}}}
@@ -326,7 +326,7 @@ func TestASubscriptionEnds(t *testing.T) {
 	if s, err := b.c.FindSubscription(t.Context(), b.customer, "org_1"); err != nil || s == nil || !s.Ending || s.Status != "active" {
 		t.Fatal(s, err)
 	}
-	if s, err := b.c.ResumeSubscription(t.Context(), "r", b.sub.ID); err != nil || s.Ending {
+	if s, err := b.c.ResumeSubscription(t.Context(), "resume", b.sub.ID); err != nil || s.Ending {
 		t.Fatal(s, err)
 	}
 	if err := b.c.CancelSubscription(t.Context(), "c2", b.sub.ID, false); err != nil {

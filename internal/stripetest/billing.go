@@ -105,6 +105,21 @@ func (s *Server) PayHere(invoiceID, method string) (done bool) {
 	return in.Status == "paid"
 }
 
+// InvoiceByHand is somebody sending a customer an invoice in Stripe's dashboard, which the default card is charged for.
+func (s *Server) InvoiceByHand(customer, currency string, cents int64) (id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in := s.draft(customer, currency, "manual")
+	x := &invoiceItem{ID: newID("ii"), Object: "invoiceitem", Amount: cents, Currency: currency, Customer: customer, Date: s.now(), Discounts: []any{}, Invoice: &in.ID,
+		Metadata: map[string]string{}, Period: linePeriod{s.now(), s.now()}, Quantity: 1}
+	s.s.Items.put(x.ID, x)
+	s.emit("invoice.created", s.shownInvoice(in))
+	s.finalise(in)
+	s.bill()
+	s.save()
+	return in.ID
+}
+
 // InvoicesOf are the ids of a customer's invoices, oldest first.
 func (s *Server) InvoicesOf(customer string) (ids []string) {
 	s.mu.Lock()

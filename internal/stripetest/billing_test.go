@@ -97,6 +97,7 @@ func TestBillingIsAsPublished(t *testing.T) {
 	byHand := k.s.EndPeriod(cus)[0]
 	k.do(post, "/v1/invoices/"+byHand+"/finalize", 200)
 	k.do(post, "/v1/invoices/"+byHand+"/pay", 200, "paid_out_of_band", "true")
+	k.do(get, "/v1/invoices/"+k.s.InvoiceByHand(cus, "eur", 700), 200)
 	k.do(post, "/v1/subscriptions/"+sub, 200, "cancel_at_period_end", "true")
 	k.do(post, "/v1/subscriptions/"+sub, 200, "cancel_at_period_end", "false")
 	use(200, "5000000")

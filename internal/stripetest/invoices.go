@@ -48,6 +48,7 @@ type invoice struct {
 	Status       string             `json:"status"` // draft, open, paid, void, uncollectible
 	Transitions  invoiceTransitions `json:"status_transitions"`
 	Subscription *string            `json:"subscription"`
+	SubDetails   *metadataOf        `json:"subscription_details"`
 	Subtotal     int64              `json:"subtotal"`
 	Total        int64              `json:"total"`
 	Discounts    []any              `json:"total_discount_amounts"`
@@ -58,6 +59,10 @@ type invoice struct {
 
 type issuer struct {
 	Type string `json:"type"`
+}
+
+type metadataOf struct {
+	Metadata map[string]string `json:"metadata"`
 }
 
 type paymentSettings struct {
@@ -156,12 +161,10 @@ func (s *Server) listInvoices(r *http.Request) answer {
 // newInvoice makes the draft of what a subscription used between two moments, with the lines that wait for the customer's
 // next invoice.
 func (s *Server) newInvoice(x *subscription, reason string, start, end, at int64) *invoice {
-	in := &invoice{ID: newID("in"), Object: "invoice", Advance: true, Reason: reason, Collection: x.Collection, Created: at, Currency: x.Currency, Customer: x.Customer,
-		TaxRates: []any{}, Issuer: issuer{"self"}, Metadata: map[string]string{}, Settings: paymentSettings{[]string{"card"}}, Start: start, End: end,
-		Status: "draft", Subscription: &x.ID, Discounts: []any{}, Taxes: []any{}}
+	in := s.draft(x.Customer, x.Currency, reason)
+	in.Created, in.Start, in.End, in.Subscription, in.SubDetails = at, start, end, &x.ID, &metadataOf{x.Metadata}
 	in.Metered = &invoiceLine{ID: newID("il"), Object: "line_item", Currency: x.Currency, Description: orNull("GPU cluster usage"), Discountable: true, Discounts: []any{},
 		Invoice: in.ID, Metadata: x.Metadata, Period: linePeriod{end, start}, Price: s.s.Prices.Objects[x.Price], Subscription: &x.ID, SubItem: x.Item, Type: "subscription"}
-	s.s.Invoices.put(in.ID, in)
 	x.Latest = &in.ID
 	for _, id := range s.s.Items.Order {
 		if w := s.s.Items.Objects[id]; w.Invoice == nil && w.Customer == in.Customer && w.Currency == in.Currency {
@@ -170,6 +173,14 @@ func (s *Server) newInvoice(x *subscription, reason string, start, end, at int64
 	}
 	s.emit("invoice.created", s.shownInvoice(in))
 	return in
+}
+
+// draft makes an invoice without lines.
+func (s *Server) draft(customer, currency, reason string) *invoice {
+	in := &invoice{ID: newID("in"), Object: "invoice", Advance: true, Reason: reason, Collection: "charge_automatically", Created: s.now(), Currency: currency, Customer: customer,
+		TaxRates: []any{}, Issuer: issuer{"self"}, Metadata: map[string]string{}, Settings: paymentSettings{[]string{"card"}}, Start: s.now(), End: s.now(),
+		Status: "draft", Discounts: []any{}, Taxes: []any{}}
+	return s.s.Invoices.put(in.ID, in)
 }
 
 // lines are an invoice's, the metered one first: while it is a draft, as much as is counted by now.
