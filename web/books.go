@@ -64,7 +64,7 @@ func (s *Web) showBooks(v *visit, form view.UnfreezeForm) error {
 	for _, x := range below {
 		out.Below = append(out.Below, view.BelowZero{Kind: string(x.Kind), Org: x.Org.String(), Currency: x.Currency, Balance: x.Balance})
 	}
-	return s.render(v, view.BooksPage(v.page("Books", "books"), out))
+	return s.render(v, view.BooksPage(v.page("Books", "desk"), out))
 }
 
 func (s *Web) stripeState(r payment.Reconciliation) view.StripeState {
@@ -118,7 +118,7 @@ func (s *Web) showEntries(v *visit, form view.CompensateForm) error {
 			out.Entries = append(out.Entries, viewEntry(b))
 		}
 	}
-	return s.render(v, view.BookEntriesPage(v.page("Entries of the books", "books"), out))
+	return s.render(v, view.BookEntriesPage(v.page("Entries of the books", "desk"), out))
 }
 
 func viewEntry(b ledger.Booked) view.BookEntry {

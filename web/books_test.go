@@ -71,12 +71,12 @@ func TestTheBooksAreForAdminsOnly(t *testing.T) {
 	refused("nobody")
 	b.signUp()
 	refused("a renter")
-	if _, doc := b.get("/billing"); doc.Find(`.nav a[href="/admin/books"]`).Length() != 0 {
+	if _, doc := b.get("/billing"); doc.Find(`.nav a[href="/admin"]`).Length() != 0 {
 		t.Error("a renter is led to the books")
 	}
 	b.makeAdmin()
 	res, doc := b.get("/admin/books")
-	if res.StatusCode != http.StatusOK || doc.Find(`.nav a[href="/admin/books"][aria-current=page]`).Length() != 1 {
+	if res.StatusCode != http.StatusOK || doc.Find(`.desknav a[href="/admin/books"][aria-current=page]`).Length() != 1 {
 		t.Errorf("an admin: %s %s", res.Status, doc.Find("main").Text())
 	}
 }

@@ -57,6 +57,27 @@ func (p *Payouts) Run(ctx context.Context, who account.Principal) ([]Next, error
 	return out, nil
 }
 
+// Next is what one operator's next payout would be. Only a platform operator sees it; fault: Forbidden.
+func (p *Payouts) Next(ctx context.Context, who account.Principal, org id.Org) (n Next, err error) {
+	if !who.Admin {
+		return n, fault.New(fault.Forbidden, "only a platform operator sees everybody's payouts")
+	}
+	n.Org = org
+	if n.Account, err = p.Account(ctx, org); err != nil {
+		return n, err
+	}
+	n.NextAt = n.Account.NextAt
+	onTheWay, err := p.d.Q.PayoutPending(ctx, org, p.cfg.Currency)
+	if err != nil {
+		return n, fmt.Errorf("payout: next of %s: %w", org, err)
+	}
+	if n.Payable, err = ledger.Balance(ctx, p.d.Q, ledger.HostPayable(org, p.cfg.Currency)); err != nil {
+		return n, err
+	}
+	n.Amount, n.Why, err = p.preview(ctx, org, onTheWay)
+	return n, err
+}
+
 // preview is what decide would pay now, or why nothing. It locks nothing: what is paid is decided anew.
 func (p *Payouts) preview(ctx context.Context, org id.Org, onTheWay int64) (money.Nano, string, error) {
 	a, err := p.d.Q.PayoutAccount(ctx, org)

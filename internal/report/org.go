@@ -36,6 +36,7 @@ type FoundOrg struct {
 // OrgSearch says which orgs to list; zero fields match everything.
 type OrgSearch struct {
 	Words     string // an org's id, or a part of a name, a legal name or a member's e-mail
+	Disputed  bool   // only those with a payment that is disputed now
 	Operators bool   // only those that have or had hosts, or a payout account
 }
 
@@ -45,7 +46,7 @@ func Orgs(ctx context.Context, q *dbq.Queries, who account.Principal, s OrgSearc
 	if !who.Admin {
 		return nil, fault.New(fault.Forbidden, "only a platform operator sees all organisations")
 	}
-	in := dbq.OrgsFoundParams{Currency: currency, Before: pgtype.UUID{Bytes: before.UUID(), Valid: !before.IsZero()}, Operators: s.Operators, MaxRows: int32(limit)}
+	in := dbq.OrgsFoundParams{Currency: currency, Before: pgtype.UUID{Bytes: before.UUID(), Valid: !before.IsZero()}, Operators: s.Operators, Disputed: s.Disputed, MaxRows: int32(limit)}
 	words := strings.TrimSpace(s.Words)
 	if org, err := id.Parse[id.Org](words); err == nil && !org.IsZero() {
 		in.Org = pgtype.UUID{Bytes: org.UUID(), Valid: true}
@@ -196,4 +197,46 @@ func Wants(ctx context.Context, q *dbq.Queries, who account.Principal, currency 
 	}
 	return Attention{n.PayoutFailures, n.PayoutsStopped, n.Reviews, money.Nano(n.InReview), n.Disputes, money.Nano(n.Disputed), n.Frozen, n.Quarantined,
 		n.OutboxUnknown, n.MailFailed, currency}, nil
+}
+
+// DayMoney is one day's money, of UTC: "2026-11-22".
+type DayMoney struct {
+	Day    string
+	Amount money.Nano
+}
+
+// Flow is what was paid in and sent to operators since a moment, by the days of UTC; days without any are left out.
+func Flow(ctx context.Context, q *dbq.Queries, currency string, since time.Time) (in, out []DayMoney, err error) {
+	paidIn, err := q.PaidInByDay(ctx, currency, &since)
+	if err != nil {
+		return nil, nil, fmt.Errorf("report: paid in: %w", err)
+	}
+	for _, r := range paidIn {
+		in = append(in, DayMoney{r.Day, money.Nano(r.Amount)})
+	}
+	paidOut, err := q.PaidOutByDay(ctx, currency, &since)
+	if err != nil {
+		return nil, nil, fmt.Errorf("report: paid out: %w", err)
+	}
+	for _, r := range paidOut {
+		out = append(out, DayMoney{r.Day, money.Nano(r.Amount)})
+	}
+	return in, out, nil
+}
+
+// OrgNames are the names of organisations, for pages that list what is theirs.
+func OrgNames(ctx context.Context, q *dbq.Queries, orgs []id.Org) (map[id.Org]string, error) {
+	ids := make([]pgtype.UUID, len(orgs))
+	for i, o := range orgs {
+		ids[i] = pgtype.UUID{Bytes: o.UUID(), Valid: true}
+	}
+	rows, err := q.OrgNames(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("report: names of organisations: %w", err)
+	}
+	out := make(map[id.Org]string, len(rows))
+	for _, r := range rows {
+		out[r.ID] = r.Name
+	}
+	return out, nil
 }

@@ -16,7 +16,7 @@ import (
 // Page is what every page's frame needs.
 type Page struct {
 	Title   string
-	Section string // of the main navigation: "market", "clusters", "hosts", "billing", "books"; "" = none
+	Section string // of the main navigation: "market", "clusters", "hosts", "billing", "desk"; "" = none
 	Theme   string // "light", "dark", "" = the system's
 	Sandbox bool
 	Who     string // the org's name; "" when nobody is signed in
@@ -290,15 +290,15 @@ func Shell(p Page) templ.Component {
 					}
 				}
 				if p.Admin {
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 18, "<a href=\"/admin/books\"")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 18, "<a href=\"/admin\"")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templ.RenderAttributes(ctx, templ_7745c5c3_Buffer, current(p.Section == "books"))
+					templ_7745c5c3_Err = templ.RenderAttributes(ctx, templ_7745c5c3_Buffer, current(p.Section == "desk"))
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, ">Books</a>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, ">Desk</a>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

@@ -248,6 +248,35 @@ func (q *Queries) OrgMembers(ctx context.Context, orgID id.Org) ([]OrgMembersRow
 	return items, nil
 }
 
+const orgNames = `-- name: OrgNames :many
+SELECT id, name FROM org WHERE id = ANY ($1::uuid[])
+`
+
+type OrgNamesRow struct {
+	ID   id.Org
+	Name string
+}
+
+func (q *Queries) OrgNames(ctx context.Context, ids []pgtype.UUID) ([]OrgNamesRow, error) {
+	rows, err := q.db.Query(ctx, orgNames, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OrgNamesRow{}
+	for rows.Next() {
+		var i OrgNamesRow
+		if err := rows.Scan(&i.ID, &i.Name); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const orgsFound = `-- name: OrgsFound :many
 SELECT o.id, o.name, o.personal, o.created_at,
        coalesce((SELECT u.email FROM membership m JOIN app_user u ON u.id = m.user_id WHERE m.org_id = o.id ORDER BY m.role DESC, m.created_at LIMIT 1), '')::text AS email,
@@ -268,8 +297,9 @@ WHERE ($2::uuid IS NULL OR o.id < $2::uuid)
        OR EXISTS (SELECT FROM org_legal l WHERE l.org_id = o.id AND strpos(lower(l.name), lower($4::text)) > 0)
        OR EXISTS (SELECT FROM membership m JOIN app_user u ON u.id = m.user_id WHERE m.org_id = o.id AND strpos(u.email, lower($4::text)) > 0))
   AND (NOT $5::boolean OR EXISTS (SELECT FROM host h WHERE h.org_id = o.id) OR EXISTS (SELECT FROM payout_account p WHERE p.org_id = o.id))
+  AND (NOT $6::boolean OR EXISTS (SELECT FROM dispute d WHERE d.org_id = o.id AND d.state = 'open'))
 ORDER BY o.id DESC
-LIMIT $6
+LIMIT $7
 `
 
 type OrgsFoundParams struct {
@@ -278,6 +308,7 @@ type OrgsFoundParams struct {
 	Org       pgtype.UUID
 	Words     string
 	Operators bool
+	Disputed  bool
 	MaxRows   int32
 }
 
@@ -305,6 +336,7 @@ func (q *Queries) OrgsFound(ctx context.Context, arg OrgsFoundParams) ([]OrgsFou
 		arg.Org,
 		arg.Words,
 		arg.Operators,
+		arg.Disputed,
 		arg.MaxRows,
 	)
 	if err != nil {
@@ -329,6 +361,68 @@ func (q *Queries) OrgsFound(ctx context.Context, arg OrgsFoundParams) ([]OrgsFou
 			&i.Pending,
 			&i.Payable,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const paidInByDay = `-- name: PaidInByDay :many
+SELECT to_char(settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')::text AS day, sum(amount)::bigint AS amount
+FROM topup WHERE state = 'succeeded' AND currency = $1 AND settled_at >= $2 GROUP BY 1 ORDER BY 1
+`
+
+type PaidInByDayRow struct {
+	Day    string
+	Amount int64
+}
+
+// What was paid in, by the days of UTC.
+func (q *Queries) PaidInByDay(ctx context.Context, currency string, since *time.Time) ([]PaidInByDayRow, error) {
+	rows, err := q.db.Query(ctx, paidInByDay, currency, since)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PaidInByDayRow{}
+	for rows.Next() {
+		var i PaidInByDayRow
+		if err := rows.Scan(&i.Day, &i.Amount); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const paidOutByDay = `-- name: PaidOutByDay :many
+SELECT to_char(settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')::text AS day, sum(amount)::bigint AS amount
+FROM payout WHERE state = 'paid' AND currency = $1 AND settled_at >= $2 GROUP BY 1 ORDER BY 1
+`
+
+type PaidOutByDayRow struct {
+	Day    string
+	Amount int64
+}
+
+// What was sent to operators, by the days of UTC.
+func (q *Queries) PaidOutByDay(ctx context.Context, currency string, since *time.Time) ([]PaidOutByDayRow, error) {
+	rows, err := q.db.Query(ctx, paidOutByDay, currency, since)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PaidOutByDayRow{}
+	for rows.Next() {
+		var i PaidOutByDayRow
+		if err := rows.Scan(&i.Day, &i.Amount); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

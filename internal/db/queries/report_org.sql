@@ -19,8 +19,12 @@ WHERE (sqlc.narg(before)::uuid IS NULL OR o.id < sqlc.narg(before)::uuid)
        OR EXISTS (SELECT FROM org_legal l WHERE l.org_id = o.id AND strpos(lower(l.name), lower(@words::text)) > 0)
        OR EXISTS (SELECT FROM membership m JOIN app_user u ON u.id = m.user_id WHERE m.org_id = o.id AND strpos(u.email, lower(@words::text)) > 0))
   AND (NOT @operators::boolean OR EXISTS (SELECT FROM host h WHERE h.org_id = o.id) OR EXISTS (SELECT FROM payout_account p WHERE p.org_id = o.id))
+  AND (NOT @disputed::boolean OR EXISTS (SELECT FROM dispute d WHERE d.org_id = o.id AND d.state = 'open'))
 ORDER BY o.id DESC
 LIMIT @max_rows;
+
+-- name: OrgNames :many
+SELECT id, name FROM org WHERE id = ANY (@ids::uuid[]);
 
 -- name: OrgMembers :many
 SELECT u.id AS user_id, u.email, u.name, m.role, (u.email_verified_at IS NOT NULL)::boolean AS verified, u.admin, u.created_at
@@ -53,3 +57,13 @@ SELECT (SELECT count(*) FROM payout_account WHERE failures > 0) AS payout_failur
        (SELECT count(*) FROM (SELECT q.received_at FROM segment_quarantine q ORDER BY q.id DESC LIMIT 1000) q WHERE q.received_at > clock_timestamp() - interval '1 day') AS quarantined,
        (SELECT count(*) FROM stripe_outbox WHERE state = 'unknown') AS outbox_unknown,
        (SELECT count(*) FROM (SELECT m.failed_at, m.created_at FROM mail m ORDER BY m.id DESC LIMIT 10000) m WHERE m.failed_at IS NOT NULL AND m.created_at > clock_timestamp() - interval '7 days') AS mail_failed;
+
+-- name: PaidInByDay :many
+-- What was paid in, by the days of UTC.
+SELECT to_char(settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')::text AS day, sum(amount)::bigint AS amount
+FROM topup WHERE state = 'succeeded' AND currency = @currency AND settled_at >= @since GROUP BY 1 ORDER BY 1;
+
+-- name: PaidOutByDay :many
+-- What was sent to operators, by the days of UTC.
+SELECT to_char(settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')::text AS day, sum(amount)::bigint AS amount
+FROM payout WHERE state = 'paid' AND currency = @currency AND settled_at >= @since GROUP BY 1 ORDER BY 1;

@@ -1,0 +1,159 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/report"
+	"github.com/musterhq/muster/web/view"
+)
+
+// deskRows is how many rows a page of the desk shows.
+const deskRows = 50
+
+// desk shows what wants a platform operator now, and whose the money is.
+func (s *Web) desk(v *visit) error {
+	ctx := v.r.Context()
+	a, err := report.Wants(ctx, s.DB.Q, v.who, s.Currency)
+	if err != nil {
+		return err
+	}
+	t, err := ledger.Check(ctx, s.DB)
+	if err != nil {
+		return err
+	}
+	r, err := s.Payments.Reconciliation(ctx, v.who)
+	if err != nil {
+		return err
+	}
+	today := s.Now().UTC()
+	in, paid, err := report.Flow(ctx, s.DB.Q, s.Currency, today.AddDate(0, 0, -31))
+	if err != nil {
+		return err
+	}
+	out := view.Desk{Currency: s.Currency, Balanced: t.Balanced(),
+		In: view.NewColumns("Paid in by day", s.Currency, today, flowDays(in)), Out: view.NewColumns("Sent to operators by day", s.Currency, today, flowDays(paid))}
+	amount := func(n money.Nano, none string) string {
+		if n == 0 {
+			return none
+		}
+		return view.Cents(n) + " " + s.Currency
+	}
+	out.Queues = []view.Queue{
+		{N: int64(len(t.Problems)), What: "problems of the books", Hint: "every transfer added up anew", Href: "/admin/books", Tone: "bad"},
+		{N: r.Suspense + int64(len(r.Unproven)), What: "unmatched at Stripe", Hint: "in suspense, or without a change at Stripe", Href: "/admin/books#stripe", Tone: "bad"},
+		{N: a.Frozen, What: "frozen leases", Hint: "their host signed two accounts of a time", Href: "/admin/books#frozen", Tone: "bad"},
+		{N: a.PayoutFailures, What: "failed payouts", Hint: "operators whose last payout failed", Href: "/admin/payouts", Tone: "bad"},
+		{N: a.Reviews, What: "reviews to decide on", Hint: amount(a.InReview, "linked renters and operators"), Href: "/admin/reviews", Tone: "warn"},
+		{N: a.Disputes, What: "open disputes", Hint: amount(a.Disputed, "payments that banks take back"), Href: "/admin/orgs?disputed=1", Tone: "warn"},
+		{N: a.PayoutsStopped, What: "operators stopped", Hint: "until somebody lets payouts go on", Href: "/admin/payouts", Tone: "warn"},
+		{N: a.OutboxUnknown, What: "calls of Stripe open", Hint: "their outcome is not known yet; asked again by themselves", Href: "/admin/books#stripe", Tone: "warn"},
+	}
+	out.Assets, out.Claims = holdings(t.Totals, s.Currency)
+	return s.render(v, view.DeskPage(v.page("Desk", "desk"), out))
+}
+
+func flowDays(days []report.DayMoney) []view.DayAmount {
+	out := make([]view.DayAmount, 0, len(days))
+	for _, d := range days {
+		at, err := time.Parse(time.DateOnly, d.Day)
+		if err == nil { // the database wrote it
+			out = append(out, view.DayAmount{Day: at, Amount: d.Amount})
+		}
+	}
+	return out
+}
+
+// holdings draws what the platform has and whose it is, both on the scale of the longer one. What is below zero is not drawn
+// but listed.
+func holdings(totals []ledger.Total, currency string) (assets, claims view.Holdings) {
+	sum := func(sign int64, kinds ...ledger.Kind) *big.Int {
+		n := new(big.Int)
+		for _, t := range totals {
+			if t.Currency == currency && slices.Contains(kinds, t.Kind) {
+				n.Add(n, new(big.Int).Mul(t.Amount, big.NewInt(sign)))
+			}
+		}
+		return n
+	}
+	assets = view.Holdings{Name: "What there is", Parts: []view.Holding{
+		{Name: "At Stripe", Class: "k0", Amount: sum(-1, ledger.KindStripeClearing)},
+		{Name: "In the bank", Class: "k1", Amount: sum(-1, ledger.KindBank)},
+		{Name: "Used, to be paid afterwards", Class: "k2", Amount: sum(-1, ledger.KindReceivable)},
+	}}
+	claims = view.Holdings{Name: "Whose it is", Parts: []view.Holding{
+		{Name: "Renters, free to spend", Class: "k0", Amount: sum(1, ledger.KindRenterWallet)},
+		{Name: "Renters, held for clusters", Class: "k1", Amount: sum(1, ledger.KindRenterHold)},
+		{Name: "Operators, not payable yet", Class: "k3", Amount: sum(1, ledger.KindHostPending)},
+		{Name: "Operators, payable", Class: "k2", Amount: sum(1, ledger.KindHostPayable)},
+		{Name: "On its way to operators and renters", Class: "k4", Amount: sum(1, ledger.KindTransfers, ledger.KindRefunds)},
+		{Name: "Disputed, or withheld by a review", Class: "k5", Amount: sum(1, ledger.KindDisputeHold, ledger.KindWithheld)},
+		{Name: "In suspense", Class: "k6", Amount: sum(1, ledger.KindSuspense)},
+		{Name: "Tax offices", Class: "k8", Amount: sum(1, ledger.KindTaxPayable)},
+	}}
+	ours := new(big.Int) // whatever nobody else has a claim to, so that both sides are of one sum
+	for _, x := range assets.Parts {
+		ours.Add(ours, x.Amount)
+	}
+	for _, x := range claims.Parts {
+		ours.Sub(ours, x.Amount)
+	}
+	claims.Parts = append(claims.Parts, view.Holding{Name: "The platform, after its costs", Class: "k7", Amount: ours})
+	scale := new(big.Int)
+	for _, h := range []*view.Holdings{&assets, &claims} {
+		h.Parts = slices.DeleteFunc(h.Parts, func(x view.Holding) bool { return x.Amount.Sign() == 0 })
+		length := new(big.Int)
+		for _, x := range h.Parts {
+			if x.Amount.Sign() > 0 {
+				length.Add(length, x.Amount)
+			}
+		}
+		if length.Cmp(scale) > 0 {
+			scale = length
+		}
+	}
+	for _, h := range []*view.Holdings{&assets, &claims} {
+		at := 0.0
+		for i, x := range h.Parts {
+			wide := 0.0
+			if x.Amount.Sign() > 0 {
+				wide, _ = new(big.Float).Quo(new(big.Float).SetInt(new(big.Int).Mul(x.Amount, big.NewInt(1000))), new(big.Float).SetInt(scale)).Float64()
+			}
+			h.Parts[i].X, h.Parts[i].Width = fmt.Sprintf("%.2f", at), fmt.Sprintf("%.2f", wide)
+			at += wide
+		}
+	}
+	return assets, claims
+}
+
+// act does what a form of the desk asks for, once, in one transaction with its word. What is said of a thing that is not there or
+// cannot be done now stands in the form, not on a page of its own.
+func (s *Web) act(v *visit, do func(ctx context.Context, tx *db.Tx) error, fields ...string) error {
+	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := idem.Do(ctx, tx, v.once(append(fields, "reason")...), func(ctx context.Context, tx *db.Tx) (int, any, error) {
+			return http.StatusOK, nil, do(ctx, tx)
+		})
+		return err
+	})
+	if fault.Is(err, fault.NotFound) {
+		err = fault.New(fault.Conflict, "%s", fault.From(err).Message)
+	}
+	return err
+}
+
+// done is the sentence that a page shows after a form worked, by the word its address carries.
+func done(v *visit, said map[string]string) string {
+	if v.r.Method != http.MethodGet {
+		return ""
+	}
+	return said[v.r.FormValue("done")]
+}

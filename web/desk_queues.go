@@ -1,0 +1,196 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/payout"
+	"github.com/musterhq/muster/internal/report"
+	"github.com/musterhq/muster/web/view"
+)
+
+func (s *Web) payoutRun(v *visit) error { return s.showPayoutRun(v, view.ActForm{}) }
+
+func (s *Web) showPayoutRun(v *visit, form view.ActForm) error {
+	ctx := v.r.Context()
+	due, err := s.Payouts.Run(ctx, v.who)
+	if err != nil {
+		return err
+	}
+	before, err := after[id.Payout](v)
+	if err != nil {
+		return err
+	}
+	list, err := s.Payouts.All(ctx, v.who, before, deskRows+1)
+	if err != nil {
+		return err
+	}
+	form.Once = newOnce()
+	out := view.PayoutRun{Currency: s.Currency, Minimum: s.Payouts.Minimum(), Form: form}
+	if v.r.Method == http.MethodGet && v.r.FormValue("made") != "" {
+		out.Done = "The run is over: " + v.r.FormValue("made") + " payouts were made. They are in the list."
+	}
+	for _, d := range due {
+		row := view.DuePayout{Org: d.Org.String(), Name: d.OrgName, Payable: d.Payable, Amount: d.Amount, Why: d.Why}
+		if d.NextAt != nil {
+			row.Next = view.Clock(*d.NextAt, s.Now())
+		}
+		if d.Failures > 0 {
+			row.Failed = fmt.Sprintf("%d in a row. %s", d.Failures, d.Failure)
+		}
+		if d.Amount > 0 {
+			out.Sum, out.Count = out.Sum+d.Amount, out.Count+1
+		}
+		out.Due = append(out.Due, row)
+	}
+	if len(list) > deskRows {
+		list = list[:deskRows]
+		out.Next = older(v, list[deskRows-1].ID.String())
+	}
+	orgs := make([]id.Org, len(list))
+	for i, x := range list {
+		orgs[i] = x.Org
+	}
+	names, err := report.OrgNames(ctx, s.DB.Q, orgs)
+	if err != nil {
+		return err
+	}
+	out.Rows = s.payoutRows(list, names)
+	return s.render(v, view.PayoutRunPage(v.page("Payouts", "desk"), out))
+}
+
+// runPayouts pays everybody who can be paid now. Its word is kept in a transaction around those of the payouts: sent twice it runs
+// once, and a run that dies in the middle can be sent again for who is left.
+func (s *Web) runPayouts(v *visit) error {
+	form := view.ActForm{Act: "run", Reason: strings.TrimSpace(v.r.FormValue("reason"))}
+	var made string
+	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
+		a, err := idem.Do(ctx, tx, v.once("reason"), func(ctx context.Context, _ *db.Tx) (int, any, error) {
+			list, err := s.Payouts.RunNow(ctx, v.who, form.Reason)
+			return http.StatusOK, len(list), err
+		})
+		made = strings.TrimSpace(string(a.Body))
+		return err
+	})
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			form.Errors = errs
+			return s.showPayoutRun(v, form)
+		})
+	}
+	return back(v, "/admin/payouts?"+url.Values{"made": {made}}.Encode())
+}
+
+func (s *Web) reviews(v *visit) error { return s.showReviews(v, view.ActForm{}) }
+
+func (s *Web) showReviews(v *visit, form view.ActForm) error {
+	form.Once = newOnce()
+	out := view.Reviews{All: v.r.FormValue("all") != "", Form: form, Done: done(v, map[string]string{"release": "Released: it becomes payable as usual.", "refuse": "Refused: it stays with the platform, and the operator is told why."})}
+	before, err := after[id.PayoutReview](v)
+	if err != nil {
+		return err
+	}
+	rows, err := s.Payouts.ReviewsOf(v.r.Context(), v.who, payout.ReviewFilter{Waiting: !out.All}, before, deskRows+1)
+	if err != nil {
+		return err
+	}
+	if len(rows) > deskRows {
+		rows = rows[:deskRows]
+		out.Next = older(v, rows[deskRows-1].ID.String())
+	}
+	if out.Rows, err = s.reviewRows(v.r.Context(), rows); err != nil {
+		return err
+	}
+	return s.render(v, view.ReviewsPage(v.page("Reviews", "desk"), out))
+}
+
+func (s *Web) reviewRows(ctx context.Context, list []payout.Review) ([]view.ReviewRow, error) {
+	var orgs []id.Org
+	for _, r := range list {
+		orgs = append(orgs, r.Operator, r.Renter)
+	}
+	names, err := report.OrgNames(ctx, s.DB.Q, orgs)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]view.ReviewRow, len(list))
+	for i, r := range list {
+		out[i] = view.ReviewRow{ID: r.ID.String(), Operator: r.Operator.String(), OperatorName: names[r.Operator], Renter: r.Renter.String(), RenterName: names[r.Renter],
+			Reasons: linkWords(r.Reasons), Since: view.Clock(r.CreatedAt, s.Now()) + " UTC", Decision: r.Decision, Currency: r.Currency,
+			InReview: r.InReview, Released: r.Released, Refused: r.Refused}
+		if r.DecidedAt != nil {
+			out[i].Decided = view.Clock(*r.DecidedAt, s.Now()) + " UTC"
+		}
+	}
+	return out, nil
+}
+
+// linkWords says what links a renter with an operator.
+func linkWords(reasons []string) string {
+	words := map[string]string{"member": "one person in both", "vat_id": "the same VAT id", "legal_name": "the same legal name and address", "card": "the same card"}
+	said := make([]string, len(reasons))
+	for i, r := range reasons {
+		if said[i] = words[r]; said[i] == "" {
+			said[i] = r
+		}
+	}
+	return strings.Join(said, ", ")
+}
+
+func (s *Web) decideReview(ctx context.Context, tx *db.Tx, v *visit, target string) error {
+	review, err := id.Parse[id.PayoutReview](target)
+	if err != nil {
+		return fault.New(fault.Conflict, "there is no such review")
+	}
+	switch v.r.FormValue("decision") {
+	case "release":
+		_, err = s.Payouts.Release(ctx, tx, v.who, review, v.r.FormValue("reason"))
+	case "refuse":
+		_, err = s.Payouts.Refuse(ctx, tx, v.who, review, v.r.FormValue("reason"))
+	default:
+		err = fault.New(fault.Invalid, "release it or refuse it")
+	}
+	return err
+}
+
+func (s *Web) decide(v *visit) error {
+	form := view.ActForm{Act: "review", Target: v.r.FormValue("review"), Reason: strings.TrimSpace(v.r.FormValue("reason"))}
+	if err := s.act(v, func(ctx context.Context, tx *db.Tx) error { return s.decideReview(ctx, tx, v, form.Target) }, "review", "decision"); err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			form.Errors = errs
+			return s.showReviews(v, form)
+		})
+	}
+	return back(v, "/admin/reviews?"+url.Values{"done": {v.r.FormValue("decision")}}.Encode())
+}
+
+func (s *Web) auditPage(v *visit) error {
+	out := view.Audit{Query: strings.TrimSpace(v.r.FormValue("q")), Action: strings.TrimSpace(v.r.FormValue("action")), Org: strings.TrimSpace(v.r.FormValue("org"))}
+	before, err := after[id.Audit](v)
+	if err != nil {
+		return err
+	}
+	f := audit.Filter{Words: out.Query, Action: out.Action}
+	if err := f.Org.UnmarshalText([]byte(out.Org)); err != nil {
+		out.Error, v.status = "is not the id of an organisation", http.StatusUnprocessableEntity
+		return s.render(v, view.AuditPage(v.page("Audit trail", "desk"), out))
+	}
+	rows, err := audit.Search(v.r.Context(), s.DB.Q, f, before, deskRows+1)
+	if err != nil {
+		return err
+	}
+	if len(rows) > deskRows {
+		rows = rows[:deskRows]
+		out.Next = older(v, rows[deskRows-1].ID.String())
+	}
+	out.Rows = s.trailRows(rows)
+	return s.render(v, view.AuditPage(v.page("Audit trail", "desk"), out))
+}
