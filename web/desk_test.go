@@ -207,7 +207,7 @@ func TestAnOrganisationOnTheDesk(t *testing.T) {
 	}
 	once := func(form string) string {
 		_, doc := b.get(page)
-		return doc.Find(form + " input[name=once]").AttrOr("value", "")
+		return doc.Find(form+" input[name=once]").AttrOr("value", "")
 	}
 	send := func(path, form string, fields url.Values) (*http.Response, *goquery.Document) {
 		fields.Set("once", once(form))

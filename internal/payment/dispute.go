@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
@@ -181,14 +178,4 @@ func (p *Payments) tellDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d st
 		Title: fmt.Sprintf("A payment of %s %s is disputed", t.Amount+t.Tax, t.Currency),
 		Body:  fmt.Sprintf("The card's bank says: %s. Until it is decided, that much of your balance is set aside.", strings.ReplaceAll(d.Reason, "_", " "))})
 	return err
-}
-
-// FrozenEarnings is how much of what a host operator has earned must not be paid out now: it was paid from payments that
-// are disputed.
-func FrozenEarnings(ctx context.Context, q *dbq.Queries, hostOrg id.Org, currency string) (money.Nano, error) {
-	n, err := q.FrozenEarnings(ctx, pgtype.UUID{Bytes: hostOrg.UUID(), Valid: true}, currency)
-	if err != nil {
-		return 0, fmt.Errorf("payment: frozen earnings of %s: %w", hostOrg, err)
-	}
-	return money.Nano(n), nil
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/payment"
 )
 
 // DefaultHoldback is how long earnings wait when nothing else is configured.
@@ -57,8 +56,7 @@ func Mature(ctx context.Context, d *db.DB, holdback time.Duration) (n int, err e
 }
 
 // mature makes payable what one operator earned until the cutoff, less all that was ever taken from it, less what was
-// paid for with payments that are disputed, and less what is in review. (What is young and disputed, or disputed and in review,
-// counts twice: that much waits longer, until one of them is over.)
+// paid for with payments that are disputed, and less what is in review. What waits for two reasons is counted once.
 func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff time.Time) (did bool, err error) {
 	pending, payable := ledger.HostPending(org, currency), ledger.HostPayable(org, currency)
 	books, err := ledger.Lock(ctx, tx, pending, payable)
@@ -77,14 +75,15 @@ func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff 
 	if err != nil {
 		return false, err
 	}
-	disputed, err := payment.FrozenEarnings(ctx, tx.Q, org, currency)
+	disputes, err := disputesOf(ctx, tx.Q, org, currency, cutoff)
 	if err != nil {
 		return false, err
 	}
+	_, alone := disputed(disputes, true)
 	if err := tx.Q.SetMaturedThrough(ctx, org, currency, cutoff); err != nil {
 		return false, fmt.Errorf("payout: matured of %s: %w", org, err)
 	}
-	due := books.Balance(pending) - young - disputed - held
+	due := books.Balance(pending) - young - held - alone
 	if due <= 0 {
 		return false, nil
 	}

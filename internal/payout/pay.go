@@ -17,7 +17,6 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/stripepay"
 )
 
@@ -112,7 +111,7 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 	if err != nil {
 		return d, err
 	}
-	disputed, err := payment.FrozenEarnings(ctx, tx.Q, org, p.cfg.Currency)
+	disputed, err := disputedBesides(ctx, tx.Q, org, p.cfg.Currency)
 	if err != nil {
 		return d, err
 	}
@@ -120,7 +119,7 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 	if err != nil {
 		return d, err
 	}
-	// What is in review covers nothing that was given back or is disputed: a review may refuse it.
+	// What is in review covers nothing that was given back or is disputed besides: a review may refuse it.
 	amount := available(books.Balance(ledger.HostPending(org, p.cfg.Currency))-held, books.Balance(ledger.HostPayable(org, p.cfg.Currency)), disputed)
 	amount -= amount % money.Cent
 	if scheduled {

@@ -11,7 +11,6 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/payment"
 )
 
 // runRows bounds the overview of a run: who failed comes first, then who gets most.
@@ -95,7 +94,7 @@ func (p *Payouts) preview(ctx context.Context, org id.Org, onTheWay int64) (mone
 	if err != nil {
 		return 0, "", err
 	}
-	disputed, err := payment.FrozenEarnings(ctx, p.d.Q, org, p.cfg.Currency)
+	disputed, err := disputedBesides(ctx, p.d.Q, org, p.cfg.Currency)
 	if err != nil {
 		return 0, "", err
 	}

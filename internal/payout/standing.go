@@ -10,7 +10,6 @@ import (
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/payment"
 )
 
 // Standing is what an operator's earnings have come to.
@@ -18,7 +17,7 @@ type Standing struct {
 	Pending  money.Nano // earned, in the holdback
 	InReview money.Nano // earned before it, from renters who are linked with the operator: waits until somebody has decided
 	Payable  money.Nano // the rest, less what was given back beyond Pending; never below 0
-	Disputed money.Nano // of both, from payments that are disputed now: neither made payable nor paid out
+	Disputed money.Nano // of both, from payments that are disputed now: neither made payable nor paid out. What is in review is not among it
 	Sending  money.Nano // on its way
 	Paid     money.Nano // sent, less what was taken back
 	Currency string
@@ -42,7 +41,7 @@ func Of(ctx context.Context, q *dbq.Queries, org id.Org, currency string, holdba
 	if s.Pending -= s.InReview; s.Pending < 0 {
 		s.Payable, s.Pending = max(0, s.Payable+s.Pending), 0
 	}
-	disputed, err := payment.FrozenEarnings(ctx, q, org, currency)
+	disputed, err := disputedBesides(ctx, q, org, currency)
 	if err != nil {
 		return s, err
 	}

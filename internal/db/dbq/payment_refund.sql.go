@@ -84,26 +84,6 @@ func (q *Queries) EndPromoCode(ctx context.Context, code string) (PromoCode, err
 	return i, err
 }
 
-const frozenEarnings = `-- name: FrozenEarnings :one
-SELECT coalesce(sum(f.amount), 0)::bigint AS amount
-FROM (SELECT least(d.amount - d.tax, sum(t.amount)) AS amount
-      FROM dispute d
-      JOIN ledger_account h ON h.org_id = d.org_id AND h.kind = 'renter_hold' AND h.currency = d.currency
-      JOIN ledger_transfer t ON t.debit_account_id = h.id AND t.created_at >= d.paid_at
-      JOIN ledger_account p ON p.id = t.credit_account_id AND p.kind = 'host_pending'
-      WHERE d.state = 'open' AND p.owner = $1::uuid AND d.currency = $2
-      GROUP BY d.id, d.amount, d.tax) f
-`
-
-// What a host operator earned from orgs whose payment is disputed, since that payment, at most what is disputed of each
-// payment, without its tax.
-func (q *Queries) FrozenEarnings(ctx context.Context, hostOrg pgtype.UUID, currency string) (int64, error) {
-	row := q.db.QueryRow(ctx, frozenEarnings, hostOrg, currency)
-	var amount int64
-	err := row.Scan(&amount)
-	return amount, err
-}
-
 const goneBack = `-- name: GoneBack :one
 SELECT (r.amount + d.amount)::bigint AS amount, (r.tax + d.tax)::bigint AS tax, r.waiting::bigint AS waiting, r.waiting_tax::bigint AS waiting_tax
 FROM (SELECT coalesce(sum(f.amount) FILTER (WHERE f.state = 'succeeded'), 0) AS amount, coalesce(sum(f.tax) FILTER (WHERE f.state = 'succeeded'), 0) AS tax,

@@ -13,6 +13,60 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+const disputedEarnings = `-- name: DisputedEarnings :many
+SELECT d.id, d.org_id AS renter_org_id, (d.amount - d.tax)::bigint AS amount, sum(t.amount)::bigint AS earned,
+       coalesce(sum(t.amount) FILTER (WHERE t.created_at > $1), 0)::bigint AS young,
+       coalesce(sum(t.amount) FILTER (WHERE t.created_at <= v.through), 0)::bigint AS reviewable, coalesce(max(v.held), 0)::bigint AS held
+FROM dispute d
+JOIN ledger_account r ON r.org_id = d.org_id AND r.kind IN ('renter_hold', 'renter_wallet') AND r.currency = d.currency
+JOIN ledger_transfer t ON t.debit_account_id = r.id AND t.created_at >= d.paid_at
+JOIN ledger_account h ON h.id = t.credit_account_id AND h.kind = 'host_pending' AND h.owner = $2::uuid
+LEFT JOIN payout_review v ON v.host_org_id = $2::uuid AND v.renter_org_id = d.org_id AND v.currency = d.currency
+WHERE d.state = 'open' AND d.currency = $3
+GROUP BY d.id
+ORDER BY d.org_id, d.paid_at DESC, d.id
+`
+
+type DisputedEarningsRow struct {
+	ID          string
+	RenterOrgID id.Org
+	Amount      int64
+	Earned      int64
+	Young       int64
+	Reviewable  int64
+	Held        int64
+}
+
+// Each open dispute of a payment, with what an operator earned since it from whoever paid: in all, after the cutoff, and of what a
+// review looks at, and how much of the renter's is in review. The tax of a payment is nobody's earnings.
+func (q *Queries) DisputedEarnings(ctx context.Context, cutoff time.Time, hostOrg pgtype.UUID, currency string) ([]DisputedEarningsRow, error) {
+	rows, err := q.db.Query(ctx, disputedEarnings, cutoff, hostOrg, currency)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []DisputedEarningsRow{}
+	for rows.Next() {
+		var i DisputedEarningsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.RenterOrgID,
+			&i.Amount,
+			&i.Earned,
+			&i.Young,
+			&i.Reviewable,
+			&i.Held,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const findPayoutReviews = `-- name: FindPayoutReviews :many
 SELECT v.id, v.host_org_id, v.renter_org_id, v.currency, v.reasons, v.base, v.held, v.released, v.refused, v.through, v.decision, v.decided_at, v.created_at
 FROM payout_review v

@@ -52,18 +52,6 @@ SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, cre
 -- name: CloseDispute :exec
 UPDATE dispute SET state = @state, tax = @tax, closed_at = clock_timestamp() WHERE id = @id;
 
--- name: FrozenEarnings :one
--- What a host operator earned from orgs whose payment is disputed, since that payment, at most what is disputed of each
--- payment, without its tax.
-SELECT coalesce(sum(f.amount), 0)::bigint AS amount
-FROM (SELECT least(d.amount - d.tax, sum(t.amount)) AS amount
-      FROM dispute d
-      JOIN ledger_account h ON h.org_id = d.org_id AND h.kind = 'renter_hold' AND h.currency = d.currency
-      JOIN ledger_transfer t ON t.debit_account_id = h.id AND t.created_at >= d.paid_at
-      JOIN ledger_account p ON p.id = t.credit_account_id AND p.kind = 'host_pending'
-      WHERE d.state = 'open' AND p.owner = @host_org::uuid AND d.currency = @currency
-      GROUP BY d.id, d.amount, d.tax) f;
-
 -- name: InsertPromoCode :execrows
 INSERT INTO promo_code (code, amount, currency, max_uses, expires_at, user_id) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (code) DO NOTHING;

@@ -64,3 +64,18 @@ WHERE (@before::uuid = '00000000-0000-0000-0000-000000000000' OR v.id < @before:
   AND (NOT @waiting::boolean OR v.held > 0)
 ORDER BY v.id DESC
 LIMIT @max_rows;
+
+-- name: DisputedEarnings :many
+-- Each open dispute of a payment, with what an operator earned since it from whoever paid: in all, after the cutoff, and of what a
+-- review looks at, and how much of the renter's is in review. The tax of a payment is nobody's earnings.
+SELECT d.id, d.org_id AS renter_org_id, (d.amount - d.tax)::bigint AS amount, sum(t.amount)::bigint AS earned,
+       coalesce(sum(t.amount) FILTER (WHERE t.created_at > @cutoff), 0)::bigint AS young,
+       coalesce(sum(t.amount) FILTER (WHERE t.created_at <= v.through), 0)::bigint AS reviewable, coalesce(max(v.held), 0)::bigint AS held
+FROM dispute d
+JOIN ledger_account r ON r.org_id = d.org_id AND r.kind IN ('renter_hold', 'renter_wallet') AND r.currency = d.currency
+JOIN ledger_transfer t ON t.debit_account_id = r.id AND t.created_at >= d.paid_at
+JOIN ledger_account h ON h.id = t.credit_account_id AND h.kind = 'host_pending' AND h.owner = @host_org::uuid
+LEFT JOIN payout_review v ON v.host_org_id = @host_org::uuid AND v.renter_org_id = d.org_id AND v.currency = d.currency
+WHERE d.state = 'open' AND d.currency = @currency
+GROUP BY d.id
+ORDER BY d.org_id, d.paid_at DESC, d.id;

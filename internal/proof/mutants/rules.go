@@ -142,4 +142,16 @@ var mutants = []mutant{
 		new: "	_ = key\n	pi, err := c.api.PaymentIntents.New(params)\n",
 		pkg: "./internal/payment", run: "TestEveryFaultEndsInOneCharge|TestManySendersUnderRandomFaults",
 	},
+	{
+		name: "counted-twice", rule: "what waits for two reasons waits once", file: "internal/payout/disputed.go",
+		old: "			extra = max(extra, claimed-waits)\n",
+		new: "			extra = claimed\n			_ = waits\n",
+		pkg: "./internal/payout", run: "TestWhatWaitsForTwoReasonsWaitsOnce",
+	},
+	{
+		name: "payout-key", rule: "a transfer said again carries the key it carried before", file: "internal/stripepay/transfer.go",
+		old: "	params.SetIdempotencyKey(key)\n	t, err := c.api.Transfers.New(params)\n",
+		new: "	_ = key\n	t, err := c.api.Transfers.New(params)\n",
+		pkg: "./internal/payout", run: "TestAKilledWorkerPaysOnce|TestEachNanoUnitIsPaidAtMostOnce",
+	},
 }
