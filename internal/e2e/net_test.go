@@ -115,11 +115,11 @@ func (f *field) badLine(t *testing.T) {
 
 // slowPair asks for more than one host's line gives.
 func (f *field) slowPair(t *testing.T) {
-	f.symB.link.Set(testnet.Fault{Delay: 50 * time.Millisecond, Loss: 0.03})
+	f.symB.link.Set(testnet.Fault{Delay: 50 * time.Millisecond, Loss: 0.04})
 	defer f.symB.link.Set(testnet.Fault{})
 	r := f.renter(t, 50*money.Unit)
 	s := f.job(5, time.Second)
-	s.Network = &client.Network{MinGbps: 0.004}
+	s.Network = &client.Network{MinGbps: 0.01}
 	c := r.rent(t, s)
 	got, err := r.WaitCluster(t.Context(), c.ID, client.Failed, nil)
 	if err != nil || got.Reason != "preflight_failed" || got.RunningAt != nil {
