@@ -29,6 +29,8 @@ func startFailed(f Facts) (Trigger, Decision) {
 // breaks its peers' connections within a tenth of a second, would be blamed on the workload that noticed it first.
 func exited(f Facts) (Trigger, Decision) {
 	nodes := f.required()
+	// By when they ended, as their hosts tell: what failed first is named first, whoever was heard first.
+	slices.SortStableFunc(nodes, func(a, b NodeFacts) int { return a.ExitSeen.Compare(b.ExitSeen) })
 	done := 0
 	for _, n := range nodes {
 		if n.Exit == nil {
@@ -50,7 +52,7 @@ func exited(f Facts) (Trigger, Decision) {
 		return e, Decision{Reason: ReasonWorkloadFailed, Detail: exitCodes(nodes), Ranks: []int{n.Rank}}
 	}
 	if len(nodes) > 0 && done == len(nodes) {
-		return OnCompleted, Decision{Reason: ReasonCompleted, Detail: exitCodes(nodes)}
+		return OnCompleted, Decision{Reason: ReasonCompleted, Detail: exitCodes(f.required())}
 	}
 	return "", Decision{}
 }

@@ -99,6 +99,20 @@ func factsOf(nodes ...NodeFacts) Facts {
 	return Facts{Now: time.Unix(1_000_000, 0), LossGrace: time.Minute, Nodes: nodes}
 }
 
+// A rank that fails takes its peers along: it is named first, whoever was heard of first.
+func TestWhatFailedFirstIsNamedFirst(t *testing.T) {
+	t.Parallel()
+	end := time.Unix(1_000_000, 0)
+	node := func(rank, code int, after time.Duration) NodeFacts {
+		return NodeFacts{Rank: rank, State: NodeStopped, Required: true, Started: true, Exit: &code, ExitSeen: end.Add(after), Heard: end.Add(time.Minute), Reason: ReasonExited}
+	}
+	d, ok := Next(Running, Facts{Now: end.Add(time.Minute), Go: true, WindowOpen: true,
+		Nodes: []NodeFacts{node(0, 1, 90*time.Millisecond), node(1, 0, -time.Second), node(2, 137, 0), node(3, 1, 80*time.Millisecond)}})
+	if want := "rank 1 exit code 0, rank 2 exit code 137, rank 3 exit code 1, rank 0 exit code 1"; !ok || d.Detail != want || !slices.Equal(d.Ranks, []int{2}) {
+		t.Errorf("%v %q %v, want %q of rank 2", ok, d.Detail, d.Ranks, want)
+	}
+}
+
 // TestNext gives facts for every row of the table that is not the renter's to ask for, and for what must not happen.
 func TestNext(t *testing.T) {
 	t.Parallel()
