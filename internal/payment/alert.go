@@ -25,6 +25,9 @@ func tellAdmins(ctx context.Context, tx *db.Tx, n notify.Notice) error {
 	return nil
 }
 
+// TellAdmins writes a notice for each of the platform's administrators, for nouns above.
+func TellAdmins(ctx context.Context, tx *db.Tx, n notify.Notice) error { return tellAdmins(ctx, tx, n) }
+
 // tellSuspense tells administrators of a change of Stripe's balance that nothing in the books explains; of the first of a
 // day (UTC), because a first reading may find many.
 func tellSuspense(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpdateRow) error {

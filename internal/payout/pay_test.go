@@ -159,6 +159,36 @@ func TestAPayoutIsTriedAgainAfterAFailure(t *testing.T) {
 	x.square()
 }
 
+// What Stripe refuses to take back is told to administrators, and moves nothing.
+func TestAPayoutThatStripeDoesNotTakeBack(t *testing.T) {
+	t.Parallel()
+	x := funded(t, 1000*money.Unit)
+	x.exec("INSERT INTO app_user (id, email, password_hash, admin) VALUES ($1, 'boss@b.c', 'x', true)", x.boss.User)
+	home := id.New[id.Org]()
+	x.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'boss', true)", home)
+	x.exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", home, x.boss.User)
+	x.earn(50 * money.Unit)
+	x.payable()
+	x.payDue()
+	x.fake.Reverse(x.fake.Transfers()[0], 4000) // in Stripe's dashboard, and nobody has heard of it
+	if err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
+		_, err := x.p.Reverse(ctx, tx, x.boss, x.last().ID, 50*money.Unit, "sent twice")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	x.sendAll()
+	var told int
+	if err := x.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND title = 'A payout was not taken back' AND object = $2",
+		home, x.last().ID.String()).Scan(&told); err != nil || told != 1 {
+		t.Fatal(told, err)
+	}
+	x.square()
+	if got := x.last(); got.Reversed != 40*money.Unit {
+		t.Fatalf("%+v", got)
+	}
+}
+
 func TestAPayoutIsTakenBack(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)

@@ -126,8 +126,9 @@ func (p *Payouts) sayReversal(ctx context.Context, stripe *stripepay.Client, row
 	return "", nil, &stripepay.Error{Outcome: stripepay.Rejected, Code: "given_up", Message: "Stripe could not be reached for a day."}
 }
 
-// refuseReversal tells the log: the money stays where it is, and whoever asked sees that the payout is not reversed.
-func (p *Payouts) refuseReversal(ctx context.Context, _ *db.Tx, row payment.Row, why *stripepay.Error) error {
+// refuseReversal tells administrators: the money stays where it is, and payouts to the operator are stopped all the same.
+func (p *Payouts) refuseReversal(ctx context.Context, tx *db.Tx, row payment.Row, why *stripepay.Error) error {
 	p.log.ErrorContext(ctx, "a payout was not taken back", "payout", row.Ref, "error", why)
-	return nil
+	return payment.TellAdmins(ctx, tx, notify.Notice{Key: "payout_" + row.Key, Severity: notify.Bad, Object: row.Ref, Title: "A payout was not taken back",
+		Body: "Stripe refuses to take back what was asked for: " + why.Message + " Nothing moved. Payouts to the operator stay stopped until you let them go on."})
 }
