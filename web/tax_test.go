@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Where tax is charged, the payer sees net, tax and total before anything is paid.
@@ -56,6 +57,19 @@ func TestTheTotalIsConfirmedBeforeItIsPaid(t *testing.T) {
 	}
 	if _, page = b.post("/billing/refunds", url.Values{"refund_amount": {"12.50"}}); !strings.Contains(page.Find("#refunds tbody").Text(), "with tax 15.88") {
 		t.Errorf("%q", page.Find("#refunds").Text())
+	}
+	// Both stand on the month's invoice; a month may end between the two.
+	if _, page = b.get("/billing/invoices"); page.Find("#payments tbody tr").Length() == 2 {
+		for _, want := range []string{"Credit paid in", "VAT 27 %, HU", "15.88", "Credit given back", "T-"} {
+			if !strings.Contains(page.Find("#payments").Text(), want) {
+				t.Errorf("%q is not on the invoice: %s", want, page.Find("#payments").Text())
+			}
+		}
+		if got := strings.TrimSpace(page.Find("#taxtotal").Text()); got != "0.00" {
+			t.Errorf("the tax is %q", got)
+		}
+	} else if time.Now().UTC().Day() > 2 {
+		t.Errorf("%s", page.Find("main").Text())
 	}
 	// A business elsewhere pays no tax and reads why.
 	legal.Set("legal_vat", "HU12345678")

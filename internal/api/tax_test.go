@@ -3,6 +3,7 @@ package api_test
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // The payer knows what is charged before they pay, and is charged that or nothing.
@@ -40,5 +41,16 @@ func TestTaxOnATopUpOverREST(t *testing.T) {
 	w.want(w.call(ada, "PUT", "/api/v1/org/legal", `{"name":"Ada","address":["y"],"country":"FR","vat_id":"FR12345678901"}`), 200, "")
 	if r := price("10"); r.text("total") != "10.000000000" || r.text("tax.reason") != "reverse_charge" || !strings.Contains(r.text("tax.note"), "Reverse charge") {
 		t.Errorf("%s", r.raw)
+	}
+	// The platform's operators have it all by country.
+	boss, period := w.boss("ann"), time.Now().UTC().Format("2006")
+	w.want(w.call(ada, "GET", "/api/v1/admin/tax?period="+period, nil), 403, "forbidden")
+	r = w.want(w.call(boss, "GET", "/api/v1/admin/tax?period="+period, nil), 200, "")
+	if r.text("tax") != "0.950000000" || r.text("book") != r.text("payable") || !strings.Contains(r.raw, `"country":"DE"`) {
+		t.Errorf("%s", r.raw)
+	}
+	w.want(w.call(boss, "GET", "/api/v1/admin/tax?period=2026-13", nil), 422, "validation_failed")
+	if r = w.call(boss, "GET", "/api/v1/admin/tax.csv?period="+period, nil); !strings.Contains(r.raw, "DE,destination,VAT,19") {
+		t.Errorf("%s %s", r.Status, r.raw)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 // Party is one side of an invoice.
@@ -24,7 +26,8 @@ type Party struct {
 	VATID   string   `json:"vat_id"`  // "": none
 }
 
-// Invoice is what an org used in one calendar month of its zone. Amounts exclude tax, and none was charged. Until it is
+// Invoice is what an org used in one calendar month of its zone. Amounts exclude tax, which was charged when
+// credit was paid in: those payments stand on it too. Until it is
 // final it is a draft, made anew whenever it is asked for, of the same segments and entries as the bill. When it first is,
 // it is issued: kept as it stands, parties, lines and sums, and never changed. What is given back later is on the
 // invoice of the month in which that happens, as a credit that names what it is for.
@@ -47,6 +50,10 @@ type Invoice struct {
 	Total    money.Nano      `json:"total"` // usage less credits, excluding tax
 	EnergyWh string          `json:"energy_wh"`
 
+	Payments []InvoicePayment `json:"payments"` // paid in, and given back, in this month
+	Paid     money.Nano       `json:"paid"`     // their sum, excluding tax
+	Tax      money.Nano       `json:"tax"`      // charged on them, less what was given back
+
 	Previous, Next string `json:"-"` // months that can be asked for; Next is "" in the running one
 }
 
@@ -58,6 +65,33 @@ type InvoiceCredit struct {
 	Why    string      `json:"why"`
 	Ref    string      `json:"ref"` // of the cluster
 	Amount money.Nano  `json:"amount"`
+}
+
+// InvoicePayment is credit that was paid in, or went back, with its tax.
+type InvoicePayment struct {
+	Number  string     `json:"number"` // its own, in the platform's book of taxes
+	At      time.Time  `json:"at"`
+	Kind    tax.Kind   `json:"kind"`
+	Ref     string     `json:"ref"`     // of the payment or refund
+	Net     money.Nano `json:"net"`     // negative: given back
+	Percent string     `json:"percent"` // rate of the tax; "0": none
+	Name    string     `json:"name"`    // of the tax
+	Country string     `json:"country"` // where it is taxed, or would be
+	VATID   string     `json:"vat_id"`  // the customer's, where it is why there is no tax
+	Reason  tax.Reason `json:"reason"`
+	Note    string     `json:"note"` // a sentence that belongs to it
+	Tax     money.Nano `json:"tax"`
+	Total   money.Nano `json:"total"`
+}
+
+// Notes are the sentences that belong to the payments, each once.
+func (v Invoice) Notes() (out []string) {
+	for _, p := range v.Payments {
+		if p.Note != "" && !slices.Contains(out, p.Note) {
+			out = append(out, p.Note)
+		}
+	}
+	return out
 }
 
 // late is for how long after a month what its leases owe may still arrive: hosts have a day from a lease's end, and a
@@ -92,7 +126,7 @@ func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currenc
 	}
 	v := Invoice{
 		Number: number(org, first), Month: month, From: p.From, To: p.To, Zone: p.Zone, Final: !end.Add(late).After(now), Merchant: merchant,
-		Customer: Party{Name: orgName, Address: []string{}}, Currency: currency, Lines: p.Groups, Credits: []InvoiceCredit{}, Usage: p.Total, EnergyWh: p.EnergyWh,
+		Customer: Party{Name: orgName, Address: []string{}}, Currency: currency, Lines: p.Groups, Credits: []InvoiceCredit{}, Payments: []InvoicePayment{}, Usage: p.Total, EnergyWh: p.EnergyWh,
 	}
 	if !end.After(now) {
 		v.Issued = end.Format(time.DateOnly)
@@ -104,6 +138,9 @@ func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currenc
 	if err := v.credit(ctx, q, org, first, end); err != nil {
 		return Invoice{}, err
 	}
+	if err := v.paid(ctx, q, org, first, end); err != nil {
+		return Invoice{}, err
+	}
 	legal, err := account.LegalOf(ctx, q, org)
 	if err != nil {
 		return Invoice{}, err
@@ -111,7 +148,7 @@ func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currenc
 	if v.Told = legal.Told(); v.Told {
 		v.Customer = Party{legal.Name, legal.Address, legal.Country, legal.VATID}
 	}
-	if !v.Final || len(v.Lines)+len(v.Credits) == 0 {
+	if !v.Final || len(v.Lines)+len(v.Credits)+len(v.Payments) == 0 {
 		return v, nil
 	}
 	return v.issue(ctx, q, org, first, now)
@@ -150,6 +187,9 @@ func issued(ctx context.Context, q *dbq.Queries, org id.Org, currency string, fi
 	var v Invoice
 	if err := json.Unmarshal(content, &v); err != nil {
 		return nil, fmt.Errorf("report: invoice of %s: %w", org, err)
+	}
+	if v.Payments == nil { // issued before payments stood on it
+		v.Payments = []InvoicePayment{}
 	}
 	v.neighbours(first, now)
 	return &v, nil
@@ -212,6 +252,21 @@ func (v *Invoice) credit(ctx context.Context, q *dbq.Queries, org id.Org, from, 
 		v.Credited += money.Nano(r.Amount)
 	}
 	v.Total = v.Usage - v.Credited
+	return nil
+}
+
+func (v *Invoice) paid(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) error {
+	rows, err := q.TaxEntriesOfOrg(ctx, dbq.TaxEntriesOfOrgParams{OrgID: org, Currency: v.Currency, FromTime: from, ToTime: to})
+	if err != nil {
+		return fmt.Errorf("report: payments of %s: %w", org, err)
+	}
+	for _, r := range rows {
+		reason := tax.Reason(r.Reason)
+		v.Payments = append(v.Payments, InvoicePayment{
+			Number: fmt.Sprintf("T-%d", r.ID), At: r.CreatedAt.UTC(), Kind: tax.Kind(r.Kind), Ref: r.Ref, Net: r.Net, Percent: tax.Percent(int64(r.Ppm)), Name: r.Name,
+			Country: r.Country, VATID: r.VatID, Reason: reason, Note: tax.Note(reason, r.Country), Tax: r.Tax, Total: r.Net + r.Tax})
+		v.Paid, v.Tax = v.Paid+r.Net, v.Tax+r.Tax
+	}
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
 )
 
 const issueInvoice = `-- name: IssueInvoice :exec
@@ -51,8 +52,9 @@ func (q *Queries) IssuedInvoice(ctx context.Context, orgID id.Org, month string,
 const orgsToInvoice = `-- name: OrgsToInvoice :many
 SELECT o.id, o.name
 FROM org o
-WHERE EXISTS (SELECT FROM lease l WHERE l.renter_org_id = o.id AND l.created_at < $1::timestamptz
-              AND (l.settled_at IS NULL OR l.ended_at IS NULL OR l.ended_at >= $2::timestamptz))
+WHERE (EXISTS (SELECT FROM lease l WHERE l.renter_org_id = o.id AND l.created_at < $1::timestamptz
+               AND (l.settled_at IS NULL OR l.ended_at IS NULL OR l.ended_at >= $2::timestamptz))
+       OR EXISTS (SELECT FROM tax_entry t WHERE t.org_id = o.id AND t.created_at >= $2::timestamptz AND t.created_at < $1::timestamptz))
   AND NOT EXISTS (SELECT FROM invoice i WHERE i.org_id = o.id AND i.month = $3 AND i.currency = $4)
 ORDER BY o.id
 `
@@ -69,7 +71,7 @@ type OrgsToInvoiceRow struct {
 	Name string
 }
 
-// Renters of a month whose invoice is not issued yet.
+// Renters of a month, and who paid in, whose invoice is not issued yet.
 func (q *Queries) OrgsToInvoice(ctx context.Context, arg OrgsToInvoiceParams) ([]OrgsToInvoiceRow, error) {
 	rows, err := q.db.Query(ctx, orgsToInvoice,
 		arg.ToTime,
@@ -85,6 +87,74 @@ func (q *Queries) OrgsToInvoice(ctx context.Context, arg OrgsToInvoiceParams) ([
 	for rows.Next() {
 		var i OrgsToInvoiceRow
 		if err := rows.Scan(&i.ID, &i.Name); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const taxEntriesOfOrg = `-- name: TaxEntriesOfOrg :many
+SELECT id, key, kind, ref, country, vat_id, reason, name, ppm, net, tax, created_at
+FROM tax_entry
+WHERE org_id = $1 AND currency = $2 AND created_at >= $3 AND created_at < $4
+ORDER BY id
+`
+
+type TaxEntriesOfOrgParams struct {
+	OrgID    id.Org
+	Currency string
+	FromTime time.Time
+	ToTime   time.Time
+}
+
+type TaxEntriesOfOrgRow struct {
+	ID        int64
+	Key       string
+	Kind      string
+	Ref       string
+	Country   string
+	VatID     string
+	Reason    string
+	Name      string
+	Ppm       int32
+	Net       money.Nano
+	Tax       money.Nano
+	CreatedAt time.Time
+}
+
+// What an org paid in and was given back in a period, with the tax on it.
+func (q *Queries) TaxEntriesOfOrg(ctx context.Context, arg TaxEntriesOfOrgParams) ([]TaxEntriesOfOrgRow, error) {
+	rows, err := q.db.Query(ctx, taxEntriesOfOrg,
+		arg.OrgID,
+		arg.Currency,
+		arg.FromTime,
+		arg.ToTime,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TaxEntriesOfOrgRow{}
+	for rows.Next() {
+		var i TaxEntriesOfOrgRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Key,
+			&i.Kind,
+			&i.Ref,
+			&i.Country,
+			&i.VatID,
+			&i.Reason,
+			&i.Name,
+			&i.Ppm,
+			&i.Net,
+			&i.Tax,
+			&i.CreatedAt,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

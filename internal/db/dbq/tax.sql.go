@@ -7,6 +7,7 @@ package dbq
 
 import (
 	"context"
+	"time"
 
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -48,4 +49,78 @@ func (q *Queries) InsertTaxEntry(ctx context.Context, arg InsertTaxEntryParams) 
 		arg.Currency,
 	)
 	return err
+}
+
+const taxBooked = `-- name: TaxBooked :one
+SELECT (SELECT coalesce(sum(t.tax), 0) FROM tax_entry t WHERE t.currency = $1)::bigint AS book,
+       (SELECT coalesce(sum(e.amount), 0) FROM ledger_entry e JOIN ledger_account a ON a.id = e.account_id
+        WHERE a.kind = 'tax_payable' AND a.currency = $1)::bigint AS payable
+`
+
+type TaxBookedRow struct {
+	Book    int64
+	Payable int64
+}
+
+// All tax by the book, and by the ledger.
+func (q *Queries) TaxBooked(ctx context.Context, currency string) (TaxBookedRow, error) {
+	row := q.db.QueryRow(ctx, taxBooked, currency)
+	var i TaxBookedRow
+	err := row.Scan(&i.Book, &i.Payable)
+	return i, err
+}
+
+const taxReport = `-- name: TaxReport :many
+SELECT country, reason, name, ppm, vat_id,
+       count(*) FILTER (WHERE kind IN ('topup', 'invoice')) AS sales,
+       coalesce(sum(net) FILTER (WHERE net >= 0), 0)::bigint AS sold, coalesce(sum(tax) FILTER (WHERE net >= 0), 0)::bigint AS charged,
+       coalesce(-sum(net) FILTER (WHERE net < 0), 0)::bigint AS returned, coalesce(-sum(tax) FILTER (WHERE net < 0), 0)::bigint AS given_back
+FROM tax_entry
+WHERE currency = $1 AND created_at >= $2 AND created_at < $3
+GROUP BY country, reason, name, ppm, vat_id
+ORDER BY country, reason, ppm, vat_id
+`
+
+type TaxReportRow struct {
+	Country   string
+	Reason    string
+	Name      string
+	Ppm       int32
+	VatID     string
+	Sales     int64
+	Sold      int64
+	Charged   int64
+	Returned  int64
+	GivenBack int64
+}
+
+func (q *Queries) TaxReport(ctx context.Context, currency string, fromTime time.Time, toTime time.Time) ([]TaxReportRow, error) {
+	rows, err := q.db.Query(ctx, taxReport, currency, fromTime, toTime)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TaxReportRow{}
+	for rows.Next() {
+		var i TaxReportRow
+		if err := rows.Scan(
+			&i.Country,
+			&i.Reason,
+			&i.Name,
+			&i.Ppm,
+			&i.VatID,
+			&i.Sales,
+			&i.Sold,
+			&i.Charged,
+			&i.Returned,
+			&i.GivenBack,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -7,10 +7,18 @@ INSERT INTO invoice (org_id, month, currency, number, content) VALUES (@org_id, 
 ON CONFLICT DO NOTHING;
 
 -- name: OrgsToInvoice :many
--- Renters of a month whose invoice is not issued yet.
+-- Renters of a month, and who paid in, whose invoice is not issued yet.
 SELECT o.id, o.name
 FROM org o
-WHERE EXISTS (SELECT FROM lease l WHERE l.renter_org_id = o.id AND l.created_at < @to_time::timestamptz
-              AND (l.settled_at IS NULL OR l.ended_at IS NULL OR l.ended_at >= @from_time::timestamptz))
+WHERE (EXISTS (SELECT FROM lease l WHERE l.renter_org_id = o.id AND l.created_at < @to_time::timestamptz
+               AND (l.settled_at IS NULL OR l.ended_at IS NULL OR l.ended_at >= @from_time::timestamptz))
+       OR EXISTS (SELECT FROM tax_entry t WHERE t.org_id = o.id AND t.created_at >= @from_time::timestamptz AND t.created_at < @to_time::timestamptz))
   AND NOT EXISTS (SELECT FROM invoice i WHERE i.org_id = o.id AND i.month = @month AND i.currency = @currency)
 ORDER BY o.id;
+
+-- name: TaxEntriesOfOrg :many
+-- What an org paid in and was given back in a period, with the tax on it.
+SELECT id, key, kind, ref, country, vat_id, reason, name, ppm, net, tax, created_at
+FROM tax_entry
+WHERE org_id = @org_id AND currency = @currency AND created_at >= @from_time AND created_at < @to_time
+ORDER BY id;

@@ -1,3 +1,19 @@
 -- name: InsertTaxEntry :exec
 INSERT INTO tax_entry (key, org_id, kind, ref, country, vat_id, reason, name, ppm, net, tax, currency)
 VALUES (@key, @org_id, @kind, @ref, @country, @vat_id, @reason, @name, @ppm, @net, @tax, @currency);
+
+-- name: TaxReport :many
+SELECT country, reason, name, ppm, vat_id,
+       count(*) FILTER (WHERE kind IN ('topup', 'invoice')) AS sales,
+       coalesce(sum(net) FILTER (WHERE net >= 0), 0)::bigint AS sold, coalesce(sum(tax) FILTER (WHERE net >= 0), 0)::bigint AS charged,
+       coalesce(-sum(net) FILTER (WHERE net < 0), 0)::bigint AS returned, coalesce(-sum(tax) FILTER (WHERE net < 0), 0)::bigint AS given_back
+FROM tax_entry
+WHERE currency = @currency AND created_at >= @from_time AND created_at < @to_time
+GROUP BY country, reason, name, ppm, vat_id
+ORDER BY country, reason, ppm, vat_id;
+
+-- name: TaxBooked :one
+-- All tax by the book, and by the ledger.
+SELECT (SELECT coalesce(sum(t.tax), 0) FROM tax_entry t WHERE t.currency = @currency)::bigint AS book,
+       (SELECT coalesce(sum(e.amount), 0) FROM ledger_entry e JOIN ledger_account a ON a.id = e.account_id
+        WHERE a.kind = 'tax_payable' AND a.currency = @currency)::bigint AS payable;
