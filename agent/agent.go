@@ -67,6 +67,7 @@ type Config struct {
 	Attach    container.Attach
 	Resolvers []netip.Addr // name servers for workloads
 	Caps      firewall.Caps
+	Prefetch  bool // fetch popular images while nothing is leased
 	Log       *slog.Logger
 
 	Advertise      []string      // addresses peers may reach this host at; empty = its own
@@ -87,6 +88,7 @@ type Agent struct {
 	syncNow   chan struct{} // something must be reported
 	inventory chan struct{} // the inventory must be sent
 	rescan    chan struct{} // Docker's list must be read again
+	fetch     chan struct{} // there may be popular images to fetch
 	admitting sync.Mutex    // one change of the firewall at a time, each with what is to be then
 	firewall  firewall.Keeper
 
@@ -97,6 +99,7 @@ type Agent struct {
 	scanned bool // Docker's list was read, and nothing kept us from reading it since
 	seq     uint64
 	images  map[string]string // public ones on the host, name to digest, as told last
+	popular []string          // as the server said last
 	watched time.Time         // until when telemetry is live
 	born    time.Time
 	ctx     context.Context
@@ -112,7 +115,7 @@ func New(cfg Config) (*Agent, error) {
 		cfg.CleanIn = 30 * time.Second
 	}
 	a := &Agent{cfg: cfg, log: cfg.Log, disk: disk{cfg.StateDir}, leases: map[string]*lease{},
-		syncNow: make(chan struct{}, 1), inventory: make(chan struct{}, 1), rescan: make(chan struct{}, 1), born: cfg.Now()}
+		syncNow: make(chan struct{}, 1), inventory: make(chan struct{}, 1), rescan: make(chan struct{}, 1), fetch: make(chan struct{}, 1), born: cfg.Now()}
 	if err := a.disk.prepare(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
@@ -150,7 +153,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.mu.Unlock()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){a.syncLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop, a.scanLoop, a.firewallLoop,
+	for _, loop := range []func(context.Context){a.syncLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop, a.scanLoop, a.firewallLoop, a.prefetchLoop,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
 		loops.Go(func() { loop(ctx) })
 	}

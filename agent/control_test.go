@@ -28,6 +28,7 @@ type control struct {
 	until   map[agentapi.LeaseRef]int64
 	relay   map[agentapi.LeaseRef]string // the token that comes with until; "" none
 	stored  []agentapi.LeaseRef
+	popular []string // told to a host without leases
 	last    agentapi.Sync
 	states  map[agentapi.LeaseRef][]agentapi.NodeState
 	segs    map[agentapi.LeaseRef][]agentapi.Segment
@@ -65,6 +66,9 @@ func (c *control) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncReply, 
 	for _, seg := range s.Segments {
 		c.take(seg)
 		reply.UsageAcks = append(reply.UsageAcks, agentapi.UsageAck{LeaseRef: agentapi.LeaseRef{Lease: seg.Lease, Epoch: seg.Epoch}, BootID: seg.BootID, Through: seg.Seq})
+	}
+	if len(s.Leases) == 0 {
+		reply.Popular = c.popular
 	}
 	for ref, until := range c.until {
 		reply.Extensions = append(reply.Extensions, agentapi.LeaseExtension{LeaseRef: ref, RunUntilMS: until, RelayToken: c.relay[ref]})

@@ -75,17 +75,18 @@ func TestMain(m *testing.M) {
 // host is a host with an agent that can be stopped and started again.
 type host struct {
 	*control
-	id      id.Host
-	key     ed25519.PrivateKey
-	dir     string
-	engine  *container.Engine
-	image   string
-	allow   []string // registries beside the image's
-	gpus    agent.GPUs
-	attach  container.Attach // as the agent is told; the engine attaches nothing
-	cleanIn time.Duration
-	stop    func()
-	log     *slog.Logger
+	id       id.Host
+	key      ed25519.PrivateKey
+	dir      string
+	engine   *container.Engine
+	image    string
+	allow    []string // registries beside the image's
+	gpus     agent.GPUs
+	attach   container.Attach // as the agent is told; the engine attaches nothing
+	cleanIn  time.Duration
+	stop     func()
+	prefetch bool
+	log      *slog.Logger
 }
 
 func newHost(t *testing.T) *host {
@@ -132,7 +133,7 @@ func (h *host) start() {
 	a, err := agent.New(agent.Config{Host: h.id, Key: h.key, Version: "test", StateDir: h.dir, BootID: boot, BootMS: hostinfo.BootMS, Now: time.Now,
 		Engine: h.engine, Images: images, GPUs: h.gpus, Link: h.control, Attach: h.attach, Log: h.log,
 		Inventory: func(context.Context) agentapi.Inventory { return agentapi.Inventory{} }, Resolvers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
-		Advertise: []string{"127.0.0.1"}, Tick: 100 * time.Millisecond, CleanIn: h.cleanIn})
+		Advertise: []string{"127.0.0.1"}, Tick: 100 * time.Millisecond, CleanIn: h.cleanIn, Prefetch: h.prefetch})
 	if err != nil {
 		h.t.Fatal(err)
 	}

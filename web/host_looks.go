@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/web/view"
@@ -91,6 +92,7 @@ func hostFacts(d host.Detail) [][2]string {
 		{"Driver", i.Driver}, {"CUDA, at most", i.CUDAMax}, {"Docker", i.DockerVersion}, {"NVIDIA Container Toolkit", i.ToolkitVersion},
 		{"GPUs attached by", i.AttachMode}, {"Reachable by other hosts", yesNo(i.MultiNode)}, {"Kernel WireGuard", yesNo(i.KernelWireGuard)},
 		{"Each lease, up", leaseLine(i.LeaseUpMbps)}, {"Each lease, down", leaseLine(i.LeaseDownMbps)},
+		{"Public images held", heldImages(i.Images)}, {"Fetches popular images when idle", yesNo(i.Prefetch)},
 	}
 	out := facts[:0]
 	for _, f := range facts {
@@ -107,6 +109,17 @@ func leaseLine(mbps int) string {
 		return ""
 	}
 	return fmt.Sprintf("at most %d Mbit/s", mbps)
+}
+
+func heldImages(images []agentapi.CachedImage) string {
+	var bytes int64
+	for _, i := range images {
+		bytes += i.Bytes
+	}
+	if len(images) == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d, %s", len(images), view.Bytes(bytes))
 }
 
 func yesNo(b bool) string {

@@ -81,6 +81,9 @@ func (s *store) all() []stored {
 	return slices.Clone(s.list)
 }
 
+// Free is how many bytes are free where images lie.
+func (p *Puller) Free() (int64, error) { return p.cfg.Free() }
+
 // Cached are the images that were pulled without credentials, used last first.
 func (p *Puller) Cached() []agentapi.CachedImage {
 	var out []agentapi.CachedImage

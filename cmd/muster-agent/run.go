@@ -33,6 +33,7 @@ type runFlags struct {
 	registries             []string
 	resolvers              []string
 	userspace              bool
+	prefetch               bool
 }
 
 func runCommand() *cobra.Command {
@@ -57,6 +58,7 @@ What runs on the host goes on without the agent, until the time that was paid fo
 	fl.StringSliceVar(&f.registries, "allow-registry", nil, "host:port of a registry that may be at a private address, without TLS")
 	fl.StringSliceVar(&f.resolvers, "resolver", []string{"1.1.1.1", "9.9.9.9"}, "public name servers for workloads")
 	fl.BoolVar(&f.userspace, "userspace-wireguard", false, "never use the kernel's WireGuard")
+	fl.BoolVar(&f.prefetch, "prefetch", true, "fetch popular public images while nothing is leased, into a quarter of the free disk")
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.add(cmd)
 	return cmd
@@ -135,6 +137,7 @@ type hostDaemon struct {
 	log      *slog.Logger
 	images   func() []agentapi.CachedImage
 	awake    func(bool)
+	prefetch bool
 }
 
 func (h *hostDaemon) run(ctx context.Context) error {
@@ -163,6 +166,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	if !inv.Simulated { // the machine of a developer may sleep
 		h.awake = lock.Set
 	}
+	h.prefetch = h.flags.prefetch && !inv.Simulated // hosts of one developer share their images anyway
 	a, err := h.agent(engine, images, conn, attach, inv.BootID)
 	if err != nil {
 		return err
@@ -232,7 +236,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 	}
 	return agent.New(agent.Config{Host: h.identity.Host, Key: h.identity.AttestKey(), Version: version, StateDir: state, BootID: boot,
 		BootMS: hostinfo.BootMS, Now: time.Now, Engine: engine, Images: images, GPUs: h.monitor, Link: conn, Inventory: h.inventory,
-		Attach: attach, Resolvers: resolvers, Caps: h.flags.caps, Log: h.log, Advertise: h.flags.advertise, Awake: h.awake,
+		Attach: attach, Resolvers: resolvers, Caps: h.flags.caps, Prefetch: h.prefetch, Log: h.log, Advertise: h.flags.advertise, Awake: h.awake,
 		// The kernel's WireGuard finds no way through routers: it is for hosts that are reached straight.
 		Userspace: h.flags.userspace || !h.flags.reachable()})
 }
@@ -240,7 +244,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 // inventory is what is reported; what cannot be read this time is a problem in it.
 func (h *hostDaemon) inventory(ctx context.Context) agentapi.Inventory {
 	inv, err := h.flags.inventory(ctx, h.monitor)
-	inv.Images = h.images()
+	inv.Images, inv.Prefetch = h.images(), h.prefetch
 	if err != nil {
 		inv.Problems = append(inv.Problems, agentapi.Problem{Code: "inventory_incomplete", Severity: "bad",
 			Cause: "The host could not be read in full.", Evidence: err.Error()})

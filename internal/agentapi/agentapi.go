@@ -85,6 +85,9 @@ type SyncReply struct {
 	Anchor       *Anchor          `json:"anchor,omitempty"`      // a new time anchor for Sync.BootID
 	LogsStored   []LeaseRef       `json:"logs_stored,omitempty"` // kept logs that may be deleted now
 	NextSyncMS   int64            `json:"next_sync_ms,omitempty"`
+	// Popular are public images, by their names in full and the most popular first, that a host without leases may fetch
+	// ahead of time.
+	Popular []string `json:"popular,omitempty"`
 	// TelemetryLost is how many of the host's telemetry messages were too many and are lost, since the last time it was said.
 	TelemetryLost int64 `json:"telemetry_lost,omitempty"`
 }

@@ -41,6 +41,8 @@ type Inventory struct {
 	Problems []Problem  `json:"problems,omitempty"` // what keeps the host from being rentable, or from being good
 	// Images are those on the host that were pulled without credentials, used last first, at most MaxImages.
 	Images []CachedImage `json:"images,omitempty"`
+	// Prefetch: popular public images are fetched while nothing is leased.
+	Prefetch bool `json:"prefetch,omitempty"`
 }
 
 // MaxImages is how many images an inventory names.

@@ -269,4 +269,8 @@ func (s *site) host(a *agent) host.Host {
 
 var errBroken = errors.New("broken on purpose")
 
+func (*fakeWorld) Popular(context.Context) ([]string, error) {
+	return []string{"index.docker.io/library/popular:1"}, nil
+}
+
 func (*fakeWorld) SyncOffers(context.Context, *db.Tx, id.Host) error { return nil }

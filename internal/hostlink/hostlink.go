@@ -46,6 +46,8 @@ type Clusters interface {
 type Offers interface {
 	// SyncOffers keeps the host's offers in step with its GPUs, in the transaction that recorded them.
 	SyncOffers(ctx context.Context, tx *db.Tx, host id.Host) error
+	// Popular are public images that hosts with nothing to do may fetch ahead of time.
+	Popular(ctx context.Context) ([]string, error)
 }
 
 // Metering is what hostlink needs of package metering.

@@ -36,13 +36,16 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 		return
 	}
 	r := agentapi.SyncReply{ControlEpoch: l.cfg.ControlEpoch, NextSyncMS: idleSyncMS, TelemetryLost: l.limits.refused(h, "telemetry")}
-	if len(s.Leases) > 0 {
-		r.NextSyncMS = leasedSyncMS
-	}
 	fail := func(what string, err error) {
 		if err != nil {
 			l.log.Error("part of a sync failed", "host", h, "part", what, "err", err)
 		}
+	}
+	if len(s.Leases) > 0 {
+		r.NextSyncMS = leasedSyncMS
+	} else {
+		r.Popular, err = l.offers.Popular(ctx)
+		fail("popular images", err)
 	}
 	// First: an anchor is late by all that lies between the report and it.
 	r.Anchor, err = l.metering.IssueAnchor(ctx, l.db.Q, h, s.BootID, s.BootMS)

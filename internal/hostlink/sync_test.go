@@ -272,9 +272,12 @@ func TestTrafficIsTakenFromReports(t *testing.T) {
 	a, b := s.enroll(), s.enroll()
 	v := s.lease(a)
 	st := status(v)
+	if r := a.sync(agentapi.Sync{}); len(r.Popular) != 1 {
+		t.Errorf("an idle host is told no popular images: %+v", r)
+	}
 	st.Traffic = &agentapi.Traffic{Opened: 3, Refused: 1, Up: 10, Down: 20}
 	for _, x := range []*agent{a, b} {
-		if r := x.sync(agentapi.Sync{Seq: 1, Leases: []agentapi.LeaseStatus{st}}); r.StatusAck != 1 {
+		if r := x.sync(agentapi.Sync{Seq: 1, Leases: []agentapi.LeaseStatus{st}}); r.StatusAck != 1 || len(r.Popular) != 0 {
 			t.Errorf("%+v", r)
 		}
 	}

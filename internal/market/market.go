@@ -34,7 +34,8 @@ type Market struct {
 	cfg  Config
 	view *view
 
-	images imageHosts
+	images  imageHosts
+	popular popular
 }
 
 // New starts nothing. The box seals the secrets in quoted specs.
