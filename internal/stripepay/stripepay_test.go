@@ -14,17 +14,26 @@ import (
 
 func connect(t *testing.T) (*stripepay.Client, *stripetest.Server) {
 	t.Helper()
+	c, _, fake := connectHasty(t)
+	return c, fake
+}
+
+// connectHasty connects a second client too, which gives up an answer soon.
+func connectHasty(t *testing.T) (c, hasty *stripepay.Client, fake *stripetest.Server) {
+	t.Helper()
 	fake, err := stripetest.New(stripetest.Config{WebhookSecret: "whsec_x", PublicURL: "http://pay.test"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv := httptest.NewServer(fake)
 	t.Cleanup(srv.Close)
-	c, err := stripepay.New(stripepay.Config{Key: "sk_test_x", WebhookSecret: "whsec_x", URL: srv.URL, Timeout: 300 * time.Millisecond})
-	if err != nil {
+	if c, err = stripepay.New(stripepay.Config{Key: "sk_test_x", WebhookSecret: "whsec_x", URL: srv.URL}); err != nil {
 		t.Fatal(err)
 	}
-	return c, fake
+	if hasty, err = stripepay.New(stripepay.Config{Key: "sk_test_x", WebhookSecret: "whsec_x", URL: srv.URL, Timeout: 2 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	return c, hasty, fake
 }
 
 func customer(t *testing.T, c *stripepay.Client) string {
@@ -71,7 +80,8 @@ func TestAKeyWorksOnce(t *testing.T) {
 // What a failed call leaves behind decides whether its key must be used again.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	c, fake := connect(t)
+	patient, hasty, fake := connectHasty(t)
+	c := patient
 	cus := customer(t, c)
 	pay := func(key, customer, method string, cents int64) error {
 		_, err := c.CreatePayment(t.Context(), key, stripepay.NewPayment{TopUp: "t", Customer: customer, Method: method, Cents: cents, Currency: "EUR"})
@@ -99,8 +109,12 @@ func TestOutcomes(t *testing.T) {
 		{stripetest.Truncated, stripepay.Unknown, "no_answer"}, {stripetest.Timeout, stripepay.Unknown, "no_answer"},
 	} {
 		fake.Fail(f.fault)
+		if c = patient; f.fault == stripetest.Timeout {
+			c = hasty
+		}
 		want(string(f.fault), pay(fmt.Sprint("f", i), cus, "pm_card_visa", 100), f.o, f.code)
 	}
+	c = patient
 	fake.Fail(stripetest.LostAnswer, stripetest.LostAnswer) // on a used connection the transport sends again by itself, under the same key
 	want("lost", pay("l", cus, "pm_card_visa", 100), stripepay.Unknown, "no_answer")
 	fake.Heal()
