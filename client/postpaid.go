@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -22,6 +23,67 @@ type Postpaid struct {
 	Used     money.Nano `json:"used"` // of Limit: used or held on credit, and billed and not paid
 	Owed     money.Nano `json:"owed"` // of Used: billed and not paid
 	Left     money.Nano `json:"left"` // what can be spent now
+	// Period is the running one; nil when the org does not pay afterwards.
+	Period *PostpaidPeriod `json:"period,omitempty"`
+}
+
+// PostpaidPeriod is what the running month comes to.
+type PostpaidPeriod struct {
+	Start    time.Time  `json:"start"`
+	End      time.Time  `json:"end"`
+	Charged  money.Nano `json:"charged"`  // billed so far, every hour
+	Unbilled money.Nano `json:"unbilled"` // used since
+}
+
+// PostpaidInvoice is one of Stripe's.
+type PostpaidInvoice struct {
+	ID       string     `json:"id"`
+	Number   string     `json:"number"`
+	State    string     `json:"state"`
+	Total    money.Nano `json:"total"`
+	Paid     money.Nano `json:"paid"`
+	Currency string     `json:"currency"`
+	Start    time.Time  `json:"start"`
+	End      time.Time  `json:"end"`
+	Failing  bool       `json:"failing"` // the card did not pay it
+	URL      string     `json:"url"`
+}
+
+// PostpaidLines is what was used in a period.
+type PostpaidLines struct {
+	Start    time.Time      `json:"start"`
+	End      time.Time      `json:"end"`
+	Currency string         `json:"currency"`
+	Used     money.Nano     `json:"used"`
+	Returned money.Nano     `json:"returned"`
+	Charged  money.Nano     `json:"charged"`
+	Items    []PostpaidLine `json:"items"`
+}
+
+// PostpaidLine is what was booked of a lease.
+type PostpaidLine struct {
+	Cluster id.Cluster `json:"cluster_id"`
+	Lease   id.Lease   `json:"lease_id"`
+	Amount  money.Nano `json:"amount"`
+	RanFrom *time.Time `json:"ran_from"`
+	RanTo   *time.Time `json:"ran_to"`
+	Late    bool       `json:"late"` // it ran, or a part of it, before the period
+}
+
+// PostpaidInvoices lists them, newest first.
+func (c *Client) PostpaidInvoices(ctx context.Context) (Page[PostpaidInvoice], error) {
+	return get[Page[PostpaidInvoice]](ctx, c, "/billing/postpaid/invoices", nil)
+}
+
+// PostpaidUsage is what was used in an invoice's period; "" is the running one.
+func (c *Client) PostpaidUsage(ctx context.Context, invoice string) (PostpaidLines, error) {
+	return get[PostpaidLines](ctx, c, "/billing/postpaid/usage", url.Values{"invoice": {invoice}})
+}
+
+// PayPostpaidInvoice charges the default card for an invoice that it did not pay.
+func (c *Client) PayPostpaidInvoice(ctx context.Context, invoice string) error {
+	_, err := post[map[string]string](ctx, c, "/billing/postpaid/invoices/"+url.PathEscape(invoice)+"/pay", struct{}{})
+	return err
 }
 
 // Postpaid is the org's own.

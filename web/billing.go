@@ -74,6 +74,9 @@ func (s *Web) showBilling(v *visit, form view.TopUpForm, auto *view.AutoForm) er
 	if auto != nil {
 		out.Paying.Auto = *auto
 	}
+	if out.Postpaid, err = s.onCredit(ctx, v.who.Org); err != nil {
+		return err
+	}
 	if err := s.givingBack(v, &out); err != nil {
 		return err
 	}
@@ -119,6 +122,12 @@ func transactionName(kind string) string {
 		return "Returned from a hold"
 	case "usage":
 		return "Usage"
+	case "postpaid":
+		return "Billed, to be invoiced"
+	case "invoice_paid":
+		return "Invoice paid"
+	case "postpaid_rest":
+		return "Too little to be collected"
 	case "payout_mature":
 		return "Earnings are payable"
 	case "payout_refuse":

@@ -64,6 +64,9 @@ func (s *Web) showBooks(v *visit, form view.UnfreezeForm) error {
 	for _, x := range below {
 		out.Below = append(out.Below, view.BelowZero{Kind: string(x.Kind), Org: x.Org.String(), Currency: x.Currency, Balance: x.Balance})
 	}
+	if out.Debtors, err = s.debtors(ctx, v.who); err != nil {
+		return err
+	}
 	return s.render(v, view.BooksPage(v.page("Books", "desk"), out))
 }
 

@@ -65,6 +65,7 @@ func (s *Web) Routes(r chi.Router) {
 		post("/billing/budgets/{id}/remove", signedIn, s.removeBudget)
 		post("/billing/refunds", signedIn, s.giveBack)
 		post("/billing/promo", signedIn, s.redeem)
+		post("/billing/postpaid/invoices/{id}/pay", signedIn, s.payInvoice)
 
 		get("/admin", platformAdmin, s.desk)
 		get("/admin/orgs", platformAdmin, s.orgs)

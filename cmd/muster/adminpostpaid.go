@@ -108,5 +108,8 @@ func printPostpaid(p *printer, t client.Postpaid) {
 		p.line("On.")
 	}
 	in := " " + t.Currency
+	if t.Period != nil {
+		p.facts("Period", when(t.Period.Start)+" to "+when(t.Period.End), "Billed in it", nano(t.Period.Charged)+" "+t.Currency, "Used since", nano(t.Period.Unbilled)+" "+t.Currency)
+	}
 	p.facts("Credit limit", nano(t.Limit)+in, "Used of it", nano(t.Used)+in, "Billed, unpaid", nano(t.Owed)+in, "Can be spent", nano(t.Left)+in)
 }

@@ -11,8 +11,47 @@ import (
 	"github.com/musterhq/muster/internal/postpaid"
 )
 
-func (a *API) postpaidTerms(ctx context.Context, p account.Principal, _ *struct{}) (postpaid.Terms, error) {
-	return a.postpaid.Terms(ctx, p.Org)
+type postpaidView struct {
+	postpaid.Terms
+	Period *postpaid.CreditPeriod `json:"period" doc:"the running one; null when you do not pay afterwards"`
+}
+
+func (a *API) postpaidTerms(ctx context.Context, p account.Principal, _ *struct{}) (out postpaidView, err error) {
+	if out.Terms, err = a.postpaid.Terms(ctx, p.Org); err != nil {
+		return out, err
+	}
+	out.Period, err = a.postpaid.Running(ctx, p.Org)
+	return out, err
+}
+
+// invoicesListed is ten years of them.
+const invoicesListed = 120
+
+func (a *API) postpaidInvoices(ctx context.Context, p account.Principal, _ *struct{}) (list[postpaid.CreditInvoice], error) {
+	rows, err := a.postpaid.Invoices(ctx, p.Org, invoicesListed)
+	return list[postpaid.CreditInvoice]{Items: rows}, err
+}
+
+type postpaidUsageInput struct {
+	Invoice string `query:"invoice" doc:"of an invoice's period, by its id; left out: of the running one"`
+}
+
+func (a *API) postpaidUsage(ctx context.Context, p account.Principal, in *postpaidUsageInput) (postpaid.CreditLines, error) {
+	return a.postpaid.Lines(ctx, p.Org, in.Invoice)
+}
+
+type payInvoiceInput struct {
+	Keyed
+	ID string `path:"id"`
+}
+
+type payingView struct {
+	Invoice string `json:"invoice"`
+	State   string `json:"state" doc:"asked: Stripe charges your default card; look at the invoice for what came of it"`
+}
+
+func (a *API) payPostpaidInvoice(ctx context.Context, tx *db.Tx, p account.Principal, in *payInvoiceInput) (payingView, error) {
+	return payingView{in.ID, "asked"}, a.postpaid.Pay(ctx, tx, p.Org, in.ID)
 }
 
 func (a *API) listPostpaid(ctx context.Context, p account.Principal, in *struct{ Page }) (list[postpaid.Terms], error) {

@@ -109,6 +109,9 @@ func (a *API) inside(t *table) {
 	postBy(t, "/billing/refunds", writeBilling, 201, "createRefund: Give unused balance back to the cards that paid it", a.giveBack)
 	postBy(t, "/billing/promo", writeBilling, 201, "redeemCode: Add a code's credit", a.redeem)
 	get(t, "/billing/postpaid", readBilling, "getPostpaid: Whether you pay afterwards, up to which limit, and what of it is used", a.postpaidTerms)
+	get(t, "/billing/postpaid/invoices", readBilling, "listPostpaidInvoices: Stripe's invoices of what you used on credit, newest first", a.postpaidInvoices)
+	get(t, "/billing/postpaid/usage", readBilling, "listPostpaidUsage: What was booked of your leases in a period, and when it ran", a.postpaidUsage)
+	post(t, "/billing/postpaid/invoices/{id}/pay", writeBilling, 202, "payPostpaidInvoice: Charge your default card for an invoice that it did not pay", a.payPostpaidInvoice)
 	get(t, "/billing/auto-topup", readBilling, "getAutoTopUp: Whether credit is added by itself", a.getAutoTopUp)
 	patch(t, "/billing/auto-topup", writeBilling, "setAutoTopUp: Add credit by itself when little is available, or no longer", a.setAutoTopUp)
 

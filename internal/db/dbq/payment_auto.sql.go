@@ -39,7 +39,7 @@ SELECT coalesce((SELECT b.amount FROM ledger_account l JOIN ledger_balance b ON 
        (SELECT count(*) FROM topup t WHERE t.org_id = $1::uuid AND t.automatic AND t.state = 'pending') AS pending,
        (SELECT coalesce(sum(t.amount), 0) FROM topup t WHERE t.org_id = $1::uuid AND t.automatic
         AND t.state IN ('pending', 'succeeded') AND t.created_at > clock_timestamp() - interval '1 day')::bigint AS last_day,
-       EXISTS (SELECT FROM postpaid_org p WHERE p.org_id = $1::uuid AND p.state <> 'off') AS postpaid
+       EXISTS (SELECT FROM postpaid_org p WHERE p.org_id = $1::uuid AND p.state = 'on') AS postpaid
 `
 
 type AutoTopupFactsRow struct {
@@ -104,7 +104,7 @@ FROM auto_topup a
 LEFT JOIN ledger_account l ON l.kind = 'renter_wallet' AND l.owner = a.org_id AND l.currency = $1
 LEFT JOIN ledger_balance b ON b.account_id = l.id
 WHERE a.enabled AND coalesce(b.amount, 0) < a.threshold
-  AND NOT EXISTS (SELECT FROM postpaid_org p WHERE p.org_id = a.org_id AND p.state <> 'off')
+  AND NOT EXISTS (SELECT FROM postpaid_org p WHERE p.org_id = a.org_id AND p.state = 'on')
   AND NOT EXISTS (SELECT FROM topup t WHERE t.org_id = a.org_id AND t.automatic AND t.state = 'pending')
 ORDER BY a.org_id
 LIMIT $2

@@ -330,6 +330,54 @@ func (q *Queries) PostpaidOrgForUpdate(ctx context.Context, orgID id.Org) (Postp
 	return i, err
 }
 
+const postpaidRan = `-- name: PostpaidRan :one
+SELECT coalesce(min(s.start_ms), 0)::bigint AS from_ms, coalesce(max(s.end_ms), 0)::bigint AS to_ms
+FROM usage_segment s
+WHERE s.lease_id = $1 AND s.received_at > $2 AND s.received_at <= $3
+`
+
+type PostpaidRanRow struct {
+	FromMs int64
+	ToMs   int64
+}
+
+// When a lease ran of which a report came between two times, by its segments.
+func (q *Queries) PostpaidRan(ctx context.Context, leaseID id.Lease, since time.Time, lastAt time.Time) (PostpaidRanRow, error) {
+	row := q.db.QueryRow(ctx, postpaidRan, leaseID, since, lastAt)
+	var i PostpaidRanRow
+	err := row.Scan(&i.FromMs, &i.ToMs)
+	return i, err
+}
+
+const postpaidReturned = `-- name: PostpaidReturned :one
+SELECT coalesce(sum(f.amount), 0)::bigint AS amount
+FROM ledger_account a
+JOIN ledger_transfer f ON f.credit_account_id = a.id
+JOIN ledger_tx x ON x.id = f.tx_id
+WHERE a.org_id = $1 AND a.kind = 'renter_wallet' AND a.currency = $2
+  AND x.kind IN ('service_credit', 'compensation') AND x.created_at >= $3 AND x.created_at < $4
+`
+
+type PostpaidReturnedParams struct {
+	OrgID    id.Org
+	Currency string
+	FromTime time.Time
+	ToTime   time.Time
+}
+
+// What came back to an org's wallet between two times for usage it was charged.
+func (q *Queries) PostpaidReturned(ctx context.Context, arg PostpaidReturnedParams) (int64, error) {
+	row := q.db.QueryRow(ctx, postpaidReturned,
+		arg.OrgID,
+		arg.Currency,
+		arg.FromTime,
+		arg.ToTime,
+	)
+	var amount int64
+	err := row.Scan(&amount)
+	return amount, err
+}
+
 const postpaidUnfinished = `-- name: PostpaidUnfinished :one
 SELECT count(*) FROM postpaid_invoice WHERE org_id = $1 AND state IN ('draft', 'open', 'uncollectible')
 `
@@ -364,6 +412,73 @@ func (q *Queries) PostpaidUnpaid(ctx context.Context, orgID id.Org) ([]PostpaidU
 	for rows.Next() {
 		var i PostpaidUnpaidRow
 		if err := rows.Scan(&i.ID, &i.Number, &i.Total); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const postpaidUsage = `-- name: PostpaidUsage :many
+WITH posted AS (
+    SELECT x.ref, split_part(x.key, ':', 2) AS lease, sum(f.amount)::bigint AS amount, min(x.created_at) AS first_at, max(x.created_at) AS last_at
+    FROM ledger_account a
+    JOIN ledger_transfer f ON f.debit_account_id = a.id
+    JOIN ledger_tx x ON x.id = f.tx_id
+    WHERE a.org_id = $3 AND a.kind = 'renter_hold' AND a.currency = $4 AND x.kind = 'usage'
+      AND x.created_at >= $1 AND x.created_at < $5
+    GROUP BY x.ref, split_part(x.key, ':', 2))
+SELECT p.ref, p.lease::text AS lease, p.amount::bigint AS amount, p.last_at::timestamptz AS last_at,
+       coalesce((SELECT max(e.created_at) FROM ledger_tx e
+                 WHERE e.ref = p.ref AND e.kind = 'usage' AND split_part(e.key, ':', 2) = p.lease AND e.created_at < $1),
+                to_timestamp(0))::timestamptz AS since
+FROM posted p
+ORDER BY p.first_at, p.lease
+LIMIT $2
+`
+
+type PostpaidUsageParams struct {
+	FromTime time.Time
+	MaxRows  int32
+	OrgID    id.Org
+	Currency string
+	ToTime   time.Time
+}
+
+type PostpaidUsageRow struct {
+	Ref    string
+	Lease  string
+	Amount int64
+	LastAt time.Time
+	Since  time.Time
+}
+
+// What was booked of an org's leases between two times, and when each was last booked before.
+func (q *Queries) PostpaidUsage(ctx context.Context, arg PostpaidUsageParams) ([]PostpaidUsageRow, error) {
+	rows, err := q.db.Query(ctx, postpaidUsage,
+		arg.FromTime,
+		arg.MaxRows,
+		arg.OrgID,
+		arg.Currency,
+		arg.ToTime,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PostpaidUsageRow{}
+	for rows.Next() {
+		var i PostpaidUsageRow
+		if err := rows.Scan(
+			&i.Ref,
+			&i.Lease,
+			&i.Amount,
+			&i.LastAt,
+			&i.Since,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -94,3 +94,36 @@ LIMIT @max_rows;
 
 -- name: SetPostpaidAsked :exec
 UPDATE postpaid_org SET asked_at = clock_timestamp() WHERE org_id = $1;
+
+-- name: PostpaidUsage :many
+-- What was booked of an org's leases between two times, and when each was last booked before.
+WITH posted AS (
+    SELECT x.ref, split_part(x.key, ':', 2) AS lease, sum(f.amount)::bigint AS amount, min(x.created_at) AS first_at, max(x.created_at) AS last_at
+    FROM ledger_account a
+    JOIN ledger_transfer f ON f.debit_account_id = a.id
+    JOIN ledger_tx x ON x.id = f.tx_id
+    WHERE a.org_id = @org_id AND a.kind = 'renter_hold' AND a.currency = @currency AND x.kind = 'usage'
+      AND x.created_at >= @from_time AND x.created_at < @to_time
+    GROUP BY x.ref, split_part(x.key, ':', 2))
+SELECT p.ref, p.lease::text AS lease, p.amount::bigint AS amount, p.last_at::timestamptz AS last_at,
+       coalesce((SELECT max(e.created_at) FROM ledger_tx e
+                 WHERE e.ref = p.ref AND e.kind = 'usage' AND split_part(e.key, ':', 2) = p.lease AND e.created_at < @from_time),
+                to_timestamp(0))::timestamptz AS since
+FROM posted p
+ORDER BY p.first_at, p.lease
+LIMIT @max_rows;
+
+-- name: PostpaidRan :one
+-- When a lease ran of which a report came between two times, by its segments.
+SELECT coalesce(min(s.start_ms), 0)::bigint AS from_ms, coalesce(max(s.end_ms), 0)::bigint AS to_ms
+FROM usage_segment s
+WHERE s.lease_id = @lease_id AND s.received_at > @since AND s.received_at <= @last_at;
+
+-- name: PostpaidReturned :one
+-- What came back to an org's wallet between two times for usage it was charged.
+SELECT coalesce(sum(f.amount), 0)::bigint AS amount
+FROM ledger_account a
+JOIN ledger_transfer f ON f.credit_account_id = a.id
+JOIN ledger_tx x ON x.id = f.tx_id
+WHERE a.org_id = @org_id AND a.kind = 'renter_wallet' AND a.currency = @currency
+  AND x.kind IN ('service_credit', 'compensation') AND x.created_at >= @from_time AND x.created_at < @to_time;

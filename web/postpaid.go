@@ -1,0 +1,95 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/postpaid"
+	"github.com/musterhq/muster/web/view"
+)
+
+const (
+	postpaidInvoicesShown = 12
+	debtorsShown          = 200
+)
+
+// onCredit is how an org pays afterwards; nil when it pays ahead and has no invoices of that.
+func (s *Web) onCredit(ctx context.Context, org id.Org) (*view.Postpaid, error) {
+	t, err := s.Postpaid.Terms(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	invoices, err := s.Postpaid.Invoices(ctx, org, postpaidInvoicesShown)
+	if err != nil || t.State == postpaid.Off && len(invoices) == 0 {
+		return nil, err
+	}
+	out := &view.Postpaid{Ending: t.State != postpaid.On, Stopped: t.Stopped, Limit: t.Limit, Used: t.Used, Owed: t.Owed, Left: t.Left}
+	p, err := s.Postpaid.Running(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	if p != nil {
+		out.HasPeriod, out.Charged, out.Unbilled = true, p.Charged, p.Unbilled
+		out.Period = p.Start.Format("2 January") + " to " + p.End.Format("2 January 2006")
+	}
+	for _, in := range invoices {
+		out.Invoices = append(out.Invoices, view.PostpaidInvoice{ID: in.ID, Number: cmp.Or(in.Number, "draft"), URL: in.URL, Total: in.Total, Failing: in.Failing,
+			Period: in.Start.Format("2 January") + " to " + in.End.Format("2 January 2006"), State: invoiceState(in)})
+	}
+	return out, nil
+}
+
+func invoiceState(in postpaid.CreditInvoice) view.State {
+	switch {
+	case in.State == "paid":
+		return view.State{Word: "Paid", Icon: "check", Tone: "ok"}
+	case in.State == "void":
+		return view.State{Word: "Void", Icon: "info", Tone: "live"}
+	case in.Failing:
+		return view.State{Word: "Not paid", Icon: "error", Tone: "bad"}
+	case in.State == "draft":
+		return view.State{Word: "Being made", Icon: "info", Tone: "live"}
+	}
+	return view.State{Word: "Being collected", Icon: "info", Tone: "live"}
+}
+
+// payInvoice charges the default card for an invoice that it did not pay.
+func (s *Web) payInvoice(v *visit) error {
+	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
+		return s.Postpaid.Pay(ctx, tx, v.who.Org, chi.URLParam(v.r, "id"))
+	})
+	if err != nil {
+		return err
+	}
+	http.Redirect(v.w, v.r, "/billing#postpaid", http.StatusSeeOther)
+	return nil
+}
+
+// debtors are the orgs that pay afterwards, for the platform's operators.
+func (s *Web) debtors(ctx context.Context, who account.Principal) ([]view.Debtor, error) {
+	all, err := s.Postpaid.All(ctx, who, id.Org{}, debtorsShown)
+	if err != nil {
+		return nil, err
+	}
+	var out []view.Debtor
+	for _, t := range all {
+		if t.State == postpaid.Off && t.Owed == 0 {
+			continue
+		}
+		x := view.Debtor{Org: t.Org.String(), Name: t.Name, Currency: t.Currency, Limit: t.Limit, Used: t.Used, Owed: t.Owed, State: view.State{Word: "on", Icon: "check", Tone: "ok"}}
+		switch {
+		case t.State != postpaid.On:
+			x.State = view.State{Word: string(t.State), Icon: "info", Tone: "live"}
+		case t.Stopped != "":
+			x.State = view.State{Word: t.Stopped, Icon: "error", Tone: "bad"}
+		}
+		out = append(out, x)
+	}
+	return out, nil
+}
