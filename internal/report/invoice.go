@@ -49,6 +49,9 @@ type Invoice struct {
 	Credited money.Nano      `json:"credited"`
 	Total    money.Nano      `json:"total"` // usage less credits, excluding tax
 	EnergyWh string          `json:"energy_wh"`
+	// OnCredit was billed in this month to an org that pays afterwards. It is due with that credit's own invoices; what
+	// it is short of Total was paid from prepaid credit, or is billed at the next full hour.
+	OnCredit money.Nano `json:"on_credit"`
 
 	Payments []InvoicePayment `json:"payments"` // paid in, and given back, in this month
 	Paid     money.Nano       `json:"paid"`     // their sum, excluding tax
@@ -139,6 +142,9 @@ func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currenc
 		return Invoice{}, err
 	}
 	if err := v.paid(ctx, q, org, first, end); err != nil {
+		return Invoice{}, err
+	}
+	if v.OnCredit, err = onCredit(ctx, q, org, first, end); err != nil {
 		return Invoice{}, err
 	}
 	legal, err := account.LegalOf(ctx, q, org)
@@ -268,6 +274,19 @@ func (v *Invoice) paid(ctx context.Context, q *dbq.Queries, org id.Org, from, to
 		v.Paid, v.Tax = v.Paid+r.Net, v.Tax+r.Tax
 	}
 	return nil
+}
+
+// onCredit is what an org that pays afterwards was billed between two times.
+func onCredit(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) (money.Nano, error) {
+	until, err := q.PostpaidChargedBefore(ctx, org, to)
+	if err != nil {
+		return 0, fmt.Errorf("report: billed on credit to %s: %w", org, err)
+	}
+	before, err := q.PostpaidChargedBefore(ctx, org, from)
+	if err != nil {
+		return 0, fmt.Errorf("report: billed on credit to %s: %w", org, err)
+	}
+	return money.Nano(until - before), nil
 }
 
 // number is the invoice's: one org has one invoice a month, so the two name it for good.
