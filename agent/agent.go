@@ -26,6 +26,7 @@ import (
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/journal"
+	"github.com/musterhq/muster/agent/update"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -70,12 +71,13 @@ type Config struct {
 	Prefetch  bool // fetch popular images while nothing is leased
 	Log       *slog.Logger
 
-	Advertise      []string      // addresses peers may reach this host at; empty = its own
-	OverlayCommand []string      // how to start an overlay process; empty = this executable
-	Userspace      bool          // never use the kernel's WireGuard
-	Tick           time.Duration // between signs of life in the journal; default 5 s
-	CleanIn        time.Duration // how long GPUs may take to let go of an ended lease's memory before they are suspect; default 30 s
-	Awake          func(bool)    // told, often, whether anything of a lease is on the host; nil = nobody is
+	Advertise      []string        // addresses peers may reach this host at; empty = its own
+	OverlayCommand []string        // how to start an overlay process; empty = this executable
+	Userspace      bool            // never use the kernel's WireGuard
+	Tick           time.Duration   // between signs of life in the journal; default 5 s
+	CleanIn        time.Duration   // how long GPUs may take to let go of an ended lease's memory before they are suspect; default 30 s
+	Awake          func(bool)      // told, often, whether anything of a lease is on the host; nil = nobody is
+	Updates        *update.Updater // of the agent itself; nil = it says nothing of updates
 }
 
 // Agent runs the leases of a host.

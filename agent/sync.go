@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/musterhq/muster/agent/update"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -58,11 +59,13 @@ func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 	}
 	if reply.Error != "" {
 		a.log.Error("the control plane refuses our reports", "reason", reply.Error)
+		a.toldUpdates(s, reply)
 		return syncLeased, nil
 	}
 	if err := a.take(s, gone, reply); err != nil {
 		return 0, err
 	}
+	a.toldUpdates(s, reply)
 	switch {
 	case reply.Desired == nil && reply.Revision > a.revision(), len(a.journal.Pending(1)) > 0 && len(s.Segments) == agentapi.MaxSegments:
 		return 0, nil
@@ -77,7 +80,11 @@ func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 // sync is the report of this moment, and the runs that are gone in it.
 func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 	s = agentapi.Sync{Protocol: agentapi.Protocol, AgentVersion: a.cfg.Version, BootID: a.cfg.BootID, Leases: []agentapi.LeaseStatus{},
-		Segments: a.journal.Pending(agentapi.MaxSegments), Health: a.cfg.GPUs.Pending()}
+		Segments: a.journal.Pending(agentapi.MaxSegments), Health: a.cfg.GPUs.Pending(), Capabilities: agentapi.Capabilities()}
+	if a.cfg.Updates != nil {
+		st := a.cfg.Updates.Status()
+		s.Update = &st
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.seq++
@@ -109,6 +116,13 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 		return x.Epoch - y.Epoch
 	})
 	return s, gone
+}
+
+// toldUpdates tells whoever replaces the agent by another version how the exchange went.
+func (a *Agent) toldUpdates(s agentapi.Sync, reply agentapi.SyncReply) {
+	if a.cfg.Updates != nil {
+		a.cfg.Updates.Reported(update.Report{Committed: reply.Error == "" && reply.StatusAck == s.Seq, Full: s.Full, Leases: s.Leases, Order: reply.Update})
+	}
 }
 
 // leased reports whether anything of a lease is on the host.

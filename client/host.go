@@ -52,6 +52,17 @@ type Host struct {
 	GPUs         []HostGPU  `json:"gpus"`
 	Problems     []Problem  `json:"problems"`
 	Offers       []OwnOffer `json:"offers"`
+	Agent        *HostAgent `json:"agent,omitempty"` // nil in lists
+}
+
+// HostAgent is a host's agent, and how it stands with the version it should run.
+type HostAgent struct {
+	Channel      string   `json:"channel"`
+	Capabilities []string `json:"capabilities"`
+	Wanted       string   `json:"wanted_version"` // "": none but what it runs
+	State        string   `json:"update_state"`   // unmanaged, fetching, waiting, trial, done, refused, rolled_back, or ""
+	Update       string   `json:"update_version"`
+	Detail       string   `json:"update_detail"`
 }
 
 // HostGPU is one device of a host.
@@ -106,6 +117,7 @@ type HostChange struct {
 	Unlist      bool         `json:"unlist,omitempty"`
 	MinGPUs     *int         `json:"min_gpus,omitempty"`
 	MaxDuration *int64       `json:"max_duration,omitempty"` // seconds; 0: no limit
+	Channel     *string      `json:"agent_channel,omitempty"`
 }
 
 // ChangeHost sets name, price and terms.

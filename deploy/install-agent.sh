@@ -30,6 +30,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 archive='' sha='' url='' token_file='' ca='' root='' force='' dry='' uninstall=''
 changes=0 # made, or with --dry-run: to be made
+version='' # of the archive's agent
 replaced='' # something the running agent is made of
 work=''
 
@@ -80,7 +81,7 @@ parse() {
     esac
     shift
   done
-  bin=$root/usr/local/bin unit=$root/etc/systemd/system/muster-agent.service state=$root/var/lib/muster-agent
+  bin=$root/usr/local/bin lib=$root/usr/local/lib/muster-agent unit=$root/etc/systemd/system/muster-agent.service state=$root/var/lib/muster-agent
   if [ -n "$uninstall" ]; then
     [ -z "$archive$sha$url$token_file$ca$force" ] || die '--uninstall goes with --dry-run and --root only'
     return
@@ -137,6 +138,12 @@ fetch() {
     die "the archive's agent does not run on this $(uname -m) machine: $(head -c 300 "$work/version"). Is it for another architecture, or a newer glibc; is ${TMPDIR:-/tmp} mounted noexec (set TMPDIR)?"
 }
 
+# name_version finds out what the archive's version is called: its folder bears the name.
+name_version() {
+  version=$(awk 'NR == 1 && $1 == "muster-agent" { print $2 }' "$work/version")
+  [[ $version =~ ^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$ ]] || die "the archive's agent does not say its version: $(head -c 300 "$work/version")"
+}
+
 # examine shows what the doctor of the new agent says of this host.
 examine() {
   say 'checking this host (muster-agent doctor):'
@@ -159,6 +166,20 @@ place() {
     change "install $3" put "$1" "$2" "$3"
     replaced=yes
   fi
+}
+
+# point makes a link, at once.
+point() {
+  if [ "$(readlink "$2" 2>/dev/null)" != "$1" ]; then
+    change "let $2 be $1" put_link "$1" "$2"
+    replaced=yes
+  fi
+}
+
+put_link() {
+  mkdir -p "$(dirname "$2")"
+  ln -sfn "$1" "$2.new"
+  mv -fT "$2.new" "$2"
 }
 
 enrolled() { [ -e "$state/identity.json" ]; }
@@ -196,9 +217,14 @@ start() {
 
 install_agent() {
   fetch
+  name_version
   examine
-  place "$work/new/muster-guest" 0755 "$bin/muster-guest"
-  place "$work/new/muster-agent" 0755 "$bin/muster-agent"
+  # Versions lie beside each other; "current" is the one that has proven itself, and the agent's launcher moves it.
+  place "$work/new/muster-guest" 0755 "$lib/versions/$version/muster-guest"
+  place "$work/new/muster-agent" 0755 "$lib/versions/$version/muster-agent"
+  point "versions/$version" "$lib/current"
+  point ../lib/muster-agent/current/muster-agent "$bin/muster-agent"
+  [ ! -f "$bin/muster-guest" ] || change "remove $bin/muster-guest, which lies beside the agent now" rm -f "$bin/muster-guest"
   local before=$changes
   place "$work/new/muster-agent.service" 0644 "$unit"
   if systemd && [ "$changes" != "$before" ]; then
@@ -239,8 +265,10 @@ uninstall_agent() {
     change 'remove the networks, firewall rules and images of the agent' "$bin/muster-agent" purge --images --state "$state"
   fi
   local f
-  for f in "$unit" "$bin/muster-agent" "$bin/muster-guest"; do
-    [ ! -e "$f" ] || change "remove $f" rm -f "$f"
+  for f in "$unit" "$bin/muster-agent" "$bin/muster-guest" "$lib"; do
+    if [ -e "$f" ] || [ -L "$f" ]; then
+      change "remove $f" rm -rf "$f"
+    fi
   done
   if systemd && [ "$changes" -gt 0 ]; then
     change 'let systemd read its units again' systemctl daemon-reload

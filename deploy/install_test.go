@@ -41,13 +41,16 @@ type machine struct {
 	root, archive, calls, sha   string
 	doctor                      string
 	unit, agent, guest, stateAt string
+	link                        string // what people and the service call
 }
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	dir := t.TempDir()
 	m := &machine{t: t, root: filepath.Join(dir, "root"), archive: filepath.Join(dir, "agent.tar.gz"), calls: filepath.Join(dir, "calls"), doctor: "ok"}
-	m.agent, m.guest = filepath.Join(m.root, "usr/local/bin/muster-agent"), filepath.Join(m.root, "usr/local/bin/muster-guest")
+	versions := filepath.Join(m.root, "usr/local/lib/muster-agent/versions")
+	m.agent, m.guest = filepath.Join(versions, "1.0/muster-agent"), filepath.Join(versions, "1.0/muster-guest")
+	m.link = filepath.Join(m.root, "usr/local/bin/muster-agent")
 	m.unit, m.stateAt = filepath.Join(m.root, "etc/systemd/system/muster-agent.service"), filepath.Join(m.root, "var/lib/muster-agent")
 	if err := os.Mkdir(m.root, 0o755); err != nil {
 		t.Fatal(err)
@@ -151,8 +154,8 @@ func TestInstallEnrolUpgradeUninstall(t *testing.T) {
 	if out := m.must(m.install("")); !strings.Contains(out, "not enrolled") {
 		t.Errorf("installed without a token:\n%s", out)
 	}
-	m.holds(3)
-	if info, err := os.Stat(m.agent); err != nil || info.Mode().Perm() != 0o755 {
+	m.holds(5) // and two links
+	if info, err := os.Stat(m.link); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("%v %v", info, err)
 	}
 	if !strings.Contains(m.read(m.unit), "KillMode=process") {
@@ -162,7 +165,7 @@ func TestInstallEnrolUpgradeUninstall(t *testing.T) {
 	if out := m.must(m.install(token+"\n", enrol...)); strings.Contains(out, "install ") || !strings.Contains(out, "enrol this host at https://agents.example") {
 		t.Errorf("enrolment:\n%s", out)
 	}
-	m.holds(4)
+	m.holds(6)
 	for range 2 { // whatever is left of the token
 		if out := m.must(m.install("used up", enrol...)); !strings.Contains(out, "Nothing to change.") {
 			t.Errorf("again:\n%s", out)
@@ -180,10 +183,20 @@ func TestInstallEnrolUpgradeUninstall(t *testing.T) {
 		t.Error("the guest is the old one")
 	}
 
-	if out := m.must(m.run("", "--uninstall", "--dry-run")); !strings.Contains(out, "would remove "+m.agent) {
+	m.pack(map[string]string{"muster-agent": strings.Replace(agentScript, "muster-agent 1.0", "muster-agent 1.1", 1), "muster-guest": "guest 3", "muster-agent.service": m.read(m.unit)})
+	m.must(m.install(""))
+	if to, err := filepath.EvalSymlinks(m.link); err != nil || filepath.Base(filepath.Dir(to)) != "1.1" {
+		t.Errorf("after an upgrade the agent is %s (%v)", to, err)
+	}
+	if m.read(m.guest) != "guest 2" {
+		t.Error("the version before was touched")
+	}
+	m.holds(8)
+
+	if out := m.must(m.run("", "--uninstall", "--dry-run")); !strings.Contains(out, "would remove "+m.link) {
 		t.Errorf("dry uninstall:\n%s", out)
 	}
-	m.holds(4)
+	m.holds(8)
 	m.must(m.run("", "--uninstall"))
 	m.holds(1) // the identity
 	if calls := m.read(m.calls); !strings.HasSuffix(calls, "purge --images --state "+m.stateAt+"\n") {
@@ -218,7 +231,7 @@ func TestInstallRefuses(t *testing.T) {
 	out, ok := m.install("")
 	m.refused("bad docker", out, ok)
 	m.must(m.install("", "--force"))
-	m.holds(3)
+	m.holds(5)
 	m.must(m.run("", "--uninstall"))
 
 	m.pack(map[string]string{"muster-agent": "\x7fELF", "muster-guest": "guest", "muster-agent.service": ""})
@@ -238,7 +251,7 @@ func TestEnrolmentIsTriedAgain(t *testing.T) {
 		t.Errorf("a wrong token:\n%s", out)
 	}
 	m.must(m.install(token, enrol...))
-	m.holds(4)
+	m.holds(6)
 }
 
 // While a lease runs the agent stays; a lease that is over, its end not yet confirmed, keeps nobody.
@@ -259,7 +272,7 @@ func TestUninstallRefusesWhileALeaseRuns(t *testing.T) {
 	if out, ok := m.run("", "--uninstall"); ok || !strings.Contains(out, "1 leases run here: ls_runs-e2") {
 		t.Errorf("while a lease runs (succeeded: %v):\n%s", ok, out)
 	}
-	m.holds(6)
+	m.holds(8)
 	if err := os.RemoveAll(runs); err != nil {
 		t.Fatal(err)
 	}

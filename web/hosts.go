@@ -116,7 +116,10 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 	out.Summary, out.Formation = gpuSummary(d.GPUs), gpuSquares(d.GPUs)
 	out.State, out.LastReport = hostState(d.Host, now), lastReport(d.Host, now)
 	out.Where = strings.TrimPrefix(d.FabricName+", "+d.Region, ", ")
-	out.Agent = "agent " + d.Status.AgentVersion
+	if out.Agent, err = s.hostAgent(ctx, d); err != nil {
+		return err
+	}
+	out.ChannelError = v.channelError
 	out.Problems, out.Facts = hostProblems(d), hostFacts(d)
 	out.Earned = earned.Total
 	if len(earned.Days) > 0 && earned.Days[0].Day == now.UTC().Format(time.DateOnly) {

@@ -88,6 +88,9 @@ func (s *Web) Routes(r chi.Router) {
 		post("/admin/books/compensations", platformAdmin, s.compensate)
 		post("/admin/books/unfreeze", platformAdmin, s.unfreeze)
 
+		get("/admin/agents", platformAdmin, s.agents)
+		post("/admin/agents", platformAdmin, s.setChannel)
+
 		get("/hosts", signedIn, s.hosts)
 		get("/hosts/statement", signedIn, s.earningsPage)
 		get("/hosts/statement.csv", signedIn, s.earningsCSV)
@@ -96,6 +99,7 @@ func (s *Web) Routes(r chi.Router) {
 		get("/hosts/{id}", signedIn, s.hostPage)
 		post("/hosts/{id}/terms", signedIn, s.setTerms)
 		post("/hosts/{id}/actions", signedIn, s.actOnHost)
+		post("/hosts/{id}/agent", signedIn, s.followChannel)
 
 		get("/payouts", signedIn, s.payoutsPage)
 		post("/payouts/account", signedIn, s.setUpPayouts)

@@ -75,10 +75,11 @@ type visit struct {
 	who account.Principal // zero when nobody is signed in
 	web *Web
 
-	status int             // of the answer; 0 = 200
-	budget view.BudgetForm // as typed, when it is shown again
-	refund view.RefundForm // the same
-	promo  view.PromoForm  // the same
+	status       int             // of the answer; 0 = 200
+	budget       view.BudgetForm // as typed, when it is shown again
+	refund       view.RefundForm // the same
+	promo        view.PromoForm  // the same
+	channelError string          // of the agent's channel, when it was refused
 }
 
 func (v *visit) signedIn() bool { return !v.who.User.IsZero() }

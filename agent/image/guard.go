@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,13 +36,19 @@ func newGuard(allow []string) *guard {
 	for _, a := range allow {
 		g.allow[a] = true
 	}
+	g.next = PublicOnly(allow)
+	return g
+}
+
+// PublicOnly connects to public addresses only, but for the exact host:port that may be anywhere.
+func PublicOnly(allow []string) *http.Transport {
 	plain := &net.Dialer{Timeout: 10 * time.Second}
 	public := &net.Dialer{Timeout: 10 * time.Second, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		return checkPublic(address)
 	}}
-	g.next = &http.Transport{
+	return &http.Transport{
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if g.allow[addr] {
+			if slices.Contains(allow, addr) {
 				return plain.DialContext(ctx, network, addr)
 			}
 			return public.DialContext(ctx, network, addr)
@@ -52,7 +59,6 @@ func newGuard(allow []string) *guard {
 		IdleConnTimeout:       90 * time.Second,
 		MaxIdleConnsPerHost:   8,
 	}
-	return g
 }
 
 // RoundTrip is called for every request, redirects included.

@@ -24,7 +24,7 @@ type hostFlags struct {
 
 // inventory is all that is known of the host now: the machine, its GPUs, its Docker.
 func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentapi.Inventory, error) {
-	inv := agentapi.Inventory{Protocol: agentapi.Protocol, AgentVersion: version}
+	inv := agentapi.Inventory{Protocol: agentapi.Protocol, AgentVersion: version, Capabilities: agentapi.Capabilities()}
 	hostinfo.Fill(&inv)
 	gpus, err := monitor.Inventory(ctx)
 	if err != nil {

@@ -14,6 +14,10 @@ import (
 // version is set by the linker: -X main.version=….
 var version = "dev"
 
+// releaseKeys are set by the linker, too: base64 of the raw Ed25519 public keys that sign releases, separated by commas.
+// Without any the agent never replaces itself.
+var releaseKeys string
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := root().ExecuteContext(ctx)
@@ -31,6 +35,6 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(enrollCommand(), inventoryCommand(), doctorCommand(), runCommand(), overlayCommand(), probeCommand(), purgeCommand(), versionCommand())
+	cmd.AddCommand(enrollCommand(), inventoryCommand(), doctorCommand(), runCommand(), launchCommand(), overlayCommand(), probeCommand(), purgeCommand(), versionCommand())
 	return cmd
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/musterhq/muster/agent/link"
 	"github.com/musterhq/muster/agent/shell"
 	"github.com/musterhq/muster/agent/stream"
+	"github.com/musterhq/muster/agent/update"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )
@@ -34,6 +35,8 @@ type runFlags struct {
 	resolvers              []string
 	userspace              bool
 	prefetch               bool
+	probation              time.Duration
+	sources                []string
 }
 
 func runCommand() *cobra.Command {
@@ -49,9 +52,18 @@ What runs on the host goes on without the agent, until the time that was paid fo
 			if err := f.check(); err != nil {
 				return err
 			}
-			return f.run(cmd.Context())
+			if err := f.run(cmd.Context()); !errors.Is(err, errHandOver) {
+				return err
+			}
+			return handOver()
 		},
 	}
+	f.addRun(cmd)
+	return cmd
+}
+
+// addRun adds the flags of run, which launch passes on.
+func (f *runFlags) addRun(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.state, "state", defaultState, "the agent's state directory")
 	fl.StringVar(&f.guest, "guest", "", "the muster-guest binary (default: beside this one)")
@@ -60,8 +72,9 @@ What runs on the host goes on without the agent, until the time that was paid fo
 	fl.BoolVar(&f.userspace, "userspace-wireguard", false, "never use the kernel's WireGuard")
 	fl.BoolVar(&f.prefetch, "prefetch", true, "fetch popular public images while nothing is leased, into a quarter of the free disk")
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	fl.DurationVar(&f.probation, "probation", time.Minute, "for how long all must be well before a new version of the agent is kept")
+	fl.StringSliceVar(&f.sources, "allow-source", nil, "host:port of a source of releases that may be at a private address, without TLS")
 	f.add(cmd)
-	return cmd
 }
 
 func (f *runFlags) run(ctx context.Context) error {
@@ -117,7 +130,7 @@ func lockState(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "agent.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, update.LockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -161,13 +174,17 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	h.images = images.Cached
 	conn := link.New(h.identity, h.log)
 	defer conn.Close()
+	updates, err := h.flags.updater(h.log)
+	if err != nil {
+		return err
+	}
 	lock := awake.New(h.log)
 	defer lock.Close()
 	if !inv.Simulated { // the machine of a developer may sleep
 		h.awake = lock.Set
 	}
 	h.prefetch = h.flags.prefetch && !inv.Simulated // hosts of one developer share their images anyway
-	a, err := h.agent(engine, images, conn, attach, inv.BootID)
+	a, err := h.agent(engine, images, conn, updates, attach, inv.BootID)
 	if err != nil {
 		return err
 	}
@@ -190,13 +207,25 @@ func (h *hostDaemon) run(ctx context.Context) error {
 		return err
 	}
 	h.log.Info("agent runs", "version", version, "gpus", len(inv.GPUs), "attach", attach, "docker", h.facts.Version)
-	var served error
+	var served, over error
 	wg.Go(func() { served = images.Serve(ctx); cancel() })
+	wg.Go(func() { updates.Run(ctx) })
+	wg.Go(func() {
+		select {
+		case <-updates.Over():
+			over = errHandOver
+			cancel()
+		case <-ctx.Done():
+		}
+	})
 	err = a.Run(ctx)
 	cancel()
 	wg.Wait()
 	h.log.Info("agent ends; what runs on the host goes on")
-	return errors.Join(err, served)
+	if err := errors.Join(err, served); err != nil {
+		return err
+	}
+	return over
 }
 
 // imagePrefix tells this agent's images from those of others on the machine.
@@ -222,7 +251,7 @@ func (h *hostDaemon) engine(attach container.Attach) (*container.Engine, error) 
 		DiskLimited: h.facts.DiskLimited, Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: h.log})
 }
 
-func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn *link.Conn, attach container.Attach, boot string) (*agent.Agent, error) {
+func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn *link.Conn, updates *update.Updater, attach container.Attach, boot string) (*agent.Agent, error) {
 	resolvers := make([]netip.Addr, len(h.flags.resolvers))
 	for i, r := range h.flags.resolvers {
 		var err error
@@ -236,7 +265,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 	}
 	return agent.New(agent.Config{Host: h.identity.Host, Key: h.identity.AttestKey(), Version: version, StateDir: state, BootID: boot,
 		BootMS: hostinfo.BootMS, Now: time.Now, Engine: engine, Images: images, GPUs: h.monitor, Link: conn, Inventory: h.inventory,
-		Attach: attach, Resolvers: resolvers, Caps: h.flags.caps, Prefetch: h.prefetch, Log: h.log, Advertise: h.flags.advertise, Awake: h.awake,
+		Attach: attach, Resolvers: resolvers, Caps: h.flags.caps, Prefetch: h.prefetch, Log: h.log, Advertise: h.flags.advertise, Awake: h.awake, Updates: updates,
 		// The kernel's WireGuard finds no way through routers: it is for hosts that are reached straight.
 		Userspace: h.flags.userspace || !h.flags.reachable()})
 }

@@ -181,6 +181,9 @@ func printHost(p *printer, h client.Host) {
 	p.facts("Host", h.ID.String(), "Name", h.Name, "Region", h.Region, "Fabric", fabric, "State", h.State, "Not selling", h.NotSelling,
 		"Agent", h.AgentVersion, "Last seen", whenPtr(h.LastSeenAt), "Driver", h.Driver, "CPU, RAM, disk", fmt.Sprintf("%d cores, %d GB, %d GB", h.CPUCores, h.RAMMB>>10, h.DiskGB),
 		"You can", strings.Join(h.Actions, ", "))
+	if a := h.Agent; a != nil {
+		p.facts("Agent follows", a.Channel, "Should run", a.Wanted, "Update", strings.TrimSpace(a.State+" "+a.Update), "", a.Detail)
+	}
 	p.line("")
 	rows := make([][]string, len(h.GPUs))
 	for i, g := range h.GPUs {
@@ -200,7 +203,7 @@ func printHost(p *printer, h client.Host) {
 }
 
 func hostSet(s *shell) *cobra.Command {
-	var name, price, model, maxDuration string
+	var name, price, model, maxDuration, channel string
 	var minGPUs int
 	var unlist bool
 	cmd := onHost(s, "set", "Set name, price and terms", nil)
@@ -211,11 +214,15 @@ func hostSet(s *shell) *cobra.Command {
 	cmd.Flags().IntVar(&minGPUs, "min-gpus", 0, "GPUs rented together at least")
 	cmd.Flags().StringVar(&maxDuration, "max-duration", "", "longest lease: 12h, or 0 for no limit")
 	cmd.Flags().BoolVar(&unlist, "unlist", false, "take the price off: nothing new is rented")
+	cmd.Flags().StringVar(&channel, "agent-channel", "", "whose versions its agent follows: stable, another of the platform's, or off to update by hand")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		change := client.HostChange{GPUModel: model, Unlist: unlist}
 		var bad fault.Fields
 		if cmd.Flags().Changed("name") {
 			change.Name = &name
+		}
+		if channel != "" {
+			change.Channel = &channel
 		}
 		if cmd.Flags().Changed("min-gpus") {
 			change.MinGPUs = &minGPUs

@@ -65,6 +65,10 @@ type Sync struct {
 	Segments []Segment     `json:"segments,omitempty"` // oldest first, ≤ MaxSegments
 	Health   []HealthEvent `json:"health,omitempty"`
 	Seq      uint64        `json:"seq"` // of this report, for StatusAck
+	// Capabilities are what the agent can do beyond its protocol, by the Cap constants; Update is how it stands with the
+	// version it should run, nil where it cannot update itself.
+	Capabilities []string      `json:"capabilities,omitempty"`
+	Update       *UpdateStatus `json:"update,omitempty"`
 }
 
 // MaxSegments is how many segments one Sync may carry.
@@ -87,7 +91,8 @@ type SyncReply struct {
 	NextSyncMS   int64            `json:"next_sync_ms,omitempty"`
 	// Popular are public images, by their names in full and the most popular first, that a host without leases may fetch
 	// ahead of time.
-	Popular []string `json:"popular,omitempty"`
+	Popular []string     `json:"popular,omitempty"`
+	Update  *UpdateOrder `json:"update,omitempty"` // the version the host should run, where it should be another
 	// TelemetryLost is how many of the host's telemetry messages were too many and are lost, since the last time it was said.
 	TelemetryLost int64 `json:"telemetry_lost,omitempty"`
 }

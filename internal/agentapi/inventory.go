@@ -32,6 +32,8 @@ type Inventory struct {
 	KernelWireGuard bool   `json:"kernel_wireguard"`
 	MultiNode       bool   `json:"multi_node"` // peers on other hosts can reach it directly
 	Relayed         bool   `json:"relayed"`    // its overlay can use relays
+	// Capabilities are what the agent can do beyond its protocol, by the Cap constants.
+	Capabilities []string `json:"capabilities,omitempty"`
 
 	GPUs []GPU `json:"gpus"`
 	// Topology is the common ancestor of each pair of GPUs by place in GPUs, nvidia-smi's names: X, NV#, PIX, PXB, PHB, NODE, SYS.

@@ -88,6 +88,7 @@ type hostView struct {
 	GPUs         []hostGPUView      `json:"gpus"`
 	Problems     []agentapi.Problem `json:"problems" doc:"what keeps the host from being rentable, or from being good"`
 	Offers       []market.OwnOffer  `json:"offers" doc:"one per GPU model, listed or not"`
+	Agent        *host.Agent        `json:"agent,omitempty" doc:"its agent and how it stands with the version it should run; of one host, not in lists"`
 }
 
 func viewHost(d host.Detail, offers []market.OwnOffer) hostView {
@@ -160,7 +161,13 @@ func (a *API) host(ctx context.Context, p account.Principal, h id.Host) (hostVie
 		return hostView{}, err
 	}
 	offers, err := a.market.HostOffers(ctx, h)
-	return viewHost(d, offers), err
+	if err != nil {
+		return hostView{}, err
+	}
+	v := viewHost(d, offers)
+	agent, err := host.AgentOf(ctx, a.db.Q, d.Host)
+	v.Agent = &agent
+	return v, err
 }
 
 type changeHostInput struct {
@@ -172,6 +179,7 @@ type changeHostInput struct {
 		Unlist      bool    `json:"unlist,omitempty" doc:"take the price off: nothing new is rented"`
 		MinGPUs     *int    `json:"min_gpus,omitempty"`
 		MaxDuration *int64  `json:"max_duration,omitempty" doc:"seconds; 0: no limit"`
+		Channel     *string `json:"agent_channel,omitempty" doc:"whose versions its agent follows: stable, another that the platform has, or off to update by hand"`
 	}
 }
 
@@ -195,6 +203,11 @@ func (a *API) changeHost(ctx context.Context, p account.Principal, in *changeHos
 	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if b.Name != nil {
 			if err := host.Rename(ctx, tx, p.Org, h, *b.Name); err != nil {
+				return err
+			}
+		}
+		if b.Channel != nil {
+			if err := host.FollowChannel(ctx, tx, p.Org, h, *b.Channel); err != nil {
 				return err
 			}
 		}

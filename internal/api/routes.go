@@ -127,6 +127,8 @@ func (a *API) inside(t *table) {
 	get(t, "/admin/promo-codes", platformAdmin, "listPromoCodes: Codes that give credit away", a.listPromos)
 	post(t, "/admin/promo-codes", platformAdmin, 201, "createPromoCode: Give credit away by code", a.createPromo)
 	post(t, "/admin/promo-codes/{code}/disable", platformAdmin, 200, "disablePromoCode: End a code now, with a reason; credit that it gave stays", a.disablePromo)
+	get(t, "/admin/agents", platformAdmin, "listAgents: Which version of the agent hosts should run, by channel, and which they do", a.listAgents)
+	put(t, "/admin/agents/{name}", platformAdmin, "setAgentChannel: Say which version a channel's hosts should run, and how many of them", a.setChannel)
 	get(t, "/admin/books", platformAdmin, "getBooks: The trial balance, and what is wrong with it", a.books)
 	get(t, "/admin/transactions", platformAdmin, "searchBooks: Entries of the books by id, key or what they belong to", a.searchBooks)
 	post(t, "/admin/transactions/{id}/compensate", platformAdmin, 201, "compensateCharge: Give a charge back, at most what it was, with a reason", a.compensate)

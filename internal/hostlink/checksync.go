@@ -17,6 +17,8 @@ const (
 	maxPeersDown = 4096
 	maxDetail    = 500
 	maxText      = 200
+
+	maxCapabilities = 64
 )
 
 // checkSync refuses what no agent of ours sends, and shortens texts for people.
@@ -32,6 +34,8 @@ func checkSync(s *agentapi.Sync) error {
 		return errors.New("boot id or clock out of range")
 	case s.Revision < 0 || s.ControlEpoch < 0 || s.Seq > 1<<62:
 		return errors.New("revision, epoch or seq out of range")
+	case len(s.Capabilities) > maxCapabilities:
+		return errors.New("too many capabilities")
 	case len(s.Leases) > maxLeases || len(s.Segments) > agentapi.MaxSegments || len(s.Health) > maxHealth:
 		return errors.New("too many leases, segments or health events in one sync")
 	}

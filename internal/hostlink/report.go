@@ -59,6 +59,8 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 		fail("health", l.takeHealth(ctx, h, s, &r))
 	}
 	fail("desired state", l.tellDesired(ctx, h, s, &r))
+	r.Update, err = host.TakeAgent(ctx, l.db, h, s)
+	fail("agent", err)
 	l.answer(h, m, r)
 }
 
@@ -202,7 +204,9 @@ func (l *Link) handleInventory(ctx context.Context, h id.Host, m *nats.Msg) {
 	var inv agentapi.Inventory
 	err := read(m, &inv)
 	if err == nil {
-		inv.MultiNode = inv.MultiNode || (l.cfg.Relays && inv.Relayed) // what cannot be reached straight is reached through a relay
+		// What cannot be reached straight is reached through a relay, by an agent that takes renewals: one that does not
+		// would lose its relay in the middle of a lease.
+		inv.MultiNode = inv.MultiNode || (l.cfg.Relays && inv.Relayed && slices.Contains(inv.Capabilities, agentapi.CapRelayRenewal))
 		err = l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			if err := host.RecordInventory(ctx, tx, h, inv); err != nil {
 				return err

@@ -26,6 +26,17 @@ type APIToken struct {
 	CreatedAt  time.Time
 }
 
+type AgentChannel struct {
+	Name      string
+	Version   string
+	Source    string
+	Percent   int32
+	Try       int32
+	Stopped   string
+	ChangedBy id.User
+	ChangedAt time.Time
+}
+
 type AppUser struct {
 	ID              id.User
 	Email           string
@@ -257,6 +268,17 @@ type Host struct {
 	InventoryAt     *time.Time
 	CreatedAt       time.Time
 	RetiredAt       *time.Time
+}
+
+type HostAgent struct {
+	HostID        id.Host
+	Channel       string
+	Capabilities  []string
+	UpdateState   string
+	UpdateVersion string
+	UpdateTry     int32
+	UpdateDetail  string
+	ChangedAt     time.Time
 }
 
 type HostImage struct {

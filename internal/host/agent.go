@@ -1,0 +1,272 @@
+package host
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Channels every host may be on.
+const (
+	StableChannel = "stable" // of a host whose operator chose none
+	OffChannel    = "off"    // the operator updates by hand
+)
+
+// AgentChannel is the version that the agents of a channel's hosts should run.
+type AgentChannel struct {
+	Name      string    `json:"name"`
+	Version   string    `json:"version"`
+	Source    string    `json:"source"`
+	Percent   int       `json:"percent"`
+	Try       int       `json:"try"`
+	Stopped   string    `json:"stopped"`
+	ChangedAt time.Time `json:"changed_at"`
+}
+
+// AgentCount is how many hosts of a channel run a version, and how they stand with the one they should run.
+type AgentCount struct {
+	Channel string               `json:"channel"`
+	Version string               `json:"agent_version"`
+	State   agentapi.UpdateState `json:"update_state"`
+	Update  string               `json:"update_version"`
+	Hosts   int64                `json:"hosts"`
+}
+
+// Agent is what is known of one host's agent.
+type Agent struct {
+	Channel      string               `json:"channel"`
+	Capabilities []string             `json:"capabilities"`
+	Wanted       string               `json:"wanted_version"` // "" = none but what it runs
+	State        agentapi.UpdateState `json:"update_state"`
+	Update       string               `json:"update_version"`
+	Detail       string               `json:"update_detail"`
+}
+
+// AgentOf is what is known of a host's agent.
+func AgentOf(ctx context.Context, q *dbq.Queries, h Host) (Agent, error) {
+	r, err := q.HostAgentOrder(ctx, h.ID)
+	if err != nil {
+		return Agent{}, fmt.Errorf("host: agent of %s: %w", h.ID, err)
+	}
+	a := Agent{Channel: r.Channel, Capabilities: r.Capabilities, State: agentapi.UpdateState(r.UpdateState), Update: r.UpdateVersion, Detail: r.UpdateDetail}
+	if o := order(h.ID, h.Status.AgentVersion, r); o != nil {
+		a.Wanted = o.Version
+	}
+	return a, nil
+}
+
+// TakeAgent takes note of what a report says of the agent, and is the version that the host should run instead, if any.
+// A version that too many hosts of a channel give up stops there, by itself.
+func TakeAgent(ctx context.Context, d *db.DB, host id.Host, s agentapi.Sync) (*agentapi.UpdateOrder, error) {
+	r, err := d.Q.HostAgentOrder(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("host: agent of %s: %w", host, err)
+	}
+	if len(s.Capabilities) == 0 && s.Update == nil && len(r.Capabilities) == 0 {
+		return nil, nil // of a version that says nothing
+	}
+	now := dbq.PutHostAgentParams{HostID: host, Capabilities: cleanCapabilities(s.Capabilities)}
+	if u := s.Update; u != nil {
+		now.UpdateState, now.UpdateVersion, now.UpdateTry, now.UpdateDetail = clip(string(u.State), 20), clip(u.Version, 64), int32(u.Try), clip(u.Detail, 500)
+	}
+	if !slices.Equal(now.Capabilities, r.Capabilities) || now.UpdateState != r.UpdateState || now.UpdateVersion != r.UpdateVersion ||
+		now.UpdateTry != r.UpdateTry || now.UpdateDetail != r.UpdateDetail {
+		if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return putAgent(ctx, tx, r, now) }); err != nil {
+			return nil, fmt.Errorf("host: agent of %s: %w", host, err)
+		}
+		if r, err = d.Q.HostAgentOrder(ctx, host); err != nil {
+			return nil, fmt.Errorf("host: agent of %s: %w", host, err)
+		}
+	}
+	return order(host, s.AgentVersion, r), nil
+}
+
+// putAgent writes what changed, and stops a channel whose version fails.
+func putAgent(ctx context.Context, tx *db.Tx, r dbq.HostAgentOrderRow, now dbq.PutHostAgentParams) error {
+	failed := now.UpdateState == string(agentapi.UpdateRolledBack) && now.UpdateVersion == r.Version && now.UpdateTry == r.Try
+	var c dbq.AgentChannel
+	if failed {
+		var err error
+		if c, err = tx.Q.LockAgentChannel(ctx, r.Channel); err != nil && !db.NoRows(err) {
+			return err
+		}
+	}
+	if err := tx.Q.PutHostAgent(ctx, now); err != nil {
+		return err
+	}
+	if c.Name == "" || c.Stopped != "" || c.Version != now.UpdateVersion || c.Try != now.UpdateTry {
+		return nil
+	}
+	n, err := tx.Q.CountUpdates(ctx, c.Name, c.Version, c.Try)
+	if err != nil {
+		return err
+	}
+	if why := tooManyFailed(n.Done, n.Failed); why != "" {
+		return tx.Q.StopAgentChannel(ctx, why, c.Name)
+	}
+	return nil
+}
+
+// maxFailed is how many hosts may give a version up before nobody else is given it.
+const maxFailed = 3
+
+// tooManyFailed says why a version stops, or "". The first host that tries it and fails is enough: it is what the first
+// ones are for.
+func tooManyFailed(done, failed int64) string {
+	if failed >= maxFailed || failed > done {
+		return fmt.Sprintf("%d hosts went back to the version before, %d kept it", failed, done)
+	}
+	return ""
+}
+
+func cleanCapabilities(all []string) []string {
+	out := []string{}
+	for _, c := range all {
+		if len(out) < 64 && capabilityPattern.MatchString(c) && !slices.Contains(out, c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+var capabilityPattern = regexp.MustCompile(`^[a-z0-9_]{1,40}$`)
+
+// order is what the host is told by its channel, or nil.
+func order(host id.Host, runs string, r dbq.HostAgentOrderRow) *agentapi.UpdateOrder {
+	state := agentapi.UpdateState(r.UpdateState)
+	over := r.UpdateVersion == r.Version && r.UpdateTry == r.Try && (state == agentapi.UpdateRefused || state == agentapi.UpdateRolledBack)
+	switch {
+	case r.Version == "" || r.Version == runs || r.Stopped != "" || over, state == agentapi.UpdateUnmanaged,
+		!slices.Contains(r.Capabilities, agentapi.CapSelfUpdate), !staged(host, r.Version, int(r.Percent)):
+		return nil
+	}
+	return &agentapi.UpdateOrder{Version: r.Version, Source: r.Source, Try: int(r.Try)}
+}
+
+// staged reports whether a host is among the percent of all that get a version: others first for each version, and who
+// is among a few is among more.
+func staged(host id.Host, version string, percent int) bool {
+	u := host.UUID()
+	h := sha256.Sum256(append(u[:], version...))
+	return int(binary.BigEndian.Uint32(h[:])%100) < percent
+}
+
+var (
+	channelPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}$`)
+	// releasePattern is what agents take for a release's number.
+	releasePattern = regexp.MustCompile(`^v?\d{1,9}\.\d{1,9}\.\d{1,9}(-\d{1,9}-g[0-9a-f]{1,40})?$`)
+)
+
+// NewChannel is what a channel shall be.
+type NewChannel struct {
+	Name, Version, Source string
+	Percent               int
+	Again                 bool // hosts that gave the version up try it again
+}
+
+// SetChannel says which version a channel's hosts should run, and how many of them, by a hundred. Only a platform
+// operator does; fault: Forbidden, Invalid.
+func SetChannel(ctx context.Context, tx *db.Tx, who account.Principal, n NewChannel) (AgentChannel, error) {
+	if !who.Admin {
+		return AgentChannel{}, fault.New(fault.Forbidden, "only a platform operator says which agent hosts run")
+	}
+	var bad fault.Fields
+	if !channelPattern.MatchString(n.Name) || n.Name == OffChannel {
+		bad.Add("name", "want 1 to 31 lower-case letters, digits and hyphens, and not %q", OffChannel)
+	}
+	if !releasePattern.MatchString(n.Version) {
+		bad.Add("version", "want a release's number, such as v1.4.0: agents refuse what they cannot compare")
+	}
+	if !releaseSource(n.Source) {
+		bad.Add("source", "want the https address of the folder with SHA256SUMS, SHA256SUMS.sig and the archives")
+	}
+	if n.Percent < 0 || n.Percent > 100 {
+		bad.Add("percent", "want 0 to 100")
+	}
+	if err := bad.Err(); err != nil {
+		return AgentChannel{}, err
+	}
+	old, err := tx.Q.LockAgentChannel(ctx, n.Name)
+	if err != nil && !db.NoRows(err) {
+		return AgentChannel{}, fmt.Errorf("host: channel %s: %w", n.Name, err)
+	}
+	again := n.Again || old.Stopped != "" || old.Version != n.Version || old.Source != n.Source
+	r, err := tx.Q.PutAgentChannel(ctx, dbq.PutAgentChannelParams{Name: n.Name, Version: n.Version, Source: n.Source, Percent: int32(n.Percent), ChangedBy: who.User, Again: again})
+	if err != nil {
+		return AgentChannel{}, fmt.Errorf("host: channel %s: %w", n.Name, err)
+	}
+	err = audit.Record(ctx, tx, audit.Event{Org: who.Org, User: who.User, Token: who.Token, Action: "agent_channel.set", Object: n.Name,
+		Detail: map[string]any{"version": n.Version, "source": n.Source, "percent": n.Percent, "try": r.Try}})
+	return channelOf(r), err
+}
+
+// releaseSource reports whether agents may fetch from an address; one of this machine needs no encryption.
+func releaseSource(s string) bool {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || len(s) > 500 {
+		return false
+	}
+	if a, err := netip.ParseAddr(u.Hostname()); u.Scheme == "http" && err == nil {
+		return a.IsLoopback()
+	}
+	return u.Scheme == "https"
+}
+
+// Channels are all of them, with how many hosts run what. Only a platform operator sees them; fault: Forbidden.
+func Channels(ctx context.Context, q *dbq.Queries, who account.Principal) ([]AgentChannel, []AgentCount, error) {
+	if !who.Admin {
+		return nil, nil, fault.New(fault.Forbidden, "only a platform operator sees which agents hosts run")
+	}
+	rows, err := q.ListAgentChannels(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("host: channels: %w", err)
+	}
+	counts, err := q.AgentVersions(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("host: versions of agents: %w", err)
+	}
+	channels, hosts := make([]AgentChannel, len(rows)), make([]AgentCount, len(counts))
+	for i, r := range rows {
+		channels[i] = channelOf(r)
+	}
+	for i, r := range counts {
+		hosts[i] = AgentCount{r.Channel, r.AgentVersion, agentapi.UpdateState(r.UpdateState), r.UpdateVersion, r.Hosts}
+	}
+	return channels, hosts, nil
+}
+
+func channelOf(r dbq.AgentChannel) AgentChannel {
+	return AgentChannel{r.Name, r.Version, r.Source, int(r.Percent), int(r.Try), r.Stopped, r.ChangedAt.UTC()}
+}
+
+// FollowChannel puts one of the org's hosts on a channel; OffChannel leaves its agent to the operator.
+func FollowChannel(ctx context.Context, tx *db.Tx, org id.Org, host id.Host, channel string) error {
+	if _, err := lockOwn(ctx, tx, org, host); err != nil {
+		return err
+	}
+	if channel != StableChannel && channel != OffChannel {
+		if _, err := tx.Q.LockAgentChannel(ctx, channel); db.NoRows(err) {
+			return fault.InvalidField("agent_channel", "there is no channel %q; %s and %s there are always", clip(channel, 40), StableChannel, OffChannel)
+		} else if err != nil {
+			return fmt.Errorf("host: channel %s: %w", channel, err)
+		}
+	}
+	if err := tx.Q.SetHostChannel(ctx, host, channel); err != nil {
+		return fmt.Errorf("host: channel of %s: %w", host, err)
+	}
+	return nil
+}
