@@ -46,13 +46,18 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 	@$(SERVICES) --docker --postgres -- scripts/test
 
 .PHONY: test-full
-test-full: test test-matrix test-net test-torch test-disk ## what takes longer too: the kill matrix, hosts behind routers, PyTorch trainings (an hour and a half)
+test-full: test test-matrix test-net test-update test-torch test-disk ## what takes longer too: the kill matrix, hosts behind routers, PyTorch trainings (an hour and a half)
 
 MATRIX ?= TestMatrix
 .PHONY: test-matrix
 test-matrix: build ## every part is killed in every phase of a rental; MATRIX=TestMatrix/agent for one part
 	@scripts/setup build run
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -tags matrix ./internal/e2e -run '$(MATRIX)' -count=1 -v -timeout 55m
+
+.PHONY: test-update
+test-update: build ## an agent is replaced by a newer one, and goes back from one that does not work, under a running job (builds two agents)
+	@scripts/setup build run
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -tags update ./internal/e2e -run TestAnAgentReplacesItself -count=1 -v -timeout 20m
 
 TORCH ?= /var/cache/muster/torch.tar
 .PHONY: test-torch

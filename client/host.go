@@ -40,6 +40,7 @@ type Host struct {
 	NotSelling   string     `json:"not_selling"` // why
 	Simulated    bool       `json:"simulated"`
 	MultiNode    bool       `json:"multi_node"`
+	ReclaimAt    *time.Time `json:"reclaim_at"` // what runs on it ends then
 	Actions      []string   `json:"actions"`
 	CPUCores     int        `json:"cpu_cores"`
 	RAMMB        int64      `json:"ram_mb"`
@@ -128,6 +129,25 @@ func (c *Client) ChangeHost(ctx context.Context, h id.Host, change HostChange) (
 // ActOnHost does drain, resume or retire.
 func (c *Client) ActOnHost(ctx context.Context, h id.Host, action string) (Host, error) {
 	return post[Host](ctx, c, "/hosts/"+h.String()+"/actions", map[string]string{"action": action})
+}
+
+// Reclaim takes a host back: what runs on it ends after the notice, in seconds; 0: at once.
+func (c *Client) Reclaim(ctx context.Context, h id.Host, notice int64) (Host, error) {
+	return post[Host](ctx, c, "/hosts/"+h.String()+"/actions", map[string]any{"action": "reclaim", "notice": notice})
+}
+
+// ReclaimForecast is what taking a host back at once would cost now.
+type ReclaimForecast struct {
+	Leases   int        `json:"leases"`
+	Credit   money.Nano `json:"credit"`    // what renters would get back
+	HostPart money.Nano `json:"host_part"` // of Credit, from the operator's earnings
+	Currency string     `json:"currency"`
+	Free     int64      `json:"free_notice"` // seconds of notice from which nothing is given back
+}
+
+// ReclaimForecast reads it.
+func (c *Client) ReclaimForecast(ctx context.Context, h id.Host) (ReclaimForecast, error) {
+	return get[ReclaimForecast](ctx, c, "/hosts/"+h.String()+"/reclaim", nil)
 }
 
 // Earnings is what a host earned.

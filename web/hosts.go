@@ -163,7 +163,13 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 		out.Traffic = append(out.Traffic, view.TrafficRow{ID: t.Lease.String(), Told: view.Clock(t.LastAt, now), Opened: fmt.Sprint(t.Opened),
 			Refused: fmt.Sprint(t.Refused), Up: view.Bytes(t.Up), Down: view.Bytes(t.Down), Suspect: t.Refused > 0})
 	}
+	if out.Reclaim, err = s.hostReclaim(ctx, d); err != nil {
+		return err
+	}
 	for _, a := range d.Actions() {
+		if a == "reclaim" {
+			continue // a panel of its own
+		}
 		out.Actions = append(out.Actions, hostAction(a))
 	}
 	return s.render(v, view.HostPage(v.page(d.Name, "hosts"), out))

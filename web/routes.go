@@ -99,6 +99,7 @@ func (s *Web) Routes(r chi.Router) {
 		get("/hosts/{id}", signedIn, s.hostPage)
 		post("/hosts/{id}/terms", signedIn, s.setTerms)
 		post("/hosts/{id}/actions", signedIn, s.actOnHost)
+		post("/hosts/{id}/reclaim", signedIn, s.reclaimHost)
 		post("/hosts/{id}/agent", signedIn, s.followChannel)
 
 		get("/payouts", signedIn, s.payoutsPage)

@@ -18,7 +18,8 @@ func hostCommand(s *shell) *cobra.Command {
 	return noun("host", "Enrol and run machines that earn",
 		hostEnroll(s), hostList(s), hostShow(s), hostSet(s),
 		hostAct(s, "drain", "Take no new leases; what runs goes on"),
-		hostAct(s, "resume", "Take leases again"),
+		hostReclaim(s),
+		hostAct(s, "resume", "Take leases again, or keep those there are after a reclaim"),
 		hostAct(s, "retire", "Take a host out for ever; drain it first"),
 		hostEarnings(s), hostTraffic(s), hostStatement(s), hostPayouts(s))
 }
@@ -178,7 +179,7 @@ func printHost(p *printer, h client.Host) {
 	if h.Fabric != nil {
 		fabric = *h.Fabric
 	}
-	p.facts("Host", h.ID.String(), "Name", h.Name, "Region", h.Region, "Fabric", fabric, "State", h.State, "Not selling", h.NotSelling,
+	p.facts("Host", h.ID.String(), "Name", h.Name, "Region", h.Region, "Fabric", fabric, "State", h.State, "You take it back", whenPtr(h.ReclaimAt), "Not selling", h.NotSelling,
 		"Agent", h.AgentVersion, "Last seen", whenPtr(h.LastSeenAt), "Driver", h.Driver, "CPU, RAM, disk", fmt.Sprintf("%d cores, %d GB, %d GB", h.CPUCores, h.RAMMB>>10, h.DiskGB),
 		"You can", strings.Join(h.Actions, ", "))
 	if a := h.Agent; a != nil {

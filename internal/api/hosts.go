@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -76,6 +77,7 @@ type hostView struct {
 	NotSelling   string             `json:"not_selling" doc:"why it cannot"`
 	Simulated    bool               `json:"simulated"`
 	MultiNode    bool               `json:"multi_node"`
+	ReclaimAt    *time.Time         `json:"reclaim_at" doc:"what runs on it ends then: you take it back"`
 	Actions      []string           `json:"actions"`
 	CPUCores     int                `json:"cpu_cores"`
 	RAMMB        int64              `json:"ram_mb"`
@@ -95,7 +97,7 @@ func viewHost(d host.Detail, offers []market.OwnOffer) hostView {
 	now := time.Now() // for display: renting decides by PostgreSQL's clock
 	v := hostView{
 		ID: d.ID, Name: d.Name, Region: d.Region, State: d.State, Reachable: d.Reachable(now), NotSelling: d.Unsellable(now),
-		Simulated: d.Simulated, MultiNode: d.MultiNode, Actions: d.Actions(), CPUCores: d.CPUCores, RAMMB: d.RAMMB, DiskGB: d.DiskGB,
+		Simulated: d.Simulated, MultiNode: d.MultiNode, ReclaimAt: utc(d.ReclaimAt), Actions: d.Actions(), CPUCores: d.CPUCores, RAMMB: d.RAMMB, DiskGB: d.DiskGB,
 		Driver: d.Driver, CUDAMax: d.CUDAMax, AgentVersion: d.Status.AgentVersion, LastSeenAt: utc(d.Status.LastSyncAt),
 		CreatedAt: d.CreatedAt.UTC(), GPUs: []hostGPUView{}, Problems: append([]agentapi.Problem{}, d.Inventory.Problems...),
 		Offers: append([]market.OwnOffer{}, offers...),
@@ -223,8 +225,17 @@ func (a *API) changeHost(ctx context.Context, p account.Principal, in *changeHos
 	return a.host(ctx, p, h)
 }
 
+type hostActionInput struct {
+	Keyed
+	ID   string `path:"id"`
+	Body struct {
+		Action string `json:"action" doc:"one of the host's actions"`
+		Notice int64  `json:"notice,omitempty" doc:"of reclaim: seconds until what runs ends; 0: at once"`
+	}
+}
+
 // actOnHost reads the offers, which no action changes, before its transaction.
-func (a *API) actOnHost(ctx context.Context, p account.Principal, in *actionInput, once idem.Request) (answer idem.Answer, v hostView, err error) {
+func (a *API) actOnHost(ctx context.Context, p account.Principal, in *hostActionInput, once idem.Request) (answer idem.Answer, v hostView, err error) {
 	h, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
 		return answer, v, err
@@ -234,7 +245,7 @@ func (a *API) actOnHost(ctx context.Context, p account.Principal, in *actionInpu
 		return answer, v, err
 	}
 	answer, err = a.once(ctx, once, http.StatusOK, func(ctx context.Context, tx *db.Tx) (any, error) {
-		if err := a.hostAction(ctx, tx, p.Org, h, in.Body.Action); err != nil {
+		if err := a.hostAction(ctx, tx, p, h, in); err != nil {
 			return nil, err
 		}
 		d, err := host.Get(ctx, tx.Q, p.Org, h)
@@ -243,8 +254,18 @@ func (a *API) actOnHost(ctx context.Context, p account.Principal, in *actionInpu
 	return answer, v, err
 }
 
-func (a *API) hostAction(ctx context.Context, tx *db.Tx, org id.Org, h id.Host, action string) error {
-	switch action {
+func (a *API) hostAction(ctx context.Context, tx *db.Tx, p account.Principal, h id.Host, in *hostActionInput) error {
+	org := p.Org
+	if in.Body.Notice != 0 && in.Body.Action != "reclaim" {
+		return fault.InvalidField("notice", "goes with reclaim only")
+	}
+	switch in.Body.Action {
+	case "reclaim":
+		if in.Body.Notice < 0 || in.Body.Notice > int64(host.MaxNotice.Seconds()) {
+			return fault.InvalidField("notice", "want 0 to %d seconds", int64(host.MaxNotice.Seconds()))
+		}
+		_, err := host.Reclaim(ctx, tx, a.bus, org, p.User, h, time.Duration(in.Body.Notice)*time.Second)
+		return err
 	case "drain":
 		return host.Drain(ctx, tx, a.bus, org, h)
 	case "resume":
@@ -252,7 +273,31 @@ func (a *API) hostAction(ctx context.Context, tx *db.Tx, org id.Org, h id.Host, 
 	case "retire":
 		return host.Retire(ctx, tx, a.bus, org, h)
 	}
-	return fault.InvalidField("action", "want one of drain, resume, retire")
+	return fault.InvalidField("action", "want one of drain, reclaim, resume, retire")
+}
+
+// reclaimView is what taking a host back at once would cost now.
+type reclaimView struct {
+	Leases   int        `json:"leases" doc:"that would end"`
+	Credit   money.Nano `json:"credit" doc:"what renters would get back: the last hour of each lease"`
+	HostPart money.Nano `json:"host_part" doc:"of credit, taken from your earnings; the platform returns its fee"`
+	Currency string     `json:"currency"`
+	Free     int64      `json:"free_notice" doc:"seconds of notice from which nothing is given back"`
+}
+
+func (a *API) reclaimForecast(ctx context.Context, p account.Principal, in *idInput) (reclaimView, error) {
+	h, err := pathID[id.Host](in.ID, "host")
+	if err != nil {
+		return reclaimView{}, err
+	}
+	if _, err := host.Get(ctx, a.db.Q, p.Org, h); err != nil {
+		return reclaimView{}, err
+	}
+	f, err := metering.ForecastLoss(ctx, a.db.Q, h)
+	if f.Currency == "" {
+		f.Currency = a.cfg.Currency
+	}
+	return reclaimView{f.Leases, f.Credit, f.HostPart, f.Currency, int64(metering.CreditSpan.Seconds())}, err
 }
 
 func (a *API) hostPrices(ctx context.Context, p account.Principal, in *idInput) (list[market.PriceChange], error) {

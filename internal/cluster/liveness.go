@@ -17,7 +17,7 @@ func (x *change) assess() {
 		return
 	}
 	for _, n := range x.nodes {
-		if n.ended != nil || n.ExitCode != nil {
+		if n.ended != nil || n.ExitCode != nil || x.takenBack(n) {
 			continue
 		}
 		if n.StartedAt == nil {
@@ -136,6 +136,11 @@ func (x *change) due() *time.Time {
 	sooner := func(u time.Time) {
 		if !u.IsZero() && u.After(x.now) && (t.IsZero() || u.Before(t)) {
 			t = u
+		}
+	}
+	for _, n := range x.nodes {
+		if n.ended == nil {
+			sooner(n.back.at)
 		}
 	}
 	switch s := State(x.row.State); {

@@ -165,7 +165,7 @@ func rankIgnored(f Facts) (Trigger, Decision) {
 
 // replaceable reports whether another host may take the rank: the renter wants it, and the rank was lost through its host.
 func (f Facts) replaceable(n NodeFacts) bool {
-	return f.Replace && f.Ran && slices.Contains(hostFaults, about(n).Reason)
+	return f.Replace && f.Ran && (slices.Contains(hostFaults, about(n).Reason) || about(n).Reason == ReasonHostWithdrawn)
 }
 
 // lostForGood: ranks that another host is to take. Their leases end before one is looked for.

@@ -34,6 +34,7 @@ const (
 	NodeDismissed    NodeEvent = "dismissed"   // no longer desired
 	NodeGone         NodeEvent = "gone"        // nothing is left on its host, or its host is given up
 	NodeAgain        NodeEvent = "start_again" // a new epoch
+	NodeTakenBack    NodeEvent = "taken_back"  // its operator wants the machine
 	NodeReplaced     NodeEvent = "replaced"    // another host takes the rank, in a new epoch
 )
 
@@ -78,6 +79,13 @@ var nodeTransitions = []NodeTransition{
 	{NodeJoining, NodeSilent, NodeLost, ByWatchdog, "Its host is silent"},
 	{NodeReady, NodeSilent, NodeLost, ByWatchdog, "Lost: not proven up"},
 	{NodeLost, NodeHeard, NodeReady, ByHosts, "Proven up again"},
+
+	{NodePending, NodeTakenBack, NodeFailed, ByOperator, "Its host was taken back"},
+	{NodePulling, NodeTakenBack, NodeFailed, ByOperator, "Its host was taken back"},
+	{NodeStarting, NodeTakenBack, NodeFailed, ByOperator, "Its host was taken back"},
+	{NodeJoining, NodeTakenBack, NodeFailed, ByOperator, "Its host was taken back"},
+	{NodeReady, NodeTakenBack, NodeFailed, ByOperator, "Its host was taken back"},
+	{NodeLost, NodeTakenBack, NodeFailed, ByOperator, "Its host was taken back"},
 
 	{NodePending, NodeDismissed, NodeStopping, ByWatchdog, "Stopping"},
 	{NodePulling, NodeDismissed, NodeStopping, ByWatchdog, "Stopping"},

@@ -27,6 +27,7 @@ const (
 	ByRenter   Actor = "renter"
 	ByHosts    Actor = "hosts"    // what they report
 	ByWatchdog Actor = "watchdog" // time and money
+	ByOperator Actor = "operator" // of the host
 )
 
 // Trigger is what happens to a cluster.

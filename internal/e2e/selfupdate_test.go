@@ -1,3 +1,5 @@
+//go:build update
+
 package e2e
 
 import (

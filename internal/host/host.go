@@ -55,9 +55,10 @@ type Host struct {
 	Fabric          id.Fabric // zero: none
 	State           State
 	Simulated       bool
-	MultiNode       bool   // peers on other hosts can reach it
-	NeedsFullReport bool   // claims were abandoned and the host has not shown yet what it still has
-	Blocked         string // why its inventory keeps it from selling, in words; "" = it does not
+	MultiNode       bool       // peers on other hosts can reach it
+	NeedsFullReport bool       // claims were abandoned and the host has not shown yet what it still has
+	ReclaimAt       *time.Time // what runs on it ends then: its operator takes it back
+	Blocked         string     // why its inventory keeps it from selling, in words; "" = it does not
 	Revision        int64
 	BootID          string
 	CPUCores        int
@@ -145,7 +146,7 @@ func lockOne(ctx context.Context, tx *db.Tx, host id.Host) (Host, error) {
 func fromRow(h dbq.Host, s dbq.HostStatus) Host {
 	return Host{
 		ID: h.ID, Org: h.OrgID, Name: h.Name, Region: h.Region, Fabric: h.FabricID, State: State(h.State),
-		Simulated: h.Simulated, MultiNode: h.MultiNode, NeedsFullReport: h.NeedsFullReport, Blocked: h.Blocked,
+		Simulated: h.Simulated, MultiNode: h.MultiNode, NeedsFullReport: h.NeedsFullReport, ReclaimAt: h.ReclaimAt, Blocked: h.Blocked,
 		Revision: h.Revision, BootID: h.BootID, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskGB: h.DiskGb,
 		Driver: h.Driver, CUDAMax: h.CudaMax, InventoryAt: h.InventoryAt, CreatedAt: h.CreatedAt, RetiredAt: h.RetiredAt,
 		Status: Status{

@@ -134,7 +134,7 @@ func Drain(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, host id.Host)
 	return move(ctx, tx, b, org, host, Active, Draining)
 }
 
-// Resume is the end of Drain.
+// Resume is the end of Drain, and of Reclaim: what runs goes on.
 func Resume(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, host id.Host) error {
 	return move(ctx, tx, b, org, host, Draining, Active)
 }
@@ -183,13 +183,13 @@ func tell(tx *db.Tx, b *bus.Bus, h Host) {
 	tx.AfterCommit(func() { b.Changed(bus.TopicHost(h.ID), bus.TopicOrg(h.Org)) })
 }
 
-// Actions lists what the operator can do with the host now: drain, resume, retire.
+// Actions lists what the operator can do with the host now: drain, reclaim, resume, retire.
 func (h *Host) Actions() []string {
 	switch h.State {
 	case Active:
-		return []string{"drain", "retire"}
+		return []string{"drain", "reclaim", "retire"}
 	case Draining:
-		return []string{"resume", "retire"}
+		return []string{"resume", "reclaim", "retire"}
 	case Enrolled:
 		return []string{"retire"}
 	}

@@ -738,23 +738,25 @@ func (q *Queries) SaveLostLogsKept(ctx context.Context, logsKept []int32, lostLe
 const saveNode = `-- name: SaveNode :exec
 UPDATE node
 SET epoch = $1, state = $2, reason = $3, detail = $4, wg_key = $5, endpoints = $6,
-    started_at = $7, exit_code = $8, exit_at = $9, preflight = $10, since = $11
-WHERE id = $12
+    started_at = $7, exit_code = $8, exit_at = $9, preflight = $10, since = $11,
+    reclaim_told = $12
+WHERE id = $13
 `
 
 type SaveNodeParams struct {
-	Epoch     int32
-	State     string
-	Reason    string
-	Detail    string
-	WgKey     string
-	Endpoints []string
-	StartedAt *time.Time
-	ExitCode  *int32
-	ExitAt    *time.Time
-	Preflight []byte
-	Since     time.Time
-	ID        id.Node
+	Epoch       int32
+	State       string
+	Reason      string
+	Detail      string
+	WgKey       string
+	Endpoints   []string
+	StartedAt   *time.Time
+	ExitCode    *int32
+	ExitAt      *time.Time
+	Preflight   []byte
+	Since       time.Time
+	ReclaimTold *time.Time
+	ID          id.Node
 }
 
 func (q *Queries) SaveNode(ctx context.Context, arg SaveNodeParams) error {
@@ -770,6 +772,7 @@ func (q *Queries) SaveNode(ctx context.Context, arg SaveNodeParams) error {
 		arg.ExitAt,
 		arg.Preflight,
 		arg.Since,
+		arg.ReclaimTold,
 		arg.ID,
 	)
 	return err

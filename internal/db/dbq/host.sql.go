@@ -7,6 +7,7 @@ package dbq
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
@@ -25,7 +26,7 @@ func (q *Queries) CountHostClaims(ctx context.Context, hostID id.Host) (int64, e
 }
 
 const getHost = `-- name: GetHost :one
-SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at, coalesce(f.name, '') AS fabric_name, coalesce(i.inventory, '{}')::jsonb AS inventory
+SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at, coalesce(f.name, '') AS fabric_name, coalesce(i.inventory, '{}')::jsonb AS inventory
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 LEFT JOIN fabric f ON f.id = h.fabric_id
@@ -64,6 +65,8 @@ func (q *Queries) GetHost(ctx context.Context, iD id.Host, orgID id.Org) (GetHos
 		&i.Host.InventoryAt,
 		&i.Host.CreatedAt,
 		&i.Host.RetiredAt,
+		&i.Host.ReclaimAt,
+		&i.Host.ReclaimAskedAt,
 		&i.HostStatus.HostID,
 		&i.HostStatus.Session,
 		&i.HostStatus.Connected,
@@ -90,7 +93,7 @@ func (q *Queries) GetHost(ctx context.Context, iD id.Host, orgID id.Org) (GetHos
 }
 
 const listHosts = `-- name: ListHosts :many
-SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at, coalesce(f.name, '') AS fabric_name
+SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at, coalesce(f.name, '') AS fabric_name
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 LEFT JOIN fabric f ON f.id = h.fabric_id
@@ -147,6 +150,8 @@ func (q *Queries) ListHosts(ctx context.Context, arg ListHostsParams) ([]ListHos
 			&i.Host.InventoryAt,
 			&i.Host.CreatedAt,
 			&i.Host.RetiredAt,
+			&i.Host.ReclaimAt,
+			&i.Host.ReclaimAskedAt,
 			&i.HostStatus.HostID,
 			&i.HostStatus.Session,
 			&i.HostStatus.Connected,
@@ -189,7 +194,7 @@ func (q *Queries) LockHostRows(ctx context.Context, ids []pgtype.UUID) error {
 
 const lockHosts = `-- name: LockHosts :many
 
-SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at
+SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 WHERE h.id = ANY($1::uuid[])
@@ -233,6 +238,8 @@ func (q *Queries) LockHosts(ctx context.Context, ids []pgtype.UUID) ([]LockHosts
 			&i.Host.InventoryAt,
 			&i.Host.CreatedAt,
 			&i.Host.RetiredAt,
+			&i.Host.ReclaimAt,
+			&i.Host.ReclaimAskedAt,
 			&i.HostStatus.HostID,
 			&i.HostStatus.Session,
 			&i.HostStatus.Connected,
@@ -264,7 +271,7 @@ func (q *Queries) LockHosts(ctx context.Context, ids []pgtype.UUID) ([]LockHosts
 }
 
 const readHost = `-- name: ReadHost :one
-SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at
+SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 WHERE h.id = $1
@@ -299,6 +306,8 @@ func (q *Queries) ReadHost(ctx context.Context, argID id.Host) (ReadHostRow, err
 		&i.Host.InventoryAt,
 		&i.Host.CreatedAt,
 		&i.Host.RetiredAt,
+		&i.Host.ReclaimAt,
+		&i.Host.ReclaimAskedAt,
 		&i.HostStatus.HostID,
 		&i.HostStatus.Session,
 		&i.HostStatus.Connected,
@@ -320,6 +329,20 @@ func (q *Queries) ReadHost(ctx context.Context, argID id.Host) (ReadHostRow, err
 		&i.HostStatus.NetDownAt,
 	)
 	return i, err
+}
+
+const reclaimHost = `-- name: ReclaimHost :one
+UPDATE host
+SET state = 'draining', reclaim_asked_at = clock_timestamp(), reclaim_at = clock_timestamp() + make_interval(secs => $1::integer)
+WHERE id = $2
+RETURNING reclaim_at
+`
+
+func (q *Queries) ReclaimHost(ctx context.Context, noticeS int32, iD id.Host) (*time.Time, error) {
+	row := q.db.QueryRow(ctx, reclaimHost, noticeS, iD)
+	var reclaim_at *time.Time
+	err := row.Scan(&reclaim_at)
+	return reclaim_at, err
 }
 
 const removeHostGPUs = `-- name: RemoveHostGPUs :exec
@@ -359,7 +382,9 @@ func (q *Queries) RevokeHostKeys(ctx context.Context, hostID id.Host) error {
 }
 
 const setHostState = `-- name: SetHostState :exec
-UPDATE host SET state = $1 WHERE id = $2
+UPDATE host
+SET state = $1, reclaim_at = CASE WHEN $1 = 'draining' THEN reclaim_at END, reclaim_asked_at = CASE WHEN $1 = 'draining' THEN reclaim_asked_at END
+WHERE id = $2
 `
 
 func (q *Queries) SetHostState(ctx context.Context, state string, iD id.Host) error {

@@ -941,6 +941,30 @@ func (q *Queries) MetersByID(ctx context.Context, ids []pgtype.UUID) ([]MetersBy
 	return items, nil
 }
 
+const runningLeasesOfHost = `-- name: RunningLeasesOfHost :many
+SELECT id FROM lease WHERE host_id = $1 AND ended_at IS NULL ORDER BY id
+`
+
+func (q *Queries) RunningLeasesOfHost(ctx context.Context, hostID id.Host) ([]id.Lease, error) {
+	rows, err := q.db.Query(ctx, runningLeasesOfHost, hostID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Lease{}
+	for rows.Next() {
+		var id id.Lease
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const segmentRuns = `-- name: SegmentRuns :many
 SELECT lease_id, epoch, boot_id, (count(*) = max(seq))::boolean AS whole, bool_or(final)::boolean AS final
 FROM usage_segment

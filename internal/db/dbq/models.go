@@ -268,6 +268,8 @@ type Host struct {
 	InventoryAt     *time.Time
 	CreatedAt       time.Time
 	RetiredAt       *time.Time
+	ReclaimAt       *time.Time
+	ReclaimAskedAt  *time.Time
 }
 
 type HostAgent struct {
@@ -504,23 +506,24 @@ type Membership struct {
 }
 
 type Node struct {
-	ID        id.Node
-	ClusterID id.Cluster
-	Rank      int32
-	HostID    id.Host
-	LeaseID   id.Lease
-	Epoch     int32
-	State     string
-	Reason    string
-	Detail    string
-	Address   string
-	WgKey     string
-	Endpoints []string
-	StartedAt *time.Time
-	ExitCode  *int32
-	ExitAt    *time.Time
-	Preflight []byte
-	Since     time.Time
+	ID          id.Node
+	ClusterID   id.Cluster
+	Rank        int32
+	HostID      id.Host
+	LeaseID     id.Lease
+	Epoch       int32
+	State       string
+	Reason      string
+	Detail      string
+	Address     string
+	WgKey       string
+	Endpoints   []string
+	StartedAt   *time.Time
+	ExitCode    *int32
+	ExitAt      *time.Time
+	Preflight   []byte
+	Since       time.Time
+	ReclaimTold *time.Time
 }
 
 type NodeLog struct {

@@ -46,12 +46,13 @@ INSERT INTO node_status (node_id, epoch, reported_at) SELECT id, epoch, since FR
 -- name: SaveNode :exec
 UPDATE node
 SET epoch = @epoch, state = @state, reason = @reason, detail = @detail, wg_key = @wg_key, endpoints = @endpoints,
-    started_at = @started_at, exit_code = @exit_code, exit_at = @exit_at, preflight = @preflight, since = @since
+    started_at = @started_at, exit_code = @exit_code, exit_at = @exit_at, preflight = @preflight, since = @since,
+    reclaim_told = @reclaim_told
 WHERE id = @id;
 
 -- name: ClusterNodes :batchmany
 SELECT sqlc.embed(n), sqlc.embed(s), l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
-       h.name AS host_name
+       h.name AS host_name, h.reclaim_at, h.reclaim_asked_at
 FROM node n
 JOIN node_status s ON s.node_id = n.id
 JOIN lease l ON l.id = n.lease_id

@@ -33,7 +33,15 @@ UPDATE host SET revision = revision + 1 WHERE id = ANY(@ids::uuid[])
 RETURNING id, revision;
 
 -- name: SetHostState :exec
-UPDATE host SET state = @state WHERE id = @id;
+UPDATE host
+SET state = @state, reclaim_at = CASE WHEN @state = 'draining' THEN reclaim_at END, reclaim_asked_at = CASE WHEN @state = 'draining' THEN reclaim_asked_at END
+WHERE id = @id;
+
+-- name: ReclaimHost :one
+UPDATE host
+SET state = 'draining', reclaim_asked_at = clock_timestamp(), reclaim_at = clock_timestamp() + make_interval(secs => @notice_s::integer)
+WHERE id = @id
+RETURNING reclaim_at;
 
 -- name: RenameHost :exec
 UPDATE host SET name = @name WHERE id = @id;

@@ -262,6 +262,9 @@ FROM usage_segment
 WHERE lease_id = @lease_id AND end_ms > @from_ms AND start_ms < @through_ms
 ORDER BY start_ms, end_ms, epoch, boot_id, seq;
 
+-- name: RunningLeasesOfHost :many
+SELECT id FROM lease WHERE host_id = @host_id AND ended_at IS NULL ORDER BY id;
+
 -- name: DatabaseTime :one
 SELECT clock_timestamp()::timestamptz AS now;
 

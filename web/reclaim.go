@@ -1,0 +1,62 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/metering"
+	"github.com/musterhq/muster/web/view"
+)
+
+// reclaimNotices are what the page offers; an hour is the least that costs nothing.
+var reclaimNotices = []view.ReclaimNotice{
+	{Seconds: "3600", Label: "1 hour"}, {Seconds: "7200", Label: "2 hours"}, {Seconds: "21600", Label: "6 hours"},
+	{Seconds: "86400", Label: "1 day"}, {Seconds: "604800", Label: "7 days"},
+}
+
+// hostReclaim is what taking the host back means now; nil where it cannot be.
+func (s *Web) hostReclaim(ctx context.Context, d host.Detail) (*view.Reclaim, error) {
+	if !slices.Contains(d.Actions(), "reclaim") {
+		return nil, nil
+	}
+	f, err := metering.ForecastLoss(ctx, s.DB.Q, d.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := &view.Reclaim{Notices: reclaimNotices}
+	if d.ReclaimAt != nil {
+		out.At = view.Clock(*d.ReclaimAt, s.Now())
+	}
+	out.Cost = "Nothing runs on it: it costs nothing."
+	if f.Leases > 0 {
+		out.Cost = fmt.Sprintf("What runs ends at once, in the middle of its work: %d of your leases. The renters get back what the last hour cost: %s %s as of now, %s of it from your earnings.",
+			f.Leases, f.Credit, s.Currency, f.HostPart)
+	}
+	return out, nil
+}
+
+func (s *Web) reclaimHost(v *visit) error {
+	h, err := s.hostOf(v)
+	if err != nil {
+		return err
+	}
+	seconds, err := strconv.ParseInt(v.r.FormValue("notice"), 10, 64)
+	if err != nil || seconds < 0 || seconds > int64(host.MaxNotice.Seconds()) {
+		err = fault.New(fault.Invalid, "Choose how long what runs goes on.")
+	} else {
+		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
+			_, err := host.Reclaim(ctx, tx, s.Bus, v.who.Org, v.who.User, h, time.Duration(seconds)*time.Second)
+			return err
+		})
+	}
+	if err != nil {
+		return s.again(v, err, func(map[string]string) error { return s.showHost(v, h, fault.From(err).Message, nil) })
+	}
+	return back(v, "/hosts/"+h.String())
+}
