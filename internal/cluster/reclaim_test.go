@@ -49,8 +49,8 @@ func TestAHostIsTakenBackAtOnce(t *testing.T) {
 	}
 	c = w.clean(c)
 	credits, err := metering.Credits(w.ctx, w.d.Q, c.ID)
-	if err != nil || len(credits) != 1 || credits[0].Host != h || credits[0].Amount != w.postedOf(c, 1) {
-		t.Errorf("%+v of %s (%v)", credits, w.postedOf(c, 1), err)
+	if err != nil || len(credits) != 1 || credits[0].Host != h || credits[0].Amount != w.costOf(c, 1) {
+		t.Errorf("%+v of %s (%v)", credits, w.costOf(c, 1), err)
 	}
 	w.noClaims()
 	w.books()
