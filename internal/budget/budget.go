@@ -92,10 +92,10 @@ func (l Limits) check(project string) error {
 		bad.Add("cap", "want a cap, max_price_per_hour or max_duration")
 	}
 	if l.Cap != nil && (*l.Cap < 0 || *l.Cap > maxCap) {
-		bad.Add("cap", "want 0 to %s", maxCap)
+		bad.Add("cap", "want 0 to %s", maxCap.Plain())
 	}
 	if l.MaxRate != nil && (*l.MaxRate <= 0 || *l.MaxRate > maxRate) {
-		bad.Add("max_price_per_hour", "want more than 0 and at most %s", maxRate)
+		bad.Add("max_price_per_hour", "want more than 0 and at most %s", maxRate.Plain())
 	}
 	if l.MaxDuration != nil && (*l.MaxDuration < 60 || *l.MaxDuration > 366*86400) {
 		bad.Add("max_duration", "want 60 seconds to 366 days")

@@ -63,7 +63,7 @@ func (w Watch) MaxDuration() *int64 {
 func (w Watch) Admit(rate money.Micro) error {
 	for _, b := range w.budgets {
 		if b.MaxRate != nil && rate > *b.MaxRate {
-			return fault.New(fault.QuotaExceeded, "%s per hour is more than the %s per hour that %s allows for a cluster", rate, *b.MaxRate, b.Name())
+			return fault.New(fault.QuotaExceeded, "%s per hour is more than the %s per hour that %s allows for a cluster", rate.Plain(), b.MaxRate.Plain(), b.Name())
 		}
 	}
 	return nil
@@ -73,10 +73,10 @@ func (w Watch) Admit(rate money.Micro) error {
 func (w Watch) Refusal(need money.Nano) error {
 	for _, b := range w.budgets {
 		if left := b.Left(); left != nil && *left < need {
-			return fault.New(fault.QuotaExceeded, "60 seconds of this cluster cost %s; %s has %s left of %s", need, b.Name(), *left, *b.Cap)
+			return fault.New(fault.QuotaExceeded, "60 seconds of this cluster cost %s; %s has %s left of %s", need.Plain(), b.Name(), left.Plain(), b.Cap.Plain())
 		}
 	}
-	return fault.New(fault.QuotaExceeded, "60 seconds of this cluster cost %s, more than a budget has left", need)
+	return fault.New(fault.QuotaExceeded, "60 seconds of this cluster cost %s, more than a budget has left", need.Plain())
 }
 
 // Commit counts money that is being held for the cluster, in the transaction that holds it, and tells of what that
@@ -158,7 +158,7 @@ func Notice(org id.Org, object, name string, committed, limit money.Nano, curren
 		Org: org, Key: fmt.Sprintf("budget:%s:%d:%d", object, int64(limit), level), Severity: notify.Info, Object: object,
 		Title: fmt.Sprintf("%d %% of %s is spent or held", level, name),
 		Body: fmt.Sprintf("%s of %s %s. When nothing is left, clusters that count against it are stopped in order; raise it to let them run on.",
-			committed, limit, currency),
+			committed.Plain(), limit.Plain(), currency),
 	}
 	switch level {
 	case 80:
@@ -166,7 +166,7 @@ func Notice(org id.Org, object, name string, committed, limit money.Nano, curren
 	case 100:
 		n.Severity, n.Title = notify.Bad, "Used up: "+name
 		n.Body = fmt.Sprintf("All of %s %s is spent or held. Clusters that count against it run to the end of their paid time and are then stopped in order; nothing more is spent. Raise it to let them run on.",
-			limit, currency)
+			limit.Plain(), currency)
 	}
 	return n
 }

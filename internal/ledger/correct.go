@@ -118,7 +118,7 @@ func Compensate(ctx context.Context, tx *db.Tx, charge id.LedgerTx, amount money
 		amount = total
 	}
 	if amount <= 0 || amount > total {
-		return Entry{}, fault.InvalidField("amount", "must be above zero and at most %s, what is left of the charge", total)
+		return Entry{}, fault.InvalidField("amount", "must be above zero and at most %s, what is left of the charge", total.Plain())
 	}
 	done, seen := money.Nano(0), money.Nano(0)
 	for _, a := range from { // cumulative floors: the parts add up

@@ -142,8 +142,8 @@ func creditOf(l *lease, segs []dbq.SegmentsWithinRow, span Interval) money.Nano 
 func tellOfCredit(ctx context.Context, tx *db.Tx, l *lease, r dbq.ServiceCreditsRow, total, host money.Nano) error {
 	why := fmt.Sprintf("Node %d of %s was lost through no doing of the renter's (%s): what it cost in the last hour before that is given back.", l.Rank, l.ClusterID, r.Reason)
 	for _, n := range []notify.Notice{
-		{Org: l.RenterOrgID, Severity: notify.Info, Title: fmt.Sprintf("%s %s credited: a host failed", total, l.Currency), Body: why + " It is in your wallet.", Object: l.ClusterID.String()},
-		{Org: l.HostOrgID, Severity: notify.Warn, Title: fmt.Sprintf("%s %s of %s's earnings returned: it failed", host, l.Currency, r.HostName), Body: why + " The platform returns its fee.", Object: l.HostID.String()},
+		{Org: l.RenterOrgID, Severity: notify.Info, Title: fmt.Sprintf("%s %s credited: a host failed", total.Plain(), l.Currency), Body: why + " It is in your wallet.", Object: l.ClusterID.String()},
+		{Org: l.HostOrgID, Severity: notify.Warn, Title: fmt.Sprintf("%s %s of %s's earnings returned: it failed", host.Plain(), l.Currency, r.HostName), Body: why + " The platform returns its fee.", Object: l.HostID.String()},
 	} {
 		n.Key = fmt.Sprintf("service_credit:%s:%d", l.ID, int64(total))
 		if _, err := notify.Add(ctx, tx, n); err != nil {

@@ -171,7 +171,7 @@ func Unfreeze(ctx context.Context, tx *db.Tx, who account.Principal, of id.Lease
 	if _, err := notify.Add(ctx, tx, notify.Notice{
 		Org: l.HostOrgID, Key: fmt.Sprintf("unfrozen:%s:%d", of, now.UnixMilli()), Severity: notify.Info, Object: l.HostID.String(),
 		Title: "Money for a lease moves again",
-		Body:  fmt.Sprintf("An administrator looked at lease %s, of which your host had signed two accounts. The first stands, and %s %s that waited was charged: %s", of, posted, l.Currency, reason),
+		Body:  fmt.Sprintf("An administrator looked at lease %s, of which your host had signed two accounts. The first stands, and %s %s that waited was charged: %s", of, posted.Plain(), l.Currency, reason),
 	}); err != nil {
 		return err
 	}

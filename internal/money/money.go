@@ -87,6 +87,18 @@ func (n Nano) String() string { return format(int64(n), 9) }
 // String is the exact price with six decimals.
 func (m Micro) String() string { return format(int64(m), 6) }
 
+// Plain is the exact amount for a sentence: the decimals it needs, two at least ("25.00", "0.005").
+func (n Nano) Plain() string { return plain(n.String()) }
+
+// Plain is the exact price for a sentence: the decimals it needs, two at least.
+func (m Micro) Plain() string { return plain(m.String()) }
+
+// plain cuts zeros off the end of a number with decimals, down to cents.
+func plain(s string) string {
+	cents := strings.IndexByte(s, '.') + 3
+	return s[:cents] + strings.TrimRight(s[cents:], "0")
+}
+
 func format(v int64, decimals int) string {
 	sign := ""
 	u := uint64(v)

@@ -94,3 +94,16 @@ func FuzzParseNano(f *testing.F) {
 		}
 	})
 }
+
+func TestPlain(t *testing.T) {
+	for n, want := range map[Nano]string{
+		0: "0.00", 25 * Unit: "25.00", Unit / 2: "0.50", 5_333_333: "0.005333333", -100 * Unit: "-100.00", 9*Unit + 120_000_000: "9.12", 1: "0.000000001",
+	} {
+		if got := n.Plain(); got != want {
+			t.Errorf("%s reads %q in a sentence, want %q", n, got, want)
+		}
+	}
+	if got := Micro(2_400_000).Plain() + " " + Micro(345_000).Plain(); got != "2.40 0.345" {
+		t.Errorf("prices read %q in a sentence", got)
+	}
+}

@@ -76,17 +76,17 @@ func (p *Payments) SetAutoTopUp(ctx context.Context, payer account.Principal, a 
 func (a AutoTopUp) check() error {
 	var bad fault.Fields
 	if a.Threshold < money.Cent || a.Threshold > MaxTopUp {
-		bad.Add("threshold", "must be between %s and %s", money.Cent, MaxTopUp)
+		bad.Add("threshold", "must be between %s and %s", money.Cent.Plain(), MaxTopUp.Plain())
 	}
 	switch {
 	case a.Amount < MinTopUp || a.Amount > MaxTopUp:
-		bad.Add("amount", "must be between %s and %s", MinTopUp, MaxTopUp)
+		bad.Add("amount", "must be between %s and %s", MinTopUp.Plain(), MaxTopUp.Plain())
 	case a.Amount%money.Cent != 0:
 		bad.Add("amount", "must be whole cents")
 	case a.DailyCap < a.Amount:
 		bad.Add("daily_cap", "must be at least the amount")
 	case a.DailyCap > 10*MaxTopUp:
-		bad.Add("daily_cap", "must be at most %s", 10*MaxTopUp)
+		bad.Add("daily_cap", "must be at most %s", (10 * MaxTopUp).Plain())
 	}
 	return bad.Err()
 }
@@ -178,7 +178,7 @@ func (p *Payments) capped(ctx context.Context, tx *db.Tx, org id.Org, most money
 	_, err = notify.Add(ctx, tx, notify.Notice{
 		Org: org, Key: "auto_topup:cap:" + now.Format("2006-01-02"), Severity: notify.Warn, Object: org.String(),
 		Title: "Auto top-up has reached its daily cap",
-		Body:  fmt.Sprintf("It would add credit now, and has added as much as it may in 24 hours (at most %s %s). Add credit yourself, or raise the cap.", most, p.cfg.Currency),
+		Body:  fmt.Sprintf("It would add credit now, and has added as much as it may in 24 hours (at most %s %s). Add credit yourself, or raise the cap.", most.Plain(), p.cfg.Currency),
 	})
 	return err
 }

@@ -38,7 +38,7 @@ func Compensate(ctx context.Context, tx *db.Tx, who account.Principal, charge id
 				continue
 			}
 			if _, err := notify.Add(ctx, tx, notify.Notice{Org: org, Key: e.Key, Severity: notify.Info, Object: e.Ref, Title: title,
-				Body: fmt.Sprintf("%s %s of a charge for usage went back to the renter: %s", back, t.Credit.Currency, reason)}); err != nil {
+				Body: fmt.Sprintf("%s %s of a charge for usage went back to the renter: %s", back.Plain(), t.Credit.Currency, reason)}); err != nil {
 				return e, err
 			}
 		}

@@ -175,7 +175,7 @@ func (p *Payments) tellDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d st
 		return err
 	}
 	_, err := notify.Add(ctx, tx, notify.Notice{Org: t.OrgID, Key: "dispute:" + d.ID, Severity: notify.Bad, Object: t.OrgID.String(),
-		Title: fmt.Sprintf("A payment of %s %s is disputed", t.Amount+t.Tax, t.Currency),
+		Title: fmt.Sprintf("A payment of %s %s is disputed", (t.Amount + t.Tax).Plain(), t.Currency),
 		Body:  fmt.Sprintf("The card's bank says: %s. Until it is decided, that much of your balance is set aside.", strings.ReplaceAll(d.Reason, "_", " "))})
 	return err
 }

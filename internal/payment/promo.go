@@ -47,7 +47,7 @@ func (p *Payments) CreatePromoCode(ctx context.Context, tx *db.Tx, who account.P
 		bad.Add("code", "has to be %d to 40 letters, digits and dashes", minPromoLetters)
 	}
 	if c.Amount < money.Cent || c.Amount > maxPromo || c.Amount%money.Cent != 0 {
-		bad.Add("amount", "must be whole cents between %s and %s", money.Cent, maxPromo)
+		bad.Add("amount", "must be whole cents between %s and %s", money.Cent.Plain(), maxPromo.Plain())
 	}
 	if c.MaxUses < 1 || c.MaxUses > 100_000 {
 		bad.Add("max_uses", "must be between 1 and 100000")

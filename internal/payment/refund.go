@@ -68,7 +68,7 @@ func refundableOf(t dbq.RefundableTopupsRow) money.Nano {
 func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount money.Nano, key idem.Request) ([]Refund, error) {
 	switch {
 	case amount < money.Cent || amount > 100*MaxTopUp:
-		return nil, fault.InvalidField("amount", "must be at least %s", money.Cent)
+		return nil, fault.InvalidField("amount", "must be at least %s", money.Cent.Plain())
 	case amount%money.Cent != 0:
 		return nil, fault.InvalidField("amount", "must be whole cents")
 	}
@@ -134,14 +134,14 @@ func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Princ
 		made, left = append(made, r), left-part
 	}
 	if left > 0 {
-		return nil, fault.New(fault.InsufficientFunds, "only %s can be given back: what is left of your payments", amount-left)
+		return nil, fault.New(fault.InsufficientFunds, "only %s can be given back: what is left of your payments", (amount - left).Plain())
 	}
 	books, err := ledger.Lock(ctx, tx, wallet, ledger.Refunds(p.cfg.Currency))
 	if err != nil {
 		return nil, err
 	}
 	if have := max(0, books.Balance(wallet)); have < amount { // an org's credit is not its money
-		return nil, fault.New(fault.InsufficientFunds, "not enough credit: %s more is needed", amount-have)
+		return nil, fault.New(fault.InsufficientFunds, "not enough credit: %s more is needed", (amount - have).Plain())
 	}
 	_, err = ledger.PostAll(ctx, tx, entries)
 	return made, err
@@ -265,7 +265,7 @@ func (p *Payments) failRefund(ctx context.Context, tx *db.Tx, r dbq.Refund, stri
 		return fmt.Errorf("refund %s: %w", r.ID, err)
 	}
 	_, err = notify.Add(ctx, tx, notify.Notice{Org: r.OrgID, Key: "refund:" + r.ID.String(), Severity: notify.Warn, Object: r.OrgID.String(),
-		Title: fmt.Sprintf("A refund of %s %s did not work", r.Amount, r.Currency), Body: why + " The money is in your wallet again."})
+		Title: fmt.Sprintf("A refund of %s %s did not work", r.Amount.Plain(), r.Currency), Body: why + " The money is in your wallet again."})
 	return err
 }
 

@@ -81,7 +81,7 @@ func (p *Payments) setAside(ctx context.Context, tx *db.Tx, topup id.TopUp, pay 
 	if err := tellAdmins(ctx, tx, notify.Notice{Key: "topup_mismatch:" + pay.ID, Severity: notify.Bad, Object: topup.String(),
 		Title: "A payment is not what was asked for",
 		Body: fmt.Sprintf("Payment %s is %s %s, which is not the amount or currency of its top-up. It was booked to suspense, and no wallet was credited. "+
-			"Look at it with Stripe, and give it back there if nothing else explains it.", pay.ID, came, pay.Currency)}); err != nil {
+			"Look at it with Stripe, and give it back there if nothing else explains it.", pay.ID, came.Plain(), pay.Currency)}); err != nil {
 		return err
 	}
 	return p.fail(ctx, tx, topup, Failed, "The payment differs from what was asked for; our people will look at it.", pay.ID)
@@ -109,7 +109,7 @@ func (p *Payments) fail(ctx context.Context, tx *db.Tx, topup id.TopUp, state St
 	}
 	_, err = notify.Add(ctx, tx, notify.Notice{
 		Org: t.OrgID, Key: noticeKey(topup), Severity: notify.Warn, Object: topup.String(),
-		Title: fmt.Sprintf("A top-up of %s %s did not work", t.Amount, t.Currency), Body: why,
+		Title: fmt.Sprintf("A top-up of %s %s did not work", t.Amount.Plain(), t.Currency), Body: why,
 	})
 	return err
 }

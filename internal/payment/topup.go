@@ -73,7 +73,7 @@ func (p *Payments) TopUp(ctx context.Context, payer account.Principal, r TopUpRe
 func checkAmount(n money.Nano) error {
 	switch {
 	case n < MinTopUp || n > MaxTopUp:
-		return fault.InvalidField("amount", "must be between %s and %s", MinTopUp, MaxTopUp)
+		return fault.InvalidField("amount", "must be between %s and %s", MinTopUp.Plain(), MaxTopUp.Plain())
 	case n%money.Cent != 0:
 		return fault.InvalidField("amount", "must be whole cents")
 	}

@@ -160,7 +160,7 @@ func obstacle(a dbq.PayoutAccount, onTheWay int64) string {
 
 // tooLittle is why an amount is not paid.
 func (p *Payouts) tooLittle(amount money.Nano) string {
-	return fmt.Sprintf("%s can be paid, and the least is %s", max(0, amount), p.cfg.Minimum)
+	return fmt.Sprintf("%s can be paid, and the least is %s", max(0, amount).Plain(), p.cfg.Minimum.Plain())
 }
 
 // available is what can be paid out: what is payable, less what was given back beyond what is pending, less what is

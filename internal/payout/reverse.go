@@ -43,7 +43,7 @@ func (p *Payouts) Reverse(ctx context.Context, tx *db.Tx, who account.Principal,
 		amount = left
 	}
 	if amount < money.Cent || amount%money.Cent != 0 || amount > left {
-		return Payout{}, fault.InvalidField("amount", "must be whole cents, at least one, and at most %s, what is left of the payout", left)
+		return Payout{}, fault.InvalidField("amount", "must be whole cents, at least one, and at most %s, what is left of the payout", left.Plain())
 	}
 	if _, err := tx.Q.SetPayoutStopped(ctx, reason, r.OrgID); err != nil {
 		return Payout{}, fmt.Errorf("payout: stop %s: %w", r.OrgID, err)

@@ -117,7 +117,7 @@ func (p *Payouts) Refuse(ctx context.Context, tx *db.Tx, who account.Principal, 
 			return err
 		}
 		if _, err := notify.Add(ctx, tx, notify.Notice{Org: r.HostOrgID, Key: key, Severity: notify.Bad, Object: r.HostOrgID.String(),
-			Title: fmt.Sprintf("%s %s of your earnings were refused", r.Held, r.Currency), Body: reason}); err != nil {
+			Title: fmt.Sprintf("%s %s of your earnings were refused", r.Held.Plain(), r.Currency), Body: reason}); err != nil {
 			return err
 		}
 		return tx.Q.RefusePayoutReview(ctx, reason, r.ID)

@@ -104,7 +104,7 @@ func (p *Payouts) bookReversal(ctx context.Context, tx *db.Tx, books *ledger.Loc
 		return fmt.Errorf("payout %s: %w", r.ID, err)
 	}
 	_, err = notify.Add(ctx, tx, notify.Notice{Org: r.OrgID, Key: "payout_reversal:" + x.ID, Severity: notify.Warn, Object: r.OrgID.String(),
-		Title: fmt.Sprintf("%s %s of a payout were taken back", amount, r.Currency), Body: "They left your account at Stripe and are payable again here."})
+		Title: fmt.Sprintf("%s %s of a payout were taken back", amount.Plain(), r.Currency), Body: "They left your account at Stripe and are payable again here."})
 	return err
 }
 

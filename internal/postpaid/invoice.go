@@ -139,7 +139,7 @@ func (p *Postpaid) bookPaid(ctx context.Context, a *acct, in stripepay.Invoice) 
 
 // tellInvoice tells the org of an invoice, and of one that its card did not pay.
 func (p *Postpaid) tellInvoice(ctx context.Context, tx *db.Tx, a *acct, in stripepay.Invoice) error {
-	amount := fmt.Sprintf("%s %s", money.Nano(in.Total)*money.Cent, in.Currency)
+	amount := fmt.Sprintf("%s %s", (money.Nano(in.Total) * money.Cent).Plain(), in.Currency)
 	n := notify.Notice{Org: a.row.OrgID, Object: a.row.OrgID.String()}
 	switch {
 	case in.Total == 0:

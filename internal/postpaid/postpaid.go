@@ -167,7 +167,7 @@ func (p *Postpaid) subscribe(ctx context.Context, tx *db.Tx, a *acct) error {
 func (c Change) check() error {
 	var bad fault.Fields
 	if c.On && (c.Limit < money.Unit || c.Limit > MaxLimit) {
-		bad.Add("credit_limit", "must be between %s and %s", money.Unit, MaxLimit)
+		bad.Add("credit_limit", "must be between %s and %s", money.Unit.Plain(), MaxLimit.Plain())
 	}
 	if r := strings.TrimSpace(c.Reason); r == "" || len(r) > 500 {
 		bad.Add("reason", "says why, in at most 500 bytes: the organisation reads it")
@@ -179,9 +179,9 @@ func (p *Postpaid) tellTerms(ctx context.Context, tx *db.Tx, was, now dbq.Postpa
 	n := notify.Notice{Org: now.OrgID, Key: "postpaid:" + id.New[id.Notice]().String(), Severity: notify.Info, Object: now.OrgID.String(), Body: now.Reason}
 	switch {
 	case now.State == string(On) && was.State != string(On):
-		n.Title = fmt.Sprintf("You pay afterwards from now on, up to %s %s", now.CreditLimit, now.Currency)
+		n.Title = fmt.Sprintf("You pay afterwards from now on, up to %s %s", now.CreditLimit.Plain(), now.Currency)
 	case now.State == string(On) && now.CreditLimit != was.CreditLimit:
-		n.Title = fmt.Sprintf("Your credit limit is %s %s now", now.CreditLimit, now.Currency)
+		n.Title = fmt.Sprintf("Your credit limit is %s %s now", now.CreditLimit.Plain(), now.Currency)
 	case now.State == string(Ending) && was.State == string(On):
 		n.Severity = notify.Warn
 		n.Title = "You pay ahead again: add credit"
