@@ -173,7 +173,7 @@ func (r *rental) write(ctx context.Context, tx *db.Tx) error {
 	rented, _ := on("", OnRented)
 	err := tx.Q.InsertClusterEvent(ctx, dbq.InsertClusterEventParams{
 		ClusterID: r.id, At: r.now, Kind: string(OnRented), Title: rented.Says, Data: []byte("{}"),
-		Detail: fmt.Sprintf("%d × %d GPUs at %s per hour; %s held", r.spec.Nodes, r.spec.GPUsPerNode, r.placed.Rate, r.held),
+		Detail: fmt.Sprintf("%d × %d GPUs at %s per hour; %s held", r.spec.Nodes, r.spec.GPUsPerNode, r.placed.Rate.Plain(), r.held.Plain()),
 	})
 	if err != nil {
 		return err
