@@ -40,7 +40,9 @@ type PostpaidInvoice struct {
 	ID       string     `json:"id"`
 	Number   string     `json:"number"`
 	State    string     `json:"state"`
-	Total    money.Nano `json:"total"`
+	Net      money.Nano `json:"net"` // what was used, in whole cents
+	Tax      Tax        `json:"tax"`
+	Total    money.Nano `json:"total"` // with tax
 	Paid     money.Nano `json:"paid"`
 	Currency string     `json:"currency"`
 	Start    time.Time  `json:"start"`

@@ -39,7 +39,13 @@ func (s *Web) onCredit(ctx context.Context, org id.Org) (*view.Postpaid, error) 
 		out.Period = p.Start.Format("2 January") + " to " + p.End.Format("2 January 2006")
 	}
 	for _, in := range invoices {
-		out.Invoices = append(out.Invoices, view.PostpaidInvoice{ID: in.ID, Number: cmp.Or(in.Number, "draft"), URL: in.URL, Total: in.Total, Failing: in.Failing,
+		on := ""
+		if in.Tax.Amount > 0 {
+			on = view.Cents(in.Net) + " and " + taxLabel(in.Tax) + ": " + view.Cents(in.Tax.Amount)
+		} else if in.Tax.Note != "" {
+			on = in.Tax.Note
+		}
+		out.Invoices = append(out.Invoices, view.PostpaidInvoice{ID: in.ID, Number: cmp.Or(in.Number, "draft"), URL: in.URL, Total: in.Total, Tax: on, Failing: in.Failing,
 			Period: in.Start.Format("2 January") + " to " + in.End.Format("2 January 2006"), State: invoiceState(in)})
 	}
 	return out, nil

@@ -41,9 +41,9 @@ func billingPostpaid(s *shell) *cobra.Command {
 					if x.Failing {
 						state += ", not paid"
 					}
-					rows[i] = []string{x.ID, x.Number, when(x.Start), when(x.End), cents(x.Total) + " " + x.Currency, state, x.URL}
+					rows[i] = []string{x.ID, x.Number, when(x.Start), when(x.End), cents(x.Net), cents(x.Tax.Amount), cents(x.Total) + " " + x.Currency, state, x.URL}
 				}
-				p.table([]string{"INVOICE", "NUMBER", "FROM", "TO", ">TOTAL", "STATE", "PAGE"}, rows)
+				p.table([]string{"INVOICE", "NUMBER", "FROM", "TO", ">NET", ">TAX", ">TOTAL", "STATE", "PAGE"}, rows)
 			})
 		},
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 // AutoTopUp is an org's wish that credit be added by itself. It is switched off by the first card that does not pay:
@@ -118,7 +119,7 @@ func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox,
 	if err != nil {
 		return nil, err
 	}
-	on, err := p.taxOn(ctx, org, wish.Amount)
+	on, err := p.taxOn(ctx, org, tax.TopUp, wish.Amount)
 	if err != nil {
 		return nil, err
 	}

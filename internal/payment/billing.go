@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 // Kinds of outbox rows that bill orgs afterwards. What each does when no answer came is said at its function.
@@ -29,13 +30,22 @@ const (
 // may come after newer. It takes its own locks and books what follows in the transaction it is given.
 type Biller struct {
 	Subscription func(ctx context.Context, tx *db.Tx, org id.Org, s stripepay.Subscription) error
-	// Invoice of an org's. The note says why nothing was to be done.
-	Invoice func(ctx context.Context, tx *db.Tx, org id.Org, in stripepay.Invoice) (note string, err error)
+	// Taxable is how many cents of a draft are to be taxed, without tax; ask is false when there is nothing to decide (any
+	// more). It is called outside of transactions, just before Invoice.
+	Taxable func(ctx context.Context, org id.Org, in stripepay.Invoice) (cents int64, ask bool, err error)
+	// Invoice of an org's, and what tax it bears where Taxable said to ask. The note says why nothing was to be done.
+	Invoice func(ctx context.Context, tx *db.Tx, org id.Org, in stripepay.Invoice, t BillTax) (note string, err error)
 	// Dispute: a bank takes back what an invoice was paid with, or gives it again, which the entries book; each is booked
 	// once by its key.
 	Dispute func(ctx context.Context, tx *db.Tx, org id.Org, d stripepay.Dispute, entries []ledger.Entry) error
 	// Refused: Stripe will never do what a row asks.
 	Refused func(ctx context.Context, tx *db.Tx, kind, ref string, why *stripepay.Error) error
+}
+
+// BillTax is the tax on an invoice.
+type BillTax struct {
+	Cents int64 // without tax, that Of is on
+	Of    tax.Tax
 }
 
 // Bill gives what Stripe says of subscriptions and invoices to the noun that bills. Call it once, before anything is sent.
@@ -161,11 +171,32 @@ func (p *Payments) tellInvoice(ctx context.Context, org id.Org, in stripepay.Inv
 			return "", fmt.Errorf("invoice %s: %w", in.ID, err)
 		}
 	}
+	t, err := p.billTax(ctx, org, in)
+	if err != nil {
+		return "", fmt.Errorf("invoice %s: %w", in.ID, err)
+	}
 	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		note, err = p.biller.Invoice(ctx, tx, org, in)
+		note, err = p.biller.Invoice(ctx, tx, org, in, t)
 		return err
 	})
 	return note, err
+}
+
+// billTax asks what tax a draft is to bear, unless that is decided or there is nothing to tax.
+func (p *Payments) billTax(ctx context.Context, org id.Org, in stripepay.Invoice) (BillTax, error) {
+	if in.Status != stripepay.InvoiceDraft {
+		return BillTax{}, nil
+	}
+	cents, ask, err := p.biller.Taxable(ctx, org, in)
+	if err != nil || !ask {
+		return BillTax{}, err
+	}
+	amount, err := fromCents(cents)
+	if err != nil {
+		return BillTax{}, err
+	}
+	of, err := p.taxOn(ctx, org, tax.Invoice, amount)
+	return BillTax{Cents: cents, Of: of}, err
 }
 
 func (p *Payments) askSubscription(ctx context.Context, subscription string) (note string, err error) {

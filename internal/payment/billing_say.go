@@ -239,7 +239,7 @@ func (p *Payments) sayCollect(ctx context.Context, stripe *stripepay.Client, row
 // invoiceSaid hands an invoice that was changed to the biller.
 func (p *Payments) invoiceSaid(org id.Org, in stripepay.Invoice, err error) (string, said, error) {
 	return in.ID, func(ctx context.Context, tx *db.Tx) error {
-		_, err := p.biller.Invoice(ctx, tx, org, in)
+		_, err := p.biller.Invoice(ctx, tx, org, in, BillTax{})
 		return err
 	}, err
 }

@@ -56,6 +56,7 @@ func newTab(t testing.TB, d *db.DB, card string) *tab {
 	b.shop = &shop{t: t, d: d, p: p, stripe: fake, payer: account.Principal{Org: id.New[id.Org](), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"}}
 	b.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", b.payer.Org)
 	p.Bill(Biller{Subscription: b.subscription, Invoice: b.invoice, Refused: b.refuse,
+		Taxable: func(context.Context, id.Org, stripepay.Invoice) (int64, bool, error) { return 0, false, nil },
 		Dispute: func(ctx context.Context, tx *db.Tx, _ id.Org, _ stripepay.Dispute, es []ledger.Entry) error {
 			_, err := ledger.PostAll(ctx, tx, es)
 			return err
@@ -84,7 +85,7 @@ func (b *tab) refuse(_ context.Context, _ *db.Tx, kind, _ string, _ *stripepay.E
 	return nil
 }
 
-func (b *tab) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripepay.Invoice) (string, error) {
+func (b *tab) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripepay.Invoice, _ BillTax) (string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if org != b.payer.Org {

@@ -38,20 +38,20 @@ func (p *Payments) Price(ctx context.Context, org id.Org, amount money.Nano) (Pr
 	if err := checkAmount(amount); err != nil {
 		return Price{}, err
 	}
-	t, err := p.taxOn(ctx, org, amount)
+	t, err := p.taxOn(ctx, org, tax.TopUp, amount)
 	if err != nil {
 		return Price{}, err
 	}
-	return Price{amount, viewTax(t, t.Amount()), amount + t.Amount(), p.cfg.Currency}, nil
+	return Price{amount, ViewTax(t, t.Amount()), amount + t.Amount(), p.cfg.Currency}, nil
 }
 
-// taxOn is the tax on an amount that the org pays in now. Outside of transactions: who says it may be asked over a network.
-func (p *Payments) taxOn(ctx context.Context, org id.Org, amount money.Nano) (tax.Tax, error) {
+// taxOn is the tax on an amount that the org pays in now, or is invoiced. Outside of transactions: who says it may be asked over a network.
+func (p *Payments) taxOn(ctx context.Context, org id.Org, kind tax.Kind, amount money.Nano) (tax.Tax, error) {
 	legal, err := account.LegalOf(ctx, p.d.Q, org)
 	if err != nil {
 		return tax.Tax{}, err
 	}
-	t, err := p.cfg.Taxer.Tax(ctx, tax.Sale{Kind: tax.TopUp, Country: legal.Country, VATID: legal.VATID, Cents: int64(amount / money.Cent), Currency: p.cfg.Currency})
+	t, err := p.cfg.Taxer.Tax(ctx, tax.Sale{Kind: kind, Country: legal.Country, VATID: legal.VATID, Cents: int64(amount / money.Cent), Currency: p.cfg.Currency})
 	if err != nil {
 		return t, fault.Wrap(err, fault.Unavailable, "the tax cannot be worked out now: nothing was charged; try again in a minute")
 	}
@@ -87,7 +87,8 @@ func taxOf(t dbq.Topup) tax.Tax {
 	return tax.Tax{Cents: int64(t.Tax / money.Cent), PPM: int64(t.TaxPpm), Name: t.TaxName, Country: t.TaxCountry, VATID: t.TaxVatID, Reason: tax.Reason(t.TaxReason)}
 }
 
-func viewTax(t tax.Tax, amount money.Nano) Tax {
+// ViewTax is a tax that comes to an amount, for its payer.
+func ViewTax(t tax.Tax, amount money.Nano) Tax {
 	return Tax{amount, tax.Percent(t.PPM), t.Name, t.Country, t.Reason, tax.Note(t.Reason, t.Country)}
 }
 

@@ -39,7 +39,7 @@ func (p *Payments) TopUp(ctx context.Context, payer account.Principal, r TopUpRe
 	if err := checkAmount(r.Amount); err != nil {
 		return TopUp{}, err
 	}
-	on, err := p.taxOn(ctx, payer.Org, r.Amount)
+	on, err := p.taxOn(ctx, payer.Org, tax.TopUp, r.Amount)
 	if err != nil {
 		return TopUp{}, fmt.Errorf("top up: %w", err)
 	}
@@ -177,7 +177,7 @@ func (p *Payments) List(ctx context.Context, org id.Org, before id.TopUp, limit 
 
 func (p *Payments) view(t dbq.Topup) TopUp {
 	return TopUp{
-		ID: t.ID, Amount: t.Amount, Tax: viewTax(taxOf(t), t.Tax), Total: t.Amount + t.Tax, Currency: t.Currency, State: State(t.State), CheckoutURL: t.CheckoutURL, Failure: t.Failure,
+		ID: t.ID, Amount: t.Amount, Tax: ViewTax(taxOf(t), t.Tax), Total: t.Amount + t.Tax, Currency: t.Currency, State: State(t.State), CheckoutURL: t.CheckoutURL, Failure: t.Failure,
 		ActionURL: t.ActionURL, ReceiptURL: t.ReceiptURL, Automatic: t.Automatic,
 		CreatedAt: t.CreatedAt, SettledAt: t.SettledAt, Sandbox: p.cfg.Sandbox,
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 // leastCents is the least that Stripe collects. An invoice below it would be marked as paid and carried on by Stripe's own
@@ -35,8 +36,8 @@ func due(charged money.Nano, before int64) int64 {
 }
 
 // invoice takes in what Stripe says of an invoice: a draft is brought to what the books say and closed, a payment is booked.
-func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripepay.Invoice) (note string, err error) {
-	a, err := p.lock(ctx, tx, org)
+func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripepay.Invoice, t payment.BillTax) (note string, err error) {
+	a, err := p.lock(ctx, tx, org, ledger.TaxPayable(p.cfg.Currency))
 	if f := fault.From(err); f != nil && f.Kind == fault.NotFound {
 		return "of an organisation that never paid afterwards", nil
 	}
@@ -56,21 +57,26 @@ func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe
 	case !fresh && order[in.Status] < order[known.State]:
 		return "old news", nil
 	}
-	charged, err := p.chargedBy(ctx, tx, a, in)
+	b, err := p.billOf(ctx, tx.Q, a.row, in)
 	if err != nil {
 		return "", err
 	}
-	before, err := tx.Q.PostpaidInvoicedBefore(ctx, org, in.PeriodEnd, in.ID)
-	if err != nil {
-		return "", fmt.Errorf("postpaid: invoiced before %s: %w", in.ID, err)
-	}
-	want := due(charged, before)
-	if !fresh && in.Status != stripepay.InvoiceDraft {
-		charged, want = known.Charged, known.Due // what it was closed with
+	switch {
+	case !fresh && known.TaxReason != "":
+		b = frozen(known, in)
+	case !fresh && in.Status != stripepay.InvoiceDraft:
+		b = bill{charged: known.Charged, due: known.Due, taxed: known.TaxBase} // what it was closed with
+	case in.Status != stripepay.InvoiceDraft || b.due == 0:
+		b.taxed = 0
+	case t.Of.Reason == "" || t.Cents != b.taxed:
+		return "", fmt.Errorf("postpaid: invoice %s is to be taxed on %d cents, and the tax on %d is known", in.ID, b.taxed, t.Cents)
+	default:
+		b.tax = t.Of
 	}
 	row := dbq.SavePostpaidInvoiceParams{ID: in.ID, OrgID: org, Currency: in.Currency, Subscription: in.Subscription, Number: in.Number, State: in.Status,
-		PeriodStart: in.PeriodStart, PeriodEnd: in.PeriodEnd, Charged: charged, Due: want, Total: in.Total, Metered: in.Metered, Paid: in.AmountPaid,
-		Attempts: int32(in.Attempts), URL: in.URL, MadeAt: in.CreatedAt}
+		PeriodStart: in.PeriodStart, PeriodEnd: in.PeriodEnd, Charged: b.charged, Due: b.due, Total: in.Total, Metered: in.Metered, Paid: in.AmountPaid,
+		Attempts: int32(in.Attempts), URL: in.URL, MadeAt: in.CreatedAt, Tax: b.tax.Cents, TaxBase: b.taxed, TaxPpm: int32(b.tax.PPM), TaxName: b.tax.Name,
+		TaxReason: string(b.tax.Reason), TaxCountry: b.tax.Country, TaxVatID: b.tax.VATID}
 	if !in.DueAt.IsZero() {
 		row.DueAt = &in.DueAt
 	}
@@ -78,12 +84,15 @@ func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe
 		return "", fmt.Errorf("postpaid: invoice %s: %w", in.ID, err)
 	}
 	if in.Status == stripepay.InvoiceDraft {
-		return "", p.close(ctx, tx, a, in, want)
+		return "", p.close(ctx, tx, a, in, b)
+	}
+	if err := p.bookTax(ctx, tx, a, in, b, known.State); err != nil {
+		return "", err
 	}
 	if err := p.bookPaid(ctx, a, in); err != nil {
 		return "", err
 	}
-	if err := p.tellInvoice(ctx, tx, a, in); err != nil {
+	if err := p.tellInvoice(ctx, tx, a, in, b.tax); err != nil {
 		return "", err
 	}
 	return "", p.wrapUp(ctx, tx, a)
@@ -91,26 +100,29 @@ func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe
 
 // chargedBy is what was charged before the end of an invoice's period; all of it when it is the last of an org that was
 // switched off.
-func (p *Postpaid) chargedBy(ctx context.Context, tx *db.Tx, a *acct, in stripepay.Invoice) (money.Nano, error) {
-	if a.row.UnsubscribedAt != nil && !in.PeriodEnd.Before(a.row.UnsubscribedAt.Truncate(time.Second)) {
-		return a.row.Charged, nil
+func (p *Postpaid) chargedBy(ctx context.Context, q *dbq.Queries, org dbq.PostpaidOrg, in stripepay.Invoice) (money.Nano, error) {
+	if org.UnsubscribedAt != nil && !in.PeriodEnd.Before(org.UnsubscribedAt.Truncate(time.Second)) {
+		return org.Charged, nil
 	}
-	n, err := tx.Q.PostpaidChargedBefore(ctx, a.row.OrgID, in.PeriodEnd)
+	n, err := q.PostpaidChargedBefore(ctx, org.OrgID, in.PeriodEnd)
 	if err != nil {
 		return 0, fmt.Errorf("postpaid: charged before %s: %w", in.PeriodEnd, err)
 	}
 	return money.Nano(n), nil
 }
 
-// close brings a draft to what the books say, by one line, and has it finalised.
-func (p *Postpaid) close(ctx context.Context, tx *db.Tx, a *acct, in stripepay.Invoice, want int64) error {
+// close brings a draft to what the books say, by one line, and to its tax by another, and has it finalised.
+func (p *Postpaid) close(ctx context.Context, tx *db.Tx, a *acct, in stripepay.Invoice, b bill) error {
 	var lines []payment.BillLine
-	if off := want - in.Total; off != 0 {
+	if off := b.due - (in.Total - taxLine(in)); off != 0 {
 		what := "Residue carried from earlier periods"
 		if off < 0 {
 			what = "Residue carried to the next period"
 		}
 		lines = append(lines, payment.BillLine{Ref: "residue", Description: what, Cents: off})
+	}
+	if l, any := b.line(in.Currency); any {
+		lines = append(lines, l)
 	}
 	rows, err := p.pay.CloseInvoice(ctx, tx, a.row.OrgID, in.ID, lines)
 	if err != nil {
@@ -138,7 +150,7 @@ func (p *Postpaid) bookPaid(ctx context.Context, a *acct, in stripepay.Invoice) 
 }
 
 // tellInvoice tells the org of an invoice, and of one that its card did not pay.
-func (p *Postpaid) tellInvoice(ctx context.Context, tx *db.Tx, a *acct, in stripepay.Invoice) error {
+func (p *Postpaid) tellInvoice(ctx context.Context, tx *db.Tx, a *acct, in stripepay.Invoice, t tax.Tax) error {
 	amount := fmt.Sprintf("%s %s", (money.Nano(in.Total) * money.Cent).Plain(), in.Currency)
 	n := notify.Notice{Org: a.row.OrgID, Object: a.row.OrgID.String()}
 	switch {
@@ -151,7 +163,11 @@ func (p *Postpaid) tellInvoice(ctx context.Context, tx *db.Tx, a *acct, in strip
 	case in.Status == stripepay.InvoiceOpen || in.Status == stripepay.InvoicePaid:
 		n.Key, n.Severity = "invoice:"+in.ID, notify.Info
 		n.Title = fmt.Sprintf("Invoice %s: %s", in.Number, amount)
-		n.Body = fmt.Sprintf("For what was used on credit from %s to %s. Your default card is charged.", in.PeriodStart.Format("2 January 2006"), in.PeriodEnd.Format("2 January 2006"))
+		with := ""
+		if t.Cents > 0 {
+			with = fmt.Sprintf(", with %s %s of %s", t.Amount().Plain(), in.Currency, tax.Label(t.Name, t.PPM))
+		}
+		n.Body = fmt.Sprintf("For what was used on credit from %s to %s%s. Your default card is charged.", in.PeriodStart.Format("2 January 2006"), in.PeriodEnd.Format("2 January 2006"), with)
 	default:
 		return nil
 	}

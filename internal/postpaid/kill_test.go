@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 // state is all that paying afterwards has written, for comparison.
@@ -91,15 +92,10 @@ func TestKilledAtEachStatement(t *testing.T) {
 	w.pass(time.Minute)
 	w.exec("UPDATE postpaid_org SET period_end = clock_timestamp()")
 	draft := w.fake.EndPeriod(w.customer())[0]
+	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
 	ask := func() error {
-		in, err := w.pay.Stripe().Invoice(t.Context(), draft)
-		if err != nil {
-			return err
-		}
-		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := w.p.invoice(ctx, tx, w.org, in)
-			return err
-		})
+		_, err := w.pay.AskInvoice(t.Context(), draft)
+		return err
 	}
 	w.dies(k, "a draft", ask)
 	w.send()

@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripepay"
 	"github.com/musterhq/muster/internal/stripetest"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 // play is an org that uses what it likes, and what it should be billed for it, by a rule of its own: what it used, less what
@@ -108,7 +109,8 @@ var faults = []stripetest.Fault{stripetest.None, stripetest.Error500, stripetest
 
 // Whatever is used and given back, however Stripe answers, whichever events are lost, doubled or shuffled, wherever the
 // server dies: each month's invoice is what the books say, to the cent; one that Stripe closed without us is put right by
-// the next; and in the end nothing is owed.
+// the next; and in the end nothing is owed. With taxes, whose rate changes every month, an invoice is that and the tax on it,
+// or on what Stripe closed without tax as well.
 func TestEveryInvoiceIsTheBooks(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
@@ -131,6 +133,9 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 			}
 			x.pass(time.Minute)
 			before := x.invoices()
+			if seed > 0 {
+				x.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000 + int64(month)*2_500}}
+			}
 			draft := x.fake.EndPeriod(x.customer())[0]
 			missed := month == 2 && seed != 1
 			if missed { // nobody hears of it in its hour
@@ -160,15 +165,20 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 			if err := d.Pool.QueryRow(t.Context(), "SELECT coalesce(sum(amount), 0) FROM postpaid_charge WHERE org_id = $1 AND at < $2", x.org, in.PeriodEnd).Scan(&books); err != nil {
 				t.Fatal(err)
 			}
-			want := int64(books / money.Cent)
+			want, untaxed := int64(books/money.Cent), int64(0)
 			for _, i := range before {
-				want -= i.Total
+				want -= i.Total - i.Tax
+				untaxed += i.Total - i.Tax - i.TaxBase
 			}
 			if want < 50 {
-				want = 0
+				want, untaxed = 0, 0
 			}
-			if all[0].ID != draft || all[0].Due != want || !missed && in.Total != want {
-				t.Errorf("seed %d, month %d: invoice %+v, its row %+v, want %d cents", seed, month, in, all[0], want)
+			with := tax.Of(want+untaxed, x.taxes.Rates["DE"])
+			if missed {
+				with = 0
+			}
+			if all[0].ID != draft || all[0].Due != want || all[0].Tax != with || taxLine(in) != with || !missed && in.Total != want+with {
+				t.Errorf("seed %d, month %d: invoice %+v, its row %+v, want %d cents and %d of tax", seed, month, in, all[0], want, with)
 			}
 			if missed {
 				t.Logf("seed %d: closed by Stripe at %d cents, the books say %d", seed, in.Total, want)
@@ -198,7 +208,7 @@ func TestEveryInvoiceIsTheBooks(t *testing.T) {
 		x.settle()
 		var total int64
 		for _, i := range x.invoices() {
-			total += i.Total
+			total += i.Total - i.Tax
 		}
 		if rest := int64(x.billed/money.Cent) - total; x.terms().State != Off || rest < 0 || rest >= leastCents || x.balance(ledger.Receivable(x.org, eur)) != 0 {
 			t.Errorf("seed %d: %+v, billed %s, invoiced %d cents, owed %s", seed, x.terms(), x.billed, total, -x.balance(ledger.Receivable(x.org, eur)))
@@ -218,14 +228,17 @@ func (x *play) even() {
 	if got, want := -x.balance(ledger.StripeClearing(eur)), money.Nano(x.fake.BalanceCents("eur"))*money.Cent; got != want {
 		x.t.Errorf("clearing %s, Stripe has %s", got, want)
 	}
-	var charged, paid money.Nano
-	if err := x.d.Pool.QueryRow(x.t.Context(), "SELECT (SELECT coalesce(sum(amount), 0) FROM postpaid_charge WHERE org_id = $1), (SELECT coalesce(sum(paid), 0) * 10000000 FROM postpaid_invoice WHERE org_id = $1)", x.org).Scan(&charged, &paid); err != nil {
+	var charged, paid, taxed money.Nano
+	if err := x.d.Pool.QueryRow(x.t.Context(), "SELECT (SELECT coalesce(sum(amount), 0) FROM postpaid_charge WHERE org_id = $1), (SELECT coalesce(sum(paid), 0) * 10000000 FROM postpaid_invoice WHERE org_id = $1), (SELECT coalesce(sum(tax), 0) * 10000000 FROM postpaid_invoice WHERE org_id = $1)", x.org).Scan(&charged, &paid, &taxed); err != nil {
 		x.t.Fatal(err)
 	}
 	if charged != x.billed {
 		x.t.Errorf("charged %s, want %s", charged, x.billed)
 	}
-	if owed := -x.balance(ledger.Receivable(x.org, eur)); owed != charged-paid && x.terms().State != Off {
-		x.t.Errorf("owed %s, charged %s, paid %s", owed, charged, paid)
+	if owed := -x.balance(ledger.Receivable(x.org, eur)); owed != charged+taxed-paid && x.terms().State != Off {
+		x.t.Errorf("owed %s, charged %s, tax %s, paid %s", owed, charged, taxed, paid)
+	}
+	if r, err := tax.ReportOf(x.t.Context(), x.d.Q, eur, time.Now().UTC().Format("2006")); err != nil || r.Book != taxed || r.Payable != taxed {
+		x.t.Errorf("tax of the invoices %s, of the report %+v %v", taxed, r, err)
 	}
 }

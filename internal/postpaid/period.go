@@ -11,6 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/stripepay"
 )
 
 // CreditPeriod is what a month comes to: the running one, or an invoice's.
@@ -25,14 +27,17 @@ type CreditPeriod struct {
 
 // CreditInvoice is one of Stripe's, as Stripe last said.
 type CreditInvoice struct {
-	ID       string     `json:"id"`
-	Number   string     `json:"number,omitempty"` // none while it is a draft
-	State    string     `json:"state"`            // draft, open, paid, void, uncollectible
-	Total    money.Nano `json:"total"`
-	Paid     money.Nano `json:"paid"`
-	Currency string     `json:"currency"`
-	Start    time.Time  `json:"start"`
-	End      time.Time  `json:"end"`
+	ID     string `json:"id"`
+	Number string `json:"number,omitempty"` // none while it is a draft
+	State  string `json:"state"`            // draft, open, paid, void, uncollectible
+	// Net is what was used, in whole cents; with the tax it is the total. Of a draft all three are what it is to be.
+	Net      money.Nano  `json:"net"`
+	Tax      payment.Tax `json:"tax"`
+	Total    money.Nano  `json:"total"`
+	Paid     money.Nano  `json:"paid"`
+	Currency string      `json:"currency"`
+	Start    time.Time   `json:"start"`
+	End      time.Time   `json:"end"`
 	// Charged is what was billed since the beginning until its end. The invoice is that in whole cents, less all earlier ones.
 	Charged money.Nano `json:"charged"`
 	Failing bool       `json:"failing"` // the card did not pay it
@@ -96,7 +101,12 @@ func (p *Postpaid) Invoices(ctx context.Context, org id.Org, limit int) ([]Credi
 }
 
 func invoiceOf(r dbq.PostpaidInvoice) CreditInvoice {
-	return CreditInvoice{ID: r.ID, Number: r.Number, State: r.State, Total: money.Nano(r.Total) * money.Cent, Paid: money.Nano(r.Paid) * money.Cent, Currency: r.Currency,
+	t := taxOf(r)
+	net := money.Nano(r.Total-r.Tax) * money.Cent
+	if r.State == stripepay.InvoiceDraft {
+		net = money.Nano(r.Due) * money.Cent
+	}
+	return CreditInvoice{ID: r.ID, Number: r.Number, State: r.State, Net: net, Tax: payment.ViewTax(t, t.Amount()), Total: net + t.Amount(), Paid: money.Nano(r.Paid) * money.Cent, Currency: r.Currency,
 		Start: r.PeriodStart, End: r.PeriodEnd, Charged: r.Charged, Failing: r.State == "uncollectible" || r.State == "open" && r.Attempts > 0, URL: r.URL}
 }
 

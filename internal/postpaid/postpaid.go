@@ -9,7 +9,8 @@
 //   - What was used on credit is billed once: an hourly charge takes all that the wallet and the holds are short of together,
 //     into renter_receivable, and the meter's event is written down in the same transaction under the transfer's id.
 //   - An invoice is ⌊charged until its end⌋ in cents less all earlier invoices. Being cumulative, one that came out otherwise,
-//     because Stripe closed it before we saw it, is put right by the next.
+//     because Stripe closed it before we saw it, is put right by the next. Its tax comes on top, is decided when the draft is
+//     seen, and is cumulative as well: what Stripe closed without its tax is taxed with the next.
 //   - What Stripe says may come twice, late or in any order: each payment is booked once, under the invoice's id.
 //
 // Locks: the org's row here, then the ledger's accounts.
@@ -62,7 +63,7 @@ func New(d *db.DB, pay *payment.Payments, cfg Config, log *slog.Logger) (*Postpa
 		return nil, errors.New("paying afterwards needs a currency")
 	}
 	p := &Postpaid{d: d, pay: pay, cfg: cfg, log: log}
-	pay.Bill(payment.Biller{Subscription: p.subscription, Invoice: p.invoice, Dispute: p.dispute, Refused: p.refused})
+	pay.Bill(payment.Biller{Subscription: p.subscription, Taxable: p.taxable, Invoice: p.invoice, Dispute: p.dispute, Refused: p.refused})
 	return p, nil
 }
 

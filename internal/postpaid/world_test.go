@@ -2,6 +2,7 @@ package postpaid
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
@@ -19,6 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/stripepay"
 	"github.com/musterhq/muster/internal/stripetest"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 const eur = "EUR"
@@ -32,6 +34,7 @@ type world struct {
 	p        *Postpaid
 	ahead    atomic.Int64 // of the real time, ns
 	org      id.Org
+	taxes    *taxes
 	operator id.Org
 	host     id.Host
 	boss     account.Principal
@@ -39,6 +42,19 @@ type world struct {
 }
 
 const secret = "whsec_x"
+
+// taxes are what the test says they are; none, until it does.
+type taxes struct {
+	tax.Flat
+	away bool // nobody says
+}
+
+func (x *taxes) Tax(ctx context.Context, s tax.Sale) (tax.Tax, error) {
+	if x.away {
+		return tax.Tax{}, errors.New("nobody is there")
+	}
+	return x.Flat.Tax(ctx, s)
+}
 
 func newWorld(t testing.TB, d *db.DB) *world {
 	t.Helper()
@@ -48,7 +64,7 @@ func newWorld(t testing.TB, d *db.DB) *world {
 // newWorldPaying is newWorld with another card of Stripe's test cards.
 func newWorldPaying(t testing.TB, d *db.DB, card string) *world {
 	t.Helper()
-	w := &world{t: t, d: d, org: id.New[id.Org](), operator: id.New[id.Org](), host: id.New[id.Host](),
+	w := &world{t: t, d: d, taxes: &taxes{}, org: id.New[id.Org](), operator: id.New[id.Org](), host: id.New[id.Host](),
 		boss: account.Principal{User: id.New[id.User](), Org: id.New[id.Org](), Admin: true}}
 	var err error
 	if w.fake, err = stripetest.New(stripetest.Config{WebhookSecret: secret, PublicURL: "http://pay.test", Now: func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }}); err != nil {
@@ -61,7 +77,7 @@ func newWorldPaying(t testing.TB, d *db.DB, card string) *world {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	if w.pay, err = payment.New(d, c, payment.Config{Currency: eur, DefaultMethod: card, ReturnURL: "http://m.test/billing", Sandbox: true}, log); err != nil {
+	if w.pay, err = payment.New(d, c, payment.Config{Currency: eur, DefaultMethod: card, ReturnURL: "http://m.test/billing", Sandbox: true, Taxer: w.taxes}, log); err != nil {
 		t.Fatal(err)
 	}
 	if w.p, err = New(d, w.pay, Config{Currency: eur}, log); err != nil {

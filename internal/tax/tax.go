@@ -27,6 +27,7 @@ type Kind string
 const (
 	TopUp          Kind = "topup"           // credit was paid in
 	Invoice        Kind = "invoice"         // usage was invoiced afterwards
+	InvoiceVoid    Kind = "invoice_void"    // the invoice was taken back
 	Refund         Kind = "refund"          // unused credit goes back
 	RefundReturned Kind = "refund_returned" // it did not get there
 	DisputeLost    Kind = "dispute_lost"    // the card's owner took a payment back

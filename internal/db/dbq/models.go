@@ -720,6 +720,13 @@ type PostpaidInvoice struct {
 	DueAt        *time.Time
 	MadeAt       time.Time
 	SeenAt       time.Time
+	Tax          int64
+	TaxBase      int64
+	TaxPpm       int32
+	TaxName      string
+	TaxReason    string
+	TaxCountry   string
+	TaxVatID     string
 }
 
 type PostpaidOrg struct {

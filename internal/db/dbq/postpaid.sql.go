@@ -117,7 +117,8 @@ func (q *Queries) InsertPostpaidCharge(ctx context.Context, arg InsertPostpaidCh
 }
 
 const listPostpaidInvoices = `-- name: ListPostpaidInvoices :many
-SELECT id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at, seen_at
+SELECT id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at, seen_at,
+       tax, tax_base, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
 FROM postpaid_invoice
 WHERE org_id = $1
 ORDER BY period_end DESC, id DESC
@@ -153,6 +154,13 @@ func (q *Queries) ListPostpaidInvoices(ctx context.Context, orgID id.Org, maxRow
 			&i.DueAt,
 			&i.MadeAt,
 			&i.SeenAt,
+			&i.Tax,
+			&i.TaxBase,
+			&i.TaxPpm,
+			&i.TaxName,
+			&i.TaxReason,
+			&i.TaxCountry,
+			&i.TaxVatID,
 		); err != nil {
 			return nil, err
 		}
@@ -224,7 +232,8 @@ func (q *Queries) PostpaidChargedBefore(ctx context.Context, orgID id.Org, befor
 }
 
 const postpaidInvoice = `-- name: PostpaidInvoice :one
-SELECT id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at, seen_at
+SELECT id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at, seen_at,
+       tax, tax_base, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
 FROM postpaid_invoice WHERE id = $1
 `
 
@@ -250,22 +259,35 @@ func (q *Queries) PostpaidInvoice(ctx context.Context, argID string) (PostpaidIn
 		&i.DueAt,
 		&i.MadeAt,
 		&i.SeenAt,
+		&i.Tax,
+		&i.TaxBase,
+		&i.TaxPpm,
+		&i.TaxName,
+		&i.TaxReason,
+		&i.TaxCountry,
+		&i.TaxVatID,
 	)
 	return i, err
 }
 
 const postpaidInvoicedBefore = `-- name: PostpaidInvoicedBefore :one
-SELECT coalesce(sum(CASE WHEN state = 'draft' THEN due ELSE total END), 0)::bigint AS cents
+SELECT coalesce(sum(CASE WHEN state = 'draft' THEN due ELSE total - tax END), 0)::bigint AS net,
+       coalesce(sum(CASE WHEN state = 'draft' AND tax_reason = '' THEN due ELSE tax_base END), 0)::bigint AS taxed
 FROM postpaid_invoice
 WHERE org_id = $1 AND state <> 'void' AND (period_end, id) < ($2::timestamptz, $3::text)
 `
 
-// Cents of the invoices of earlier periods: drafts count as what they are to be.
-func (q *Queries) PostpaidInvoicedBefore(ctx context.Context, orgID id.Org, periodEnd time.Time, iD string) (int64, error) {
+type PostpaidInvoicedBeforeRow struct {
+	Net   int64
+	Taxed int64
+}
+
+// Cents of the invoices of earlier periods without tax, and how much of that was taxed: drafts count as what they are to be.
+func (q *Queries) PostpaidInvoicedBefore(ctx context.Context, orgID id.Org, periodEnd time.Time, iD string) (PostpaidInvoicedBeforeRow, error) {
 	row := q.db.QueryRow(ctx, postpaidInvoicedBefore, orgID, periodEnd, iD)
-	var cents int64
-	err := row.Scan(&cents)
-	return cents, err
+	var i PostpaidInvoicedBeforeRow
+	err := row.Scan(&i.Net, &i.Taxed)
+	return i, err
 }
 
 const postpaidOrg = `-- name: PostpaidOrg :one
@@ -490,10 +512,13 @@ func (q *Queries) PostpaidUsage(ctx context.Context, arg PostpaidUsageParams) ([
 }
 
 const savePostpaidInvoice = `-- name: SavePostpaidInvoice :exec
-INSERT INTO postpaid_invoice (id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+INSERT INTO postpaid_invoice (id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at,
+    tax, tax_base, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
 ON CONFLICT (id) DO UPDATE SET number = excluded.number, state = excluded.state, charged = excluded.charged, due = excluded.due, total = excluded.total,
-    metered = excluded.metered, paid = excluded.paid, attempts = excluded.attempts, url = excluded.url, due_at = excluded.due_at, seen_at = clock_timestamp()
+    metered = excluded.metered, paid = excluded.paid, attempts = excluded.attempts, url = excluded.url, due_at = excluded.due_at, seen_at = clock_timestamp(),
+    tax = excluded.tax, tax_base = excluded.tax_base, tax_ppm = excluded.tax_ppm, tax_name = excluded.tax_name, tax_reason = excluded.tax_reason,
+    tax_country = excluded.tax_country, tax_vat_id = excluded.tax_vat_id
 `
 
 type SavePostpaidInvoiceParams struct {
@@ -514,6 +539,13 @@ type SavePostpaidInvoiceParams struct {
 	URL          string
 	DueAt        *time.Time
 	MadeAt       time.Time
+	Tax          int64
+	TaxBase      int64
+	TaxPpm       int32
+	TaxName      string
+	TaxReason    string
+	TaxCountry   string
+	TaxVatID     string
 }
 
 func (q *Queries) SavePostpaidInvoice(ctx context.Context, arg SavePostpaidInvoiceParams) error {
@@ -535,6 +567,13 @@ func (q *Queries) SavePostpaidInvoice(ctx context.Context, arg SavePostpaidInvoi
 		arg.URL,
 		arg.DueAt,
 		arg.MadeAt,
+		arg.Tax,
+		arg.TaxBase,
+		arg.TaxPpm,
+		arg.TaxName,
+		arg.TaxReason,
+		arg.TaxCountry,
+		arg.TaxVatID,
 	)
 	return err
 }

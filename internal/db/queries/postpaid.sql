@@ -51,26 +51,32 @@ UPDATE postpaid_org SET unsubscribed_at = sqlc.narg(at) WHERE org_id = @org_id;
 UPDATE postpaid_org SET state = @state, stopped = @stopped WHERE org_id = @org_id;
 
 -- name: PostpaidInvoice :one
-SELECT id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at, seen_at
+SELECT id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at, seen_at,
+       tax, tax_base, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
 FROM postpaid_invoice WHERE id = $1;
 
 -- name: ListPostpaidInvoices :many
 -- Newest period first.
-SELECT id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at, seen_at
+SELECT id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at, seen_at,
+       tax, tax_base, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
 FROM postpaid_invoice
 WHERE org_id = @org_id
 ORDER BY period_end DESC, id DESC
 LIMIT @max_rows;
 
 -- name: SavePostpaidInvoice :exec
-INSERT INTO postpaid_invoice (id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+INSERT INTO postpaid_invoice (id, org_id, currency, subscription, number, state, period_start, period_end, charged, due, total, metered, paid, attempts, url, due_at, made_at,
+    tax, tax_base, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
 ON CONFLICT (id) DO UPDATE SET number = excluded.number, state = excluded.state, charged = excluded.charged, due = excluded.due, total = excluded.total,
-    metered = excluded.metered, paid = excluded.paid, attempts = excluded.attempts, url = excluded.url, due_at = excluded.due_at, seen_at = clock_timestamp();
+    metered = excluded.metered, paid = excluded.paid, attempts = excluded.attempts, url = excluded.url, due_at = excluded.due_at, seen_at = clock_timestamp(),
+    tax = excluded.tax, tax_base = excluded.tax_base, tax_ppm = excluded.tax_ppm, tax_name = excluded.tax_name, tax_reason = excluded.tax_reason,
+    tax_country = excluded.tax_country, tax_vat_id = excluded.tax_vat_id;
 
 -- name: PostpaidInvoicedBefore :one
--- Cents of the invoices of earlier periods: drafts count as what they are to be.
-SELECT coalesce(sum(CASE WHEN state = 'draft' THEN due ELSE total END), 0)::bigint AS cents
+-- Cents of the invoices of earlier periods without tax, and how much of that was taxed: drafts count as what they are to be.
+SELECT coalesce(sum(CASE WHEN state = 'draft' THEN due ELSE total - tax END), 0)::bigint AS net,
+       coalesce(sum(CASE WHEN state = 'draft' AND tax_reason = '' THEN due ELSE tax_base END), 0)::bigint AS taxed
 FROM postpaid_invoice
 WHERE org_id = @org_id AND state <> 'void' AND (period_end, id) < (@period_end::timestamptz, @id::text);
 
