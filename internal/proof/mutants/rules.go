@@ -48,6 +48,7 @@ var mutants = []mutant{
 		name: "half-open", rule: "an open window counts up to confirmed_until only", file: chargeGo,
 		old: "	return w.ConfirmedMS\n",
 		new: "	return w.ConfirmedMS + 300_000\n",
+		pkg: "./internal/metering", run: "TestChargeIsExactInAnyOrder|TestNothingIsBilledPastRunUntil",
 	},
 	{
 		name: "short-pieces", rule: "no piece of time is too short to count", file: "internal/metering/intervals.go",
@@ -97,6 +98,7 @@ var mutants = []mutant{
 		name: "hold-rounds-down", rule: "what is held covers every charge it may meet", file: "internal/metering/authorise.go",
 		old: "		total += money.Posted(num.Add(num, big.NewInt(money.NumeratorPerNano-1)))\n",
 		new: "		total += money.Posted(num) - money.Posted(num)/1000\n",
+		pkg: "./internal/metering", run: "TestOvershootIsImpossible|TestARandomHourStaysWithinItsHold",
 	},
 	{
 		name: "gives-all-back", rule: "a hold keeps what may still be charged", file: "internal/metering/settle.go",
@@ -124,6 +126,7 @@ var mutants = []mutant{
 		name: "waits-when-closed", rule: "when no window is open nothing waits for the books", file: postingGo,
 		old: "			return false\n		}\n	}\n	return true\n",
 		new: "			return false\n		}\n	}\n	return false\n",
+		pkg: "./internal/metering", run: "TestAtTheCloseNothingWaits",
 	},
 	{
 		name: "forgets-what-waits", rule: "what is not booked yet is part of the next posting", file: postingGo,
