@@ -126,6 +126,10 @@ func transactionName(kind string) string {
 		return "Billed, to be invoiced"
 	case "invoice_paid":
 		return "Invoice paid"
+	case "tax_invoice":
+		return "Tax on an invoice"
+	case "tax_invoice_void":
+		return "Tax of a withdrawn invoice"
 	case "postpaid_rest":
 		return "Too little to be collected"
 	case "payout_mature":
