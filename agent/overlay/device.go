@@ -1,12 +1,15 @@
 package overlay
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/agent/netns"
 )
 
 // identify tells which network namespace f is.
@@ -26,6 +29,23 @@ func sealOff(cidr *net.IPNet) error {
 		return fmt.Errorf("set the blackhole route: %w", err)
 	}
 	return nil
+}
+
+// takeDown removes the device from the guest's namespace. The blackhole stays.
+func takeDown(ns *os.File) error {
+	return netns.Inside(ns, func() error {
+		link, err := netlink.LinkByName(Interface)
+		if errors.As(err, &netlink.LinkNotFoundError{}) {
+			return nil
+		}
+		if err == nil {
+			err = netlink.LinkDel(link)
+		}
+		if err != nil {
+			return fmt.Errorf("remove %s: %w", Interface, err)
+		}
+		return nil
+	})
 }
 
 // bringUp gives the device its address and size and sets it up. It runs inside the guest's namespace and may run

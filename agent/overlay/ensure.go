@@ -78,7 +78,8 @@ func (h *Handle) adopt(ctx context.Context, want settings) bool {
 	return true
 }
 
-// start runs the process and waits until it is up or says why not. It gets its own session and none of the agent's
+// start runs the process and waits until it is up or says why not; one that is not waited for to its end is killed, or it
+// might take the folder's lock once nobody looks for a holder any more. It gets its own session and none of the agent's
 // environment: it outlives the agent, and needs to know nothing of it.
 func start(ctx context.Context, cfg Config, netns *os.File) error {
 	argv := cfg.Command
@@ -109,8 +110,17 @@ func start(ctx context.Context, cfg Config, netns *os.File) error {
 	if err != nil {
 		return fmt.Errorf("start the overlay process: %w", err)
 	}
-	go cmd.Wait() // reaps it when it ends while we live
-	return readReady(ctx, ready)
+	gone := make(chan struct{})
+	go func() { // reaps it when it ends while we live
+		_ = cmd.Wait()
+		close(gone)
+	}()
+	if err := readReady(ctx, ready); err != nil {
+		_ = cmd.Process.Kill()
+		<-gone
+		return err
+	}
+	return nil
 }
 
 func readReady(ctx context.Context, ready *os.File) error {

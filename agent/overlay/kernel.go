@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -17,11 +18,19 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// kernel is WireGuard in the kernel. The device is made in the host's namespace, where its UDP socket stays for ever,
-// and moved into the guest's. It works on without this process, which only watches it.
+// kernel is WireGuard in the kernel. The device is born in the guest's namespace by a request from the host's, where its
+// UDP socket stays for ever. It works on without this process, which only watches it.
 type kernel struct {
-	ns  *os.File
-	udp int
+	control func(func(control) error) error // what WireGuard is asked through
+	udp     int
+	gone    chan struct{} // closed when somebody has removed the device
+	lost    sync.Once
+}
+
+// control is the part of wgctrl.Client we use.
+type control interface {
+	ConfigureDevice(name string, cfg wgtypes.Config) error
+	Device(name string) (*wgtypes.Device, error)
 }
 
 // KernelWireGuard reports whether this kernel can make WireGuard devices. It makes one, in an empty namespace of a
@@ -41,30 +50,46 @@ func named(name string) netlink.LinkAttrs {
 }
 
 func openKernel(w where) (tunnel, error) {
-	k := &kernel{ns: w.ns}
-	there, err := k.present(w)
+	k := newKernel(func(f func(control) error) error { return speak(w.ns, f) })
+	there, err := present(w)
 	if err == nil && !there {
-		err = k.create(w)
+		err = bear(&netlink.Wireguard{LinkAttrs: named(Interface)}, w.ns)
 	}
 	if err == nil {
 		err = netns.Inside(w.ns, func() error { return bringUp(w.address, w.mtu) })
 	}
 	if err == nil {
-		err = k.configure(wgtypes.Config{PrivateKey: &w.key, ListenPort: &w.port})
-	}
-	if errors.Is(err, unix.EADDRINUSE) {
-		zero := 0
-		err = k.configure(wgtypes.Config{PrivateKey: &w.key, ListenPort: &zero})
+		err = k.listen(w.key, w.port)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return k, k.device(func(d *wgtypes.Device) { k.udp = d.ListenPort })
+	return k, nil
+}
+
+func newKernel(control func(func(control) error) error) *kernel {
+	return &kernel{control: control, gone: make(chan struct{})}
+}
+
+// listen gives the device its key and binds UDP: to a port, or any other where that is taken meanwhile.
+func (k *kernel) listen(key wgtypes.Key, port int) error {
+	err := k.configure(wgtypes.Config{PrivateKey: &key, ListenPort: &port})
+	if errors.Is(err, unix.EADDRINUSE) {
+		port = 0
+		err = k.configure(wgtypes.Config{PrivateKey: &key, ListenPort: &port})
+	}
+	if err == nil {
+		err = k.device(func(d *wgtypes.Device) { k.udp = d.ListenPort })
+	}
+	if err != nil {
+		return fmt.Errorf("set the overlay's key and UDP port: %w", err)
+	}
+	return nil
 }
 
 // present seals the guest off and looks for a device a former process made.
-func (k *kernel) present(w where) (there bool, err error) {
-	err = netns.Inside(k.ns, func() error {
+func present(w where) (there bool, err error) {
+	err = netns.Inside(w.ns, func() error {
 		if err := sealOff(w.cidr); err != nil {
 			return err
 		}
@@ -84,33 +109,23 @@ func (k *kernel) present(w where) (there bool, err error) {
 	return there, err
 }
 
-// create makes the device here and moves it. Its name is unique to this process until it is ovl0 over there.
-func (k *kernel) create(w where) error {
-	link := &netlink.Wireguard{LinkAttrs: named(fmt.Sprintf("mwg%d", os.Getpid()))}
+// bear makes a device in the namespace ns by one request from this one: it is there under its name or not at all, so a
+// process that is killed leaves nothing in either. To the kernel its home, where WireGuard's (and VXLAN's) UDP socket is,
+// is the namespace the request comes from.
+func bear(link netlink.Link, ns *os.File) error {
+	link.Attrs().Namespace = netlink.NsFd(ns.Fd())
 	if err := netlink.LinkAdd(link); err != nil {
-		return fmt.Errorf("make the WireGuard device: %w", err)
+		return fmt.Errorf("make the device %s in the guest: %w", link.Attrs().Name, err)
 	}
-	err := netlink.LinkSetNsFd(link, int(k.ns.Fd()))
-	if err != nil {
-		netlink.LinkDel(link)
-		return fmt.Errorf("move the WireGuard device into the guest: %w", err)
-	}
-	return netns.Inside(k.ns, func() error {
-		moved, err := netlink.LinkByName(link.Name)
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetName(moved, Interface)
-	})
+	return nil
 }
 
-// configure and device speak generic netlink from inside the namespace: that is where the device is known by name.
 func (k *kernel) configure(c wgtypes.Config) error {
-	return k.client(func(wg *wgctrl.Client) error { return wg.ConfigureDevice(Interface, c) })
+	return k.ask(func(wg control) error { return wg.ConfigureDevice(Interface, c) })
 }
 
 func (k *kernel) device(f func(*wgtypes.Device)) error {
-	return k.client(func(wg *wgctrl.Client) error {
+	return k.ask(func(wg control) error {
 		d, err := wg.Device(Interface)
 		if err == nil {
 			f(d)
@@ -119,8 +134,18 @@ func (k *kernel) device(f func(*wgtypes.Device)) error {
 	})
 }
 
-func (k *kernel) client(f func(*wgctrl.Client) error) error {
-	return netns.Inside(k.ns, func() error {
+// ask speaks to WireGuard, and notices when there is no device any more.
+func (k *kernel) ask(f func(control) error) error {
+	err := k.control(f)
+	if errors.Is(err, os.ErrNotExist) {
+		k.lost.Do(func() { close(k.gone) })
+	}
+	return err
+}
+
+// speak opens generic netlink inside the namespace: that is where the device is known by name.
+func speak(ns *os.File, f func(control) error) error {
+	return netns.Inside(ns, func() error {
 		wg, err := wgctrl.New()
 		if err != nil {
 			return err
@@ -132,7 +157,7 @@ func (k *kernel) client(f func(*wgctrl.Client) error) error {
 
 func (k *kernel) backend() string       { return "kernel" }
 func (k *kernel) port() int             { return k.udp }
-func (k *kernel) done() <-chan struct{} { return nil } // the device needs nobody
+func (k *kernel) done() <-chan struct{} { return k.gone }
 
 // The kernel's socket sends WireGuard's packets and nothing else: it finds no ways of its own. The agent takes it only
 // where peers reach this host without help (see agent.Config.Userspace).

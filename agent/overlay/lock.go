@@ -14,17 +14,34 @@ import (
 // The lock is a POSIX record lock, not flock: the kernel tells who holds it (F_GETLK), drops it with the process, and
 // does not hand it to children. The process opens the file once, since closing any descriptor of it drops the lock.
 
+// lock is a folder's, held by this process for as long as it lives.
+type lock struct {
+	path string
+	id   unix.Stat_t
+}
+
 // acquire takes the folder's lock for the life of this process.
-func acquire(dir string) error {
-	fd, err := openLock(dir)
+func acquire(dir string) (*lock, error) {
+	fd, err := openLock(dir) // it stays open on purpose
 	if err != nil {
-		return err
+		return nil, err
 	}
 	lk := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(uintptr(fd), unix.F_SETLK, &lk); err != nil {
-		return fmt.Errorf("another overlay process holds the folder's lock: %w", err)
+		return nil, fmt.Errorf("another overlay process holds the folder's lock: %w", err)
 	}
-	return nil // fd stays open on purpose
+	l := &lock{path: filepath.Join(dir, lockFile)}
+	return l, os.NewSyscallError("fstat", unix.Fstat(fd, &l.id))
+}
+
+// lost reports whether the folder is gone, or another one stands in its place: nobody finds this process by it any more.
+func (l *lock) lost() bool {
+	var now unix.Stat_t
+	err := unix.Stat(l.path, &now)
+	if err != nil {
+		return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
+	}
+	return now.Dev != l.id.Dev || now.Ino != l.id.Ino
 }
 
 // holder is the process that holds the folder's lock, 0 when none does.

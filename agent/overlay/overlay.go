@@ -8,6 +8,8 @@
 //     from before the device is up until the namespace ends, whether or not the process lives.
 //   - An agent that restarts finds the running process again (Ensure adopts it) if it serves the same epoch and the
 //     same namespace; anything else that holds the lock is killed and replaced.
+//   - A process whose lease folder is gone ends by itself within a second, and its device with it. One that Ensure started
+//     and could not wait for does not outlive that call.
 //   - Killing the process loses no TCP connection: key, UDP port, device and routes survive it.
 package overlay
 

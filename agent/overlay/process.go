@@ -24,7 +24,7 @@ const (
 )
 
 // Main is the overlay process: `muster-agent overlay <lease folder>`, started by Ensure and by nobody else. It serves
-// until it is killed or its device dies, and returns the exit code.
+// until it is killed, its device dies or its lease folder is gone, and returns the exit code.
 func Main(args []string) int {
 	ready := os.NewFile(readyFD, "ready")
 	netns := os.NewFile(netnsFD, "netns")
@@ -53,6 +53,8 @@ func Main(args []string) int {
 // process is one running overlay.
 type process struct {
 	dir    string
+	lock   *lock
+	netns  *os.File // the guest's
 	cfg    settings
 	key    wgtypes.Key
 	tun    tunnel
@@ -64,9 +66,10 @@ type process struct {
 
 // start makes the tunnel and takes up the peers a process of the same epoch left.
 func (p *process) start(netns *os.File) (err error) {
-	if err := acquire(p.dir); err != nil {
+	if p.lock, err = acquire(p.dir); err != nil {
 		return err
 	}
+	p.netns = netns
 	// The kernel should take a tenant's process before this one. Without root it may not be so, and works.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0)
 	if err := readJSON(filepath.Join(p.dir, configFile), &p.cfg); err != nil {
@@ -120,7 +123,9 @@ func (p *process) remember() error {
 	return writeJSON(filepath.Join(p.dir, stateFile), p.state)
 }
 
-// serve watches the peers and answers until the device dies or TERM comes.
+// serve watches the peers and answers until the device dies, TERM comes or the lease folder is gone. The last is the end of
+// a process whose agent was stopped while it started it, and whose lease somebody has cleared away meanwhile: nobody knows
+// of it any more, so it takes the device along.
 func (p *process) serve() int {
 	go p.accept()
 	term := make(chan os.Signal, 1)
@@ -132,6 +137,12 @@ func (p *process) serve() int {
 		case <-p.roster.changed:
 			watch.Reset(0)
 		case now := <-watch.C:
+			if p.lock.lost() {
+				if err := takeDown(p.netns); err != nil {
+					fmt.Fprintln(os.Stderr, "the lease folder is gone:", err)
+				}
+				return 0
+			}
 			next, err := p.roster.tick(now)
 			if err != nil {
 				fmt.Fprintln(os.Stderr, "watching the peers:", err)
