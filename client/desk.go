@@ -117,6 +117,15 @@ func (c *Client) PayNow(ctx context.Context, org id.Org, reason string) (Operato
 	return post[OperatorPayout](ctx, c, "/admin/payouts", map[string]string{"org_id": org.String(), "reason": reason})
 }
 
+// ReversePayout takes a payout back, or amount of it (0: all that is left). The operator reads the reason.
+func (c *Client) ReversePayout(ctx context.Context, payout id.Payout, amount money.Nano, reason string) (OperatorPayout, error) {
+	in := map[string]string{"reason": reason}
+	if amount != 0 {
+		in["amount"] = amount.String()
+	}
+	return post[OperatorPayout](ctx, c, "/admin/payouts/"+payout.String()+"/reverse", in)
+}
+
 // NextPayout is what an operator's next payout would be, were it made now; Why says why there is none.
 type NextPayout struct {
 	Org      id.Org     `json:"org_id"`

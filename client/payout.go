@@ -30,15 +30,24 @@ func (c *Client) PayoutBalance(ctx context.Context) (PayoutBalance, error) {
 
 // Payout is money on its way to the organisation, or there.
 type Payout struct {
-	ID        id.Payout  `json:"id"`
-	Amount    money.Nano `json:"amount"`
-	Currency  string     `json:"currency"`
-	State     string     `json:"state"`    // pending, paid, failed
-	Reversed  money.Nano `json:"reversed"` // of Amount, taken back
-	Transfer  string     `json:"transfer"` // Stripe's id
-	Failure   string     `json:"failure"`
-	CreatedAt time.Time  `json:"created_at"`
-	SettledAt *time.Time `json:"settled_at"`
+	ID       id.Payout  `json:"id"`
+	Amount   money.Nano `json:"amount"`
+	Currency string     `json:"currency"`
+	State    string     `json:"state"`    // pending, paid, failed
+	Reversed money.Nano `json:"reversed"` // of Amount, taken back
+	Transfer string     `json:"transfer"` // Stripe's id
+	Failure  string     `json:"failure"`
+	// Reversal is what is being taken back, or what Stripe refused to; nil when nothing is asked for, or all that was came back.
+	Reversal  *PayoutReversal `json:"reversal"`
+	CreatedAt time.Time       `json:"created_at"`
+	SettledAt *time.Time      `json:"settled_at"`
+}
+
+// PayoutReversal is what the platform asked Stripe to take back of a payout, and what has not come back.
+type PayoutReversal struct {
+	State   string     `json:"state"` // asked, refused
+	Amount  money.Nano `json:"amount"`
+	Failure string     `json:"failure"` // Stripe's reason, when it refused
 }
 
 // Payouts lists them, newest first.

@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metering"
+	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/payout"
 	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/web/view"
@@ -81,6 +82,7 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 	form.Once = newOnce()
 	out := view.OneOrg{Form: form, Now: s.Now(), Done: done(v, map[string]string{
 		"fee": "The fee is set, for new leases. The operator is told why.", "pay": "A payout was made. It is in the list.", "stop": "Done. The operator is told why.",
+		"reverse":  "Stripe is asked to take it back. The list shows what becomes of it, and payouts to the operator are stopped.",
 		"unfreeze": "The lease's money moves again. The host's operator is told why.", "review": "Decided."})}
 	if out.OrgDetail, err = report.OneOrg(ctx, s.DB.Q, v.who, org, s.Currency); err != nil {
 		return err
@@ -137,12 +139,18 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 	return s.render(v, view.OneOrgPage(v.page(out.Name, "desk"), out))
 }
 
-// payoutRows are payouts as the desk shows them; names are of those paid.
+// payoutRows are payouts as pages show them; names, on the desk, are of those paid.
 func (s *Web) payoutRows(list []payout.Payout, names map[id.Org]string) []view.PayoutRow {
 	out := make([]view.PayoutRow, len(list))
 	for i, x := range list {
 		out[i] = view.PayoutRow{ID: x.ID.String(), Time: view.Clock(x.CreatedAt, s.Now()), Amount: x.Amount, Reversed: x.Reversed, Transfer: x.Transfer,
 			Why: x.Failure, State: payoutState(x), Org: x.Org.String(), Name: names[x.Org]}
+		if x.State == payout.Paid {
+			out[i].Left = x.Amount - x.Reversed
+		}
+		if r := x.Reversal; r != nil {
+			out[i].Asked, out[i].Refused, out[i].Refusal = r.Amount, r.State == payout.ReversalRefused, r.Failure
+		}
 	}
 	return out
 }
@@ -196,6 +204,27 @@ func (s *Web) payOrg(v *visit) error {
 		_, err := s.Payouts.PayNow(ctx, tx, v.who, org, v.r.FormValue("reason"))
 		return err
 	})
+}
+
+func (s *Web) reversePayout(v *visit) error {
+	form := view.ActForm{Act: "reverse", Target: v.r.FormValue("payout"), Value: strings.TrimSpace(v.r.FormValue("amount"))}
+	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, org id.Org) error {
+		what, err := id.Parse[id.Payout](form.Target)
+		if err != nil {
+			return fault.InvalidField("payout", "is none of the list's")
+		}
+		if _, err := s.Payouts.Get(ctx, org, what); err != nil {
+			return err
+		}
+		var amount money.Nano
+		if form.Value != "" {
+			if amount, err = money.ParseNano(form.Value); err != nil || amount <= 0 {
+				return fault.InvalidField("amount", "is a decimal above zero, or empty for all that is left")
+			}
+		}
+		_, err = s.Payouts.Reverse(ctx, tx, v.who, what, amount, v.r.FormValue("reason"))
+		return err
+	}, "payout", "amount")
 }
 
 func (s *Web) stopOrg(v *visit) error {

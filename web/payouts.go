@@ -44,10 +44,7 @@ func (s *Web) showPayouts(v *visit, form view.PayoutForm) error {
 	if where.NextAt != nil {
 		out.Next = where.NextAt.UTC().Format("Mon 2 Jan, 15:04 UTC")
 	}
-	for _, x := range list {
-		out.Rows = append(out.Rows, view.PayoutRow{ID: x.ID.String(), Time: view.Clock(x.CreatedAt, s.Now()), Amount: x.Amount, Reversed: x.Reversed, Transfer: x.Transfer,
-			Why: x.Failure, State: payoutState(x)})
-	}
+	out.Rows = s.payoutRows(list, nil)
 	return s.render(v, view.PayoutsPage(v.page("Payouts", "hosts"), out))
 }
 
@@ -69,6 +66,10 @@ func payoutState(x payout.Payout) view.State {
 		return view.State{Word: "Failed", Icon: "error", Tone: "bad"}
 	case x.State == payout.Pending:
 		return view.State{Word: "On its way", Icon: "info", Tone: "live"}
+	case x.Reversal != nil && x.Reversal.State == payout.ReversalAsked:
+		return view.State{Word: "Being taken back", Icon: "info", Tone: "live"}
+	case x.Reversal != nil:
+		return view.State{Word: "Not taken back", Icon: "error", Tone: "bad"}
 	case x.Reversed == x.Amount:
 		return view.State{Word: "Taken back", Icon: "warn", Tone: "warn"}
 	case x.Reversed > 0:

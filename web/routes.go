@@ -73,6 +73,7 @@ func (s *Web) Routes(r chi.Router) {
 		post("/admin/orgs/{id}/fee", platformAdmin, s.setFee)
 		post("/admin/orgs/{id}/pay", platformAdmin, s.payOrg)
 		post("/admin/orgs/{id}/stop", platformAdmin, s.stopOrg)
+		post("/admin/orgs/{id}/reverse", platformAdmin, s.reversePayout)
 		post("/admin/orgs/{id}/unfreeze", platformAdmin, s.unfreezeOrg)
 		post("/admin/orgs/{id}/reviews", platformAdmin, s.reviewOfOrg)
 		get("/admin/payouts", platformAdmin, s.payoutRun)

@@ -6,11 +6,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
 )
 
 func adminPayouts(s *shell) *cobra.Command {
-	cmd := noun("payouts", "Everybody's payouts", payoutsList(s), payoutsDue(s), payoutsPay(s), payoutsRun(s))
-	cmd.Example = "  muster admin payouts due\n  muster admin payouts pay org_… --reason 'their bank is mended'\n  muster admin payouts list --org org_…"
+	cmd := noun("payouts", "Everybody's payouts", payoutsList(s), payoutsDue(s), payoutsPay(s), payoutsRun(s), payoutsReverse(s))
+	cmd.Example = "  muster admin payouts due\n  muster admin payouts pay org_… --reason 'their bank is mended'\n  muster admin payouts list --org org_…\n  muster admin payouts reverse payout_… --amount 25.00 --reason 'sent twice'"
 	return cmd
 }
 
@@ -43,7 +46,7 @@ func payoutsList(s *shell) *cobra.Command {
 func printPayoutsOf(p *printer, all client.Page[client.OperatorPayout]) {
 	rows := make([][]string, len(all.Items))
 	for i, x := range all.Items {
-		rows[i] = []string{when(x.CreatedAt), nano(x.Amount) + " " + x.Currency, x.State, x.Failure, x.Org.String(), x.ID.String()}
+		rows[i] = []string{when(x.CreatedAt), nano(x.Amount) + " " + x.Currency, x.State, firstOf(x.Failure, takenBack(x.Payout)), x.Org.String(), x.ID.String()}
 	}
 	p.table([]string{"TIME", ">AMOUNT", "STATE", "WHY", "OPERATOR", "ID"}, rows)
 	printNext(p, all.Next)
@@ -126,5 +129,41 @@ func payoutsRun(s *shell) *cobra.Command {
 		},
 	}
 	reasonFlag(cmd, &reason, "the audit trail keeps it")
+	return cmd
+}
+
+func payoutsReverse(s *shell) *cobra.Command {
+	var amount, reason string
+	cmd := &cobra.Command{
+		Use: "reverse PAYOUT", Short: "Take a payout back, or a part of it, or ask again for what Stripe refused; payouts to the operator stop", Args: exactly("PAYOUT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			what, err := id.Parse[id.Payout](args[0])
+			if err != nil || what.IsZero() {
+				return fault.New(fault.Invalid, "want the id of a payout, not %q; see muster admin payouts list", args[0])
+			}
+			if err := wantReason(reason); err != nil {
+				return err
+			}
+			var n money.Nano
+			if amount != "" {
+				if n, err = money.ParseNano(amount); err != nil || n <= 0 {
+					return fault.New(fault.Invalid, "--amount is a decimal above zero, not %q", amount)
+				}
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			x, err := c.ReversePayout(cmd.Context(), what, n, reason)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, x, func(p *printer) {
+				p.line("Stripe is asked to take it back, and payouts to %s are stopped. What becomes of it: muster admin payouts list --org %s", x.Org, x.Org)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&amount, "amount", "", "in whole cents; left out: all that is left of it")
+	reasonFlag(cmd, &reason, "the operator reads it")
 	return cmd
 }

@@ -88,11 +88,7 @@ func payoutList(s *shell) *cobra.Command {
 			return s.show(cmd, page, func(p *printer) {
 				rows := make([][]string, len(page.Items))
 				for i, x := range page.Items {
-					note := firstOf(x.Failure, x.Transfer)
-					if x.Reversed > 0 {
-						note = nano(x.Reversed) + " taken back"
-					}
-					rows[i] = []string{when(x.CreatedAt), x.ID.String(), nano(x.Amount), x.State, note}
+					rows[i] = []string{when(x.CreatedAt), x.ID.String(), nano(x.Amount), x.State, firstOf(x.Failure, takenBack(x), x.Transfer)}
 				}
 				p.table([]string{"WHEN", "ID", ">AMOUNT", "STATE", "TRANSFER, OR WHY NOT"}, rows)
 				if page.Next != nil {
@@ -104,6 +100,20 @@ func payoutList(s *shell) *cobra.Command {
 	cmd.Flags().IntVar(&limit, "limit", 50, "payouts at most")
 	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
 	return cmd
+}
+
+// takenBack is what came back of a payout, what was asked for, and what Stripe says to it; "" = nothing of all that.
+func takenBack(x client.Payout) string {
+	var said []string
+	if x.Reversed > 0 {
+		said = append(said, nano(x.Reversed)+" taken back")
+	}
+	if r := x.Reversal; r != nil && r.State == "refused" {
+		said = append(said, "Stripe refused to take "+nano(r.Amount)+" back: "+r.Failure)
+	} else if r != nil {
+		said = append(said, nano(r.Amount)+" being taken back")
+	}
+	return strings.Join(said, "; ")
 }
 
 func payoutSetup(s *shell) *cobra.Command {

@@ -112,7 +112,18 @@ func TestPayouts(t *testing.T) {
 	for _, body := range []string{`{"reason":""}`, `{"amount":"-1","reason":"x"}`, `{"amount":"0.001","reason":"x"}`, `{"amount":"42.01","reason":"x"}`} {
 		w.want(w.call(boss, "POST", back, body), 422, "validation_failed")
 	}
-	w.want(w.call(boss, "POST", back, `{"amount":"12.00","reason":"sent twice"}`), 202, "")
+	w.stripe.Reverse(one["transfer"].(string), 100) // by hand: Stripe has less than we know of
+	w.want(w.call(boss, "POST", back, `{"reason":"sent twice"}`), 202, "")
+	for _, path := range []string{own, "/api/v1/admin/payouts?org_id=" + org.String()} {
+		r := w.want(w.call(map[bool]string{true: operator, false: boss}[path == own], "GET", path, nil), 200, "")
+		if !strings.Contains(r.raw, `"reversal":{"state":"refused","amount":"42.000000000","failure":"`) {
+			t.Error(r.raw)
+		}
+	}
+	w.want(w.call(boss, "POST", back, `{"amount":"11.00","reason":"sent twice"}`), 202, "")
+	if r := w.want(w.call(operator, "GET", own, nil), 200, ""); strings.Contains(r.raw, `"reversal"`) {
+		t.Error(r.raw)
+	}
 	if r := w.want(w.call(operator, "GET", own, nil), 200, ""); r.text("reversed") != "12.000000000" {
 		t.Error(r.raw)
 	}

@@ -179,9 +179,25 @@ type Payout struct {
 	Reversed  money.Nano `json:"reversed"` // of Amount, taken back
 	Transfer  string     `json:"transfer,omitempty"`
 	Failure   string     `json:"failure,omitempty"`
+	Reversal  *Reversal  `json:"reversal,omitempty" doc:"what is being taken back, or was not; absent when nothing is asked for, or all that was came back"`
 	CreatedAt time.Time  `json:"created_at"`
 	SettledAt *time.Time `json:"settled_at,omitempty"`
 }
+
+// Reversal is what a platform operator asked Stripe to take back of a payout, and what has not come back.
+type Reversal struct {
+	State   ReversalState `json:"state" enum:"asked,refused"`
+	Amount  money.Nano    `json:"amount"`
+	Failure string        `json:"failure,omitempty" doc:"Stripe's reason, when it refused; nothing moved"`
+}
+
+// ReversalState is how far a reversal is.
+type ReversalState string
+
+const (
+	ReversalAsked   ReversalState = "asked"   // Stripe has yet to answer
+	ReversalRefused ReversalState = "refused" // nothing moved; it may be asked for again
+)
 
 // State of a payout.
 type State string
@@ -197,6 +213,9 @@ func viewOf(r dbq.Payout) Payout {
 		CreatedAt: r.CreatedAt, SettledAt: r.SettledAt}
 	if r.StripeTransfer != nil {
 		out.Transfer = *r.StripeTransfer
+	}
+	if r.ReversalState != "" {
+		out.Reversal = &Reversal{ReversalState(r.ReversalState), r.ReversalAmount, r.ReversalFailure}
 	}
 	return out
 }

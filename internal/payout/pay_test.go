@@ -159,7 +159,8 @@ func TestAPayoutIsTriedAgainAfterAFailure(t *testing.T) {
 	x.square()
 }
 
-// What Stripe refuses to take back is told to administrators, and moves nothing.
+// What Stripe refuses to take back stays on the payout with its reason, is told to both sides, and moves nothing; it may be asked
+// for again, and once it came back nothing is said of the refusal any more.
 func TestAPayoutThatStripeDoesNotTakeBack(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
@@ -171,20 +172,71 @@ func TestAPayoutThatStripeDoesNotTakeBack(t *testing.T) {
 	x.payable()
 	x.payDue()
 	x.fake.Reverse(x.fake.Transfers()[0], 4000) // in Stripe's dashboard, and nobody has heard of it
+	reverse := func(n money.Nano) error {
+		return x.inTx(func(ctx context.Context, tx *db.Tx) error {
+			_, err := x.p.Reverse(ctx, tx, x.boss, x.last().ID, n, "sent twice")
+			return err
+		})
+	}
+	x.fake.Fail(stripetest.RateLimited)
+	if err := reverse(50 * money.Unit); err != nil {
+		t.Fatal(err)
+	}
+	if r := x.last().Reversal; r == nil || *r != (Reversal{ReversalAsked, 50 * money.Unit, ""}) {
+		t.Fatalf("%+v", r)
+	}
+	if err := reverse(money.Unit); fault.KindOf(err) != fault.Conflict {
+		t.Fatal("taken back twice at once", err)
+	}
+	x.sendAll()
+	if r := x.last().Reversal; r == nil || r.State != ReversalRefused || r.Amount != 50*money.Unit || r.Failure == "" {
+		t.Fatalf("%+v", r)
+	}
+	told := func(org id.Org, title string) (n int) {
+		t.Helper()
+		if err := x.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND title = $2 AND body LIKE '%' || $3 || '%'", org, title, x.last().Reversal.Failure).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if told(home, "A payout was not taken back") != 1 || told(x.operator, "50.00 EUR of a payout were not taken back") != 1 {
+		t.Fatal("somebody was not told")
+	}
+	x.square()
+	if got := x.last(); got.Reversed != 40*money.Unit || got.Reversal == nil || got.Reversal.State != ReversalRefused {
+		t.Fatalf("%+v", got)
+	}
+	if err := reverse(4 * money.Unit); err != nil {
+		t.Fatal(err)
+	}
+	if got := x.last(); got.Reversed != 44*money.Unit || got.Reversal != nil {
+		t.Fatalf("%+v", got)
+	}
+	x.square()
+}
+
+// A refusal says nothing any more once all of the payout came back by another way.
+func TestARefusedReversalThatBecameNeedless(t *testing.T) {
+	t.Parallel()
+	x := funded(t, 1000*money.Unit)
+	x.earn(50 * money.Unit)
+	x.payable()
+	x.payDue()
+	tr := x.fake.Transfers()[0]
+	x.fake.Reverse(tr, 1)
 	if err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := x.p.Reverse(ctx, tx, x.boss, x.last().ID, 50*money.Unit, "sent twice")
+		_, err := x.p.Reverse(ctx, tx, x.boss, x.last().ID, 0, "sent twice")
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
 	x.sendAll()
-	var told int
-	if err := x.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND title = 'A payout was not taken back' AND object = $2",
-		home, x.last().ID.String()).Scan(&told); err != nil || told != 1 {
-		t.Fatal(told, err)
+	if r := x.last().Reversal; r == nil || r.State != ReversalRefused {
+		t.Fatalf("%+v", r)
 	}
+	x.fake.Reverse(tr, 4999)
 	x.square()
-	if got := x.last(); got.Reversed != 40*money.Unit {
+	if got := x.last(); got.Reversed != 50*money.Unit || got.Reversal != nil {
 		t.Fatalf("%+v", got)
 	}
 }

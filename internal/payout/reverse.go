@@ -1,6 +1,7 @@
 package payout
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -19,7 +21,8 @@ import (
 
 // Reverse takes a payout back, or a part of it (amount; zero: all that is left of it). What comes back is payable again,
 // so payouts to the operator are stopped with the reason until somebody lets them go on (Stop). Only a platform operator
-// may. Faults: Forbidden, NotFound, Invalid, Conflict (not paid). Stripe does it in a moment; the payout shows it then.
+// may. Faults: Forbidden, NotFound, Invalid, Conflict (not paid; Stripe has yet to answer to the one before). Stripe does it in
+// a moment; the payout shows it then. What Stripe refuses stays on the payout with its reason, and may be asked for again.
 func (p *Payouts) Reverse(ctx context.Context, tx *db.Tx, who account.Principal, payout id.Payout, amount money.Nano, reason string) (Payout, error) {
 	if !who.Admin {
 		return Payout{}, fault.New(fault.Forbidden, "only a platform operator takes payouts back")
@@ -38,6 +41,11 @@ func (p *Payouts) Reverse(ctx context.Context, tx *db.Tx, who account.Principal,
 	if State(r.State) != Paid || r.StripeTransfer == nil {
 		return Payout{}, fault.New(fault.Conflict, "only a payout that was paid is taken back; this one is %s", r.State)
 	}
+	if open, err := tx.Q.PayoutReversalOpen(ctx, payout.String()); err != nil {
+		return Payout{}, fmt.Errorf("payout %s: %w", payout, err)
+	} else if open {
+		return Payout{}, fault.New(fault.Conflict, "it is being taken back already; Stripe has yet to answer")
+	}
 	left := r.Amount - r.Reversed
 	if amount == 0 {
 		amount = left
@@ -49,6 +57,10 @@ func (p *Payouts) Reverse(ctx context.Context, tx *db.Tx, who account.Principal,
 		return Payout{}, fmt.Errorf("payout: stop %s: %w", r.OrgID, err)
 	}
 	name := id.New[id.Outbox]().String()
+	if err := tx.Q.AskPayoutReversal(ctx, name, amount, payout); err != nil {
+		return Payout{}, fmt.Errorf("payout %s: %w", payout, err)
+	}
+	r.ReversalState, r.Reversal, r.ReversalAmount, r.ReversalFailure = string(ReversalAsked), name, amount, ""
 	send, err := p.pay.Say(ctx, tx, kindReversal, payout.String(), "reversal:"+name, stripepay.NewReversal{Reversal: name, Transfer: *r.StripeTransfer, Cents: int64(amount / money.Cent)})
 	if err != nil {
 		return Payout{}, err
@@ -126,9 +138,31 @@ func (p *Payouts) sayReversal(ctx context.Context, stripe *stripepay.Client, row
 	return "", nil, &stripepay.Error{Outcome: stripepay.Rejected, Code: "given_up", Message: "Stripe could not be reached for a day."}
 }
 
-// refuseReversal tells administrators: the money stays where it is, and payouts to the operator are stopped all the same.
+// refuseReversal writes Stripe's reason on the payout, and tells the operator and administrators: the money stays where it is,
+// and payouts to the operator are stopped all the same.
 func (p *Payouts) refuseReversal(ctx context.Context, tx *db.Tx, row payment.Row, why *stripepay.Error) error {
 	p.log.ErrorContext(ctx, "a payout was not taken back", "payout", row.Ref, "error", why)
+	var n stripepay.NewReversal
+	if err := json.Unmarshal(row.Params, &n); err != nil {
+		return err
+	}
+	ours, err := id.Parse[id.Payout](row.Ref)
+	if err != nil {
+		return err
+	}
+	r, err := tx.Q.PayoutForUpdate(ctx, ours)
+	if err != nil {
+		return fmt.Errorf("payout %s: %w", ours, err)
+	}
+	amount, reason := money.Nano(n.Cents)*money.Cent, cmp.Or(why.Message, "Stripe gives no reason ("+why.Code+").")
+	if err := tx.Q.RefusePayoutReversal(ctx, dbq.RefusePayoutReversalParams{Reversal: n.Reversal, Amount: amount, Failure: reason, ID: ours}); err != nil {
+		return fmt.Errorf("payout %s: %w", ours, err)
+	}
+	if _, err := notify.Add(ctx, tx, notify.Notice{Org: r.OrgID, Key: "payout_" + row.Key, Severity: notify.Warn, Object: r.OrgID.String(),
+		Title: fmt.Sprintf("%s %s of a payout were not taken back", amount.Plain(), r.Currency),
+		Body:  "Stripe refuses it: " + reason + " Nothing moved. Payouts to you stay stopped until the platform lets them go on."}); err != nil {
+		return err
+	}
 	return payment.TellAdmins(ctx, tx, notify.Notice{Key: "payout_" + row.Key, Severity: notify.Bad, Object: row.Ref, Title: "A payout was not taken back",
-		Body: "Stripe refuses to take back what was asked for: " + why.Message + " Nothing moved. Payouts to the operator stay stopped until you let them go on."})
+		Body: "Stripe refuses to take back what was asked for: " + reason + " Nothing moved. Payouts to the operator stay stopped until you let them go on. Their page has the payout: try again there."})
 }

@@ -103,6 +103,9 @@ func (p *Payouts) bookReversal(ctx context.Context, tx *db.Tx, books *ledger.Loc
 	if err := tx.Q.AddPayoutReversed(ctx, amount, r.ID); err != nil {
 		return fmt.Errorf("payout %s: %w", r.ID, err)
 	}
+	if err := tx.Q.ClosePayoutReversal(ctx, r.ID, x.Reversal); err != nil {
+		return fmt.Errorf("payout %s: %w", r.ID, err)
+	}
 	_, err = notify.Add(ctx, tx, notify.Notice{Org: r.OrgID, Key: "payout_reversal:" + x.ID, Severity: notify.Warn, Object: r.OrgID.String(),
 		Title: fmt.Sprintf("%s %s of a payout were taken back", amount.Plain(), r.Currency), Body: "They left your account at Stripe and are payable again here."})
 	return err

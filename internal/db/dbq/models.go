@@ -630,17 +630,21 @@ type PaymentCard struct {
 }
 
 type Payout struct {
-	ID             id.Payout
-	OrgID          id.Org
-	StripeAccount  string
-	Amount         money.Nano
-	Currency       string
-	State          string
-	StripeTransfer *string
-	Reversed       money.Nano
-	Failure        string
-	CreatedAt      time.Time
-	SettledAt      *time.Time
+	ID              id.Payout
+	OrgID           id.Org
+	StripeAccount   string
+	Amount          money.Nano
+	Currency        string
+	State           string
+	StripeTransfer  *string
+	Reversed        money.Nano
+	Failure         string
+	CreatedAt       time.Time
+	SettledAt       *time.Time
+	ReversalState   string
+	Reversal        string
+	ReversalAmount  money.Nano
+	ReversalFailure string
 }
 
 type PayoutAccount struct {

@@ -23,12 +23,33 @@ func (q *Queries) AddPayoutReversed(ctx context.Context, amount money.Nano, iD i
 	return err
 }
 
+const askPayoutReversal = `-- name: AskPayoutReversal :exec
+UPDATE payout SET reversal_state = 'asked', reversal = $1, reversal_amount = $2, reversal_failure = '' WHERE id = $3
+`
+
+// What is asked to come back; what was refused before is forgotten.
+func (q *Queries) AskPayoutReversal(ctx context.Context, reversal string, amount money.Nano, iD id.Payout) error {
+	_, err := q.db.Exec(ctx, askPayoutReversal, reversal, amount, iD)
+	return err
+}
+
 const clearPayoutFailures = `-- name: ClearPayoutFailures :exec
 UPDATE payout_account SET failures = 0 WHERE org_id = $1 AND failures <> 0
 `
 
 func (q *Queries) ClearPayoutFailures(ctx context.Context, orgID id.Org) error {
 	_, err := q.db.Exec(ctx, clearPayoutFailures, orgID)
+	return err
+}
+
+const closePayoutReversal = `-- name: ClosePayoutReversal :exec
+UPDATE payout SET reversal_state = '', reversal = '', reversal_amount = 0, reversal_failure = ''
+WHERE id = $1 AND reversal <> '' AND (reversal = $2 OR reversed = amount)
+`
+
+// It came back; or all of the payout did, so that nothing is left to ask for.
+func (q *Queries) ClosePayoutReversal(ctx context.Context, iD id.Payout, reversal string) error {
+	_, err := q.db.Exec(ctx, closePayoutReversal, iD, reversal)
 	return err
 }
 
@@ -156,7 +177,8 @@ func (q *Queries) InsertPayoutReversal(ctx context.Context, iD string, payoutID 
 }
 
 const listAllPayouts = `-- name: ListAllPayouts :many
-SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at,
+       reversal_state, reversal, reversal_amount, reversal_failure
 FROM payout
 WHERE $1::uuid = '00000000-0000-0000-0000-000000000000' OR id < $1::uuid
 ORDER BY id DESC
@@ -184,6 +206,10 @@ func (q *Queries) ListAllPayouts(ctx context.Context, before pgtype.UUID, maxRow
 			&i.Failure,
 			&i.CreatedAt,
 			&i.SettledAt,
+			&i.ReversalState,
+			&i.Reversal,
+			&i.ReversalAmount,
+			&i.ReversalFailure,
 		); err != nil {
 			return nil, err
 		}
@@ -196,7 +222,8 @@ func (q *Queries) ListAllPayouts(ctx context.Context, before pgtype.UUID, maxRow
 }
 
 const listPayouts = `-- name: ListPayouts :many
-SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at,
+       reversal_state, reversal, reversal_amount, reversal_failure
 FROM payout
 WHERE org_id = $1 AND ($2::uuid = '00000000-0000-0000-0000-000000000000' OR id < $2::uuid)
 ORDER BY id DESC
@@ -224,6 +251,10 @@ func (q *Queries) ListPayouts(ctx context.Context, orgID id.Org, before pgtype.U
 			&i.Failure,
 			&i.CreatedAt,
 			&i.SettledAt,
+			&i.ReversalState,
+			&i.Reversal,
+			&i.ReversalAmount,
+			&i.ReversalFailure,
 		); err != nil {
 			return nil, err
 		}
@@ -269,7 +300,9 @@ func (q *Queries) OperatorsWithPending(ctx context.Context) ([]OperatorsWithPend
 }
 
 const payout = `-- name: Payout :one
-SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at FROM payout WHERE id = $1
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at,
+       reversal_state, reversal, reversal_amount, reversal_failure
+FROM payout WHERE id = $1
 `
 
 func (q *Queries) Payout(ctx context.Context, argID id.Payout) (Payout, error) {
@@ -287,6 +320,10 @@ func (q *Queries) Payout(ctx context.Context, argID id.Payout) (Payout, error) {
 		&i.Failure,
 		&i.CreatedAt,
 		&i.SettledAt,
+		&i.ReversalState,
+		&i.Reversal,
+		&i.ReversalAmount,
+		&i.ReversalFailure,
 	)
 	return i, err
 }
@@ -363,7 +400,8 @@ func (q *Queries) PayoutAccountOfStripe(ctx context.Context, stripeAccount *stri
 }
 
 const payoutForUpdate = `-- name: PayoutForUpdate :one
-SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at,
+       reversal_state, reversal, reversal_amount, reversal_failure
 FROM payout WHERE id = $1 FOR UPDATE
 `
 
@@ -382,6 +420,10 @@ func (q *Queries) PayoutForUpdate(ctx context.Context, argID id.Payout) (Payout,
 		&i.Failure,
 		&i.CreatedAt,
 		&i.SettledAt,
+		&i.ReversalState,
+		&i.Reversal,
+		&i.ReversalAmount,
+		&i.ReversalFailure,
 	)
 	return i, err
 }
@@ -471,6 +513,18 @@ func (q *Queries) PayoutPending(ctx context.Context, orgID id.Org, currency stri
 	return count, err
 }
 
+const payoutReversalOpen = `-- name: PayoutReversalOpen :one
+SELECT EXISTS (SELECT FROM stripe_outbox WHERE kind = 'transfer.reverse' AND ref = $1::text AND state IN ('pending', 'sent', 'unknown'))
+`
+
+// Whether Stripe has yet to say what becomes of a reversal.
+func (q *Queries) PayoutReversalOpen(ctx context.Context, payout string) (bool, error) {
+	row := q.db.QueryRow(ctx, payoutReversalOpen, payout)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const payoutRun = `-- name: PayoutRun :many
 SELECT o.id AS org_id, o.name AS org_name, coalesce(b.amount, 0)::bigint AS payable, coalesce(a.failures, 0)::integer AS failures,
        coalesce((SELECT p.failure FROM payout p WHERE p.org_id = o.id AND p.state = 'failed' ORDER BY p.id DESC LIMIT 1), '')::text AS failure,
@@ -538,6 +592,29 @@ func (q *Queries) PayoutTotals(ctx context.Context, orgID id.Org, currency strin
 	var i PayoutTotalsRow
 	err := row.Scan(&i.Paid, &i.Sending)
 	return i, err
+}
+
+const refusePayoutReversal = `-- name: RefusePayoutReversal :exec
+UPDATE payout SET reversal_state = 'refused', reversal = $1, reversal_amount = $2, reversal_failure = $3
+WHERE id = $4 AND reversal IN ('', $1)
+`
+
+type RefusePayoutReversalParams struct {
+	Reversal string
+	Amount   money.Nano
+	Failure  string
+	ID       id.Payout
+}
+
+// Of the last one asked for, or of one that a program asked for which did not write it here.
+func (q *Queries) RefusePayoutReversal(ctx context.Context, arg RefusePayoutReversalParams) error {
+	_, err := q.db.Exec(ctx, refusePayoutReversal,
+		arg.Reversal,
+		arg.Amount,
+		arg.Failure,
+		arg.ID,
+	)
+	return err
 }
 
 const retryPayoutAccount = `-- name: RetryPayoutAccount :exec

@@ -76,17 +76,21 @@ LIMIT @max_rows;
 INSERT INTO payout (id, org_id, stripe_account, amount, currency, state) VALUES ($1, $2, $3, $4, $5, 'pending');
 
 -- name: Payout :one
-SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at FROM payout WHERE id = $1;
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at,
+       reversal_state, reversal, reversal_amount, reversal_failure
+FROM payout WHERE id = $1;
 
 -- name: PayoutForUpdate :one
-SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at,
+       reversal_state, reversal, reversal_amount, reversal_failure
 FROM payout WHERE id = $1 FOR UPDATE;
 
 -- name: PayoutPending :one
 SELECT count(*) FROM payout WHERE org_id = $1 AND currency = $2 AND state = 'pending';
 
 -- name: ListPayouts :many
-SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at,
+       reversal_state, reversal, reversal_amount, reversal_failure
 FROM payout
 WHERE org_id = @org_id AND (@before::uuid = '00000000-0000-0000-0000-000000000000' OR id < @before::uuid)
 ORDER BY id DESC
@@ -102,6 +106,24 @@ INSERT INTO payout_reversal (id, payout_id, amount) VALUES ($1, $2, $3) ON CONFL
 -- name: AddPayoutReversed :exec
 UPDATE payout SET reversed = reversed + @amount WHERE id = @id;
 
+-- name: AskPayoutReversal :exec
+-- What is asked to come back; what was refused before is forgotten.
+UPDATE payout SET reversal_state = 'asked', reversal = @reversal, reversal_amount = @amount, reversal_failure = '' WHERE id = @id;
+
+-- name: RefusePayoutReversal :exec
+-- Of the last one asked for, or of one that a program asked for which did not write it here.
+UPDATE payout SET reversal_state = 'refused', reversal = @reversal, reversal_amount = @amount, reversal_failure = @failure
+WHERE id = @id AND reversal IN ('', @reversal);
+
+-- name: ClosePayoutReversal :exec
+-- It came back; or all of the payout did, so that nothing is left to ask for.
+UPDATE payout SET reversal_state = '', reversal = '', reversal_amount = 0, reversal_failure = ''
+WHERE id = @id AND reversal <> '' AND (reversal = @reversal OR reversed = amount);
+
+-- name: PayoutReversalOpen :one
+-- Whether Stripe has yet to say what becomes of a reversal.
+SELECT EXISTS (SELECT FROM stripe_outbox WHERE kind = 'transfer.reverse' AND ref = @payout::text AND state IN ('pending', 'sent', 'unknown'));
+
 -- name: PayoutTotals :one
 -- What was sent to an operator and not taken back, and what is on its way.
 SELECT coalesce(sum(amount - reversed) FILTER (WHERE state = 'paid'), 0)::bigint AS paid,
@@ -109,7 +131,8 @@ SELECT coalesce(sum(amount - reversed) FILTER (WHERE state = 'paid'), 0)::bigint
 FROM payout WHERE org_id = $1 AND currency = $2;
 
 -- name: ListAllPayouts :many
-SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at
+SELECT id, org_id, stripe_account, amount, currency, state, stripe_transfer, reversed, failure, created_at, settled_at,
+       reversal_state, reversal, reversal_amount, reversal_failure
 FROM payout
 WHERE @before::uuid = '00000000-0000-0000-0000-000000000000' OR id < @before::uuid
 ORDER BY id DESC
