@@ -23,6 +23,8 @@ type Postpaid struct {
 	Used     money.Nano `json:"used"` // of Limit: used or held on credit, and billed and not paid
 	Owed     money.Nano `json:"owed"` // of Used: billed and not paid
 	Left     money.Nano `json:"left"` // what can be spent now
+	// WrittenOff was billed, given up, and not paid after all; while it is there nothing is lent.
+	WrittenOff money.Nano `json:"written_off"`
 	// Period is the running one; nil when the org does not pay afterwards.
 	Period *PostpaidPeriod `json:"period,omitempty"`
 }
@@ -108,4 +110,32 @@ type PostpaidChange struct {
 // ChangePostpaid changes an org's terms.
 func (c *Client) ChangePostpaid(ctx context.Context, org id.Org, change PostpaidChange) (out Postpaid, err error) {
 	return out, c.call(ctx, http.MethodPatch, "/admin/postpaid/"+org.String(), nil, change, &out)
+}
+
+// OrgInvoice is an org's invoice as a platform operator sees it.
+type OrgInvoice struct {
+	PostpaidInvoice
+	WriteOff *WriteOff `json:"write_off"` // nil: it was never given up
+}
+
+// WriteOff is an invoice that was given up.
+type WriteOff struct {
+	State     string     `json:"state"`  // asked, refused, overtaken, booked, recovered, voided
+	Amount    money.Nano `json:"amount"` // what is not collected, with tax; 0 until it is booked
+	Tax       money.Nano `json:"tax"`
+	Reason    string     `json:"reason"`
+	Failure   string     `json:"failure"` // why Stripe refused it
+	DecidedAt time.Time  `json:"decided_at"`
+	BookedAt  *time.Time `json:"booked_at"`
+	ClosedAt  *time.Time `json:"closed_at"`
+}
+
+// OrgInvoices lists an org's, newest first. It and WriteOff are for platform operators.
+func (c *Client) OrgInvoices(ctx context.Context, org id.Org) (Page[OrgInvoice], error) {
+	return get[Page[OrgInvoice]](ctx, c, "/admin/orgs/"+org.String()+"/invoices", nil)
+}
+
+// WriteOff gives up an invoice that the card did not pay; the audit trail keeps the reason.
+func (c *Client) WriteOff(ctx context.Context, org id.Org, invoice, reason string) (OrgInvoice, error) {
+	return post[OrgInvoice](ctx, c, "/admin/orgs/"+org.String()+"/invoices/"+url.PathEscape(invoice)+"/write-off", map[string]string{"reason": reason})
 }

@@ -130,6 +130,10 @@ func transactionName(kind string) string {
 		return "Tax on an invoice"
 	case "tax_invoice_void":
 		return "Tax of a withdrawn invoice"
+	case "invoice_writeoff":
+		return "Invoice given up by us"
+	case "invoice_writeoff_void":
+		return "A withdrawn invoice is owed again"
 	case "postpaid_rest":
 		return "Too little to be collected"
 	case "payout_mature":

@@ -83,7 +83,8 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 	out := view.OneOrg{Form: form, Now: s.Now(), Done: done(v, map[string]string{
 		"fee": "The fee is set, for new leases. The operator is told why.", "pay": "A payout was made. It is in the list.", "stop": "Done. The operator is told why.",
 		"reverse":  "Stripe is asked to take it back. The list shows what becomes of it, and payouts to the operator are stopped.",
-		"unfreeze": "The lease's money moves again. The host's operator is told why.", "review": "Decided."})}
+		"unfreeze": "The lease's money moves again. The host's operator is told why.", "review": "Decided.",
+		"writeoff": "The invoice is given up. It is booked when Stripe has it as uncollectible."})}
 	if out.OrgDetail, err = report.OneOrg(ctx, s.DB.Q, v.who, org, s.Currency); err != nil {
 		return err
 	}
@@ -127,6 +128,9 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 		if f.Operator == org.String() {
 			out.Frozen = append(out.Frozen, f)
 		}
+	}
+	if err := s.invoicesOf(ctx, v, org, &out); err != nil {
+		return err
 	}
 	if out.Redemptions, err = s.Payments.Redemptions(ctx, v.who, "", org, "", rowsOfOrg); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/go-chi/chi/v5"
 
@@ -85,11 +86,13 @@ func (s *Web) debtors(ctx context.Context, who account.Principal) ([]view.Debtor
 	}
 	var out []view.Debtor
 	for _, t := range all {
-		if t.State == postpaid.Off && t.Owed == 0 {
+		if t.State == postpaid.Off && t.Owed == 0 && t.WrittenOff == 0 {
 			continue
 		}
 		x := view.Debtor{Org: t.Org.String(), Name: t.Name, Currency: t.Currency, Limit: t.Limit, Used: t.Used, Owed: t.Owed, State: view.State{Word: "on", Icon: "check", Tone: "ok"}}
 		switch {
+		case t.WrittenOff > 0:
+			x.State = view.State{Word: view.Cents(t.WrittenOff) + " written off", Icon: "error", Tone: "bad"}
 		case t.State != postpaid.On:
 			x.State = view.State{Word: string(t.State), Icon: "info", Tone: "live"}
 		case t.Stopped != "":
@@ -98,4 +101,46 @@ func (s *Web) debtors(ctx context.Context, who account.Principal) ([]view.Debtor
 		out = append(out, x)
 	}
 	return out, nil
+}
+
+// invoicesOf fills in an organisation's invoices by Stripe, for the platform's operators.
+func (s *Web) invoicesOf(ctx context.Context, v *visit, org id.Org, out *view.OneOrg) error {
+	all, err := s.Postpaid.InvoicesOf(ctx, v.who, org, postpaidInvoicesShown)
+	if err != nil {
+		return err
+	}
+	for _, in := range all {
+		x := view.OrgInvoice{PostpaidInvoice: view.PostpaidInvoice{ID: in.ID, Number: cmp.Or(in.Number, "draft"), URL: in.URL, Total: in.Total, Failing: in.Failing,
+			Period: in.Start.Format("2 January") + " to " + in.End.Format("2 January 2006"), State: invoiceState(in.CreditInvoice)}, CanGiveUp: in.Failing}
+		if w := in.WriteOff; w != nil {
+			x.CanGiveUp = in.Failing && w.State != postpaid.Asked && w.State != postpaid.Booked
+			x.State, x.Note = writeOffState(*w, x.State)
+		}
+		out.Invoices = append(out.Invoices, x)
+	}
+	return nil
+}
+
+// writeOffState is how an invoice stands of which a write-off was decided, and why.
+func writeOffState(w postpaid.WriteOff, paid view.State) (view.State, string) {
+	switch w.State {
+	case postpaid.Asked:
+		return view.State{Word: "Being given up", Icon: "info", Tone: "live"}, w.Reason
+	case postpaid.Refused:
+		return view.State{Word: "Not given up", Icon: "error", Tone: "bad"}, "Stripe refuses it: " + w.Failure
+	case postpaid.Booked:
+		return view.State{Word: "Written off", Icon: "error", Tone: "bad"}, view.Cents(w.Amount) + ": " + w.Reason
+	case postpaid.Recovered:
+		return view.State{Word: "Paid after all", Icon: "check", Tone: "ok"}, "It was written off: " + w.Reason
+	}
+	return paid, ""
+}
+
+// writeOff gives up an invoice that the card did not pay.
+func (s *Web) writeOff(v *visit) error {
+	form := view.ActForm{Act: "writeoff", Target: strings.TrimSpace(v.r.FormValue("invoice"))}
+	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, org id.Org) error {
+		_, err := s.Postpaid.WriteOff(ctx, tx, v.who, org, form.Target, v.r.FormValue("reason"))
+		return err
+	}, "invoice")
 }

@@ -3,6 +3,7 @@ package web_test
 import (
 	"context"
 	"log/slog"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -65,5 +66,44 @@ func TestPayingAfterwards(t *testing.T) {
 	b.makeAdmin()
 	if _, doc := b.get("/admin/books"); !strings.Contains(doc.Find("#postpaid").Text(), "300.00") {
 		t.Error(doc.Find("#postpaid").Text())
+	}
+}
+
+// The desk shows an organisation's invoices, and gives up one that was not paid.
+func TestTheDeskGivesAnInvoiceUp(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.makeAdmin()
+	org := b.org()
+	page := "/admin/orgs/" + org.String()
+	if _, doc := b.get(page); doc.Find("#invoices").Length() != 0 {
+		t.Error("who pays ahead has invoices")
+	}
+	b.exec("INSERT INTO postpaid_org (org_id, currency, state, credit_limit, reason, changed_by) VALUES ($1, 'USD', 'on', 0, '', $2)", org, id.New[id.User]())
+	b.exec(`INSERT INTO postpaid_invoice (id, org_id, currency, number, state, period_start, period_end, charged, due, total, metered, attempts, made_at)
+		VALUES ('in_1', $1, 'USD', 'N-1', 'open', now(), now(), 0, 1000, 1000, 1000, 1, now())`, org)
+	_, doc := b.get(page)
+	sound(t, page, doc)
+	if got := doc.Find("#invoices").Text(); !strings.Contains(got, "Not paid") || !strings.Contains(got, "10.00") || doc.Find("#invoices form").Length() != 1 {
+		t.Fatalf("%q", got)
+	}
+	form := url.Values{"invoice": {"in_1"}, "once": {doc.Find("#invoices form input[name=once]").AttrOr("value", "")}, "reason": {""}}
+	if _, doc := b.post(page+"/write-off", form); doc.Find("#invoices .err").Length() == 0 {
+		t.Errorf("no reason is asked for: %q", doc.Find("#invoices").Text())
+	}
+	form.Set("reason", "insolvent")
+	if _, doc = b.post(page+"/write-off", form); !strings.Contains(doc.Text(), "The invoice is given up.") || doc.Find("#invoices form").Length() > 1 {
+		t.Errorf("%q", doc.Find("main").Text())
+	}
+	// As it is once Stripe has said so, and after the payment that came all the same.
+	for _, x := range []struct{ invoice, given, want string }{{"uncollectible", "booked", "Written off"}, {"paid", "recovered", "Paid after all"}} {
+		b.exec("UPDATE postpaid_invoice SET state = $1", x.invoice)
+		b.exec("UPDATE postpaid_writeoff SET state = $1, amount = 10000000000", x.given)
+		_, doc := b.get(page)
+		sound(t, page, doc)
+		if got := doc.Find("#invoices").Text(); !strings.Contains(got, x.want) || !strings.Contains(got, "insolvent") || doc.Find("#invoices form").Length() != 0 {
+			t.Errorf("%s: %q", x.want, got)
+		}
 	}
 }

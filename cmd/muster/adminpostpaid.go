@@ -10,8 +10,10 @@ import (
 )
 
 func adminPostpaid(s *shell) *cobra.Command {
-	cmd := noun("postpaid", "Organisations that pay afterwards, up to a credit limit", adminPostpaidList(s), adminPostpaidOn(s), adminPostpaidOff(s))
-	cmd.Example = "  muster admin postpaid on org_… --limit 500 --reason 'contract 2026-17'\n  muster admin postpaid list\n  muster admin postpaid off org_… --reason 'contract ended'"
+	cmd := noun("postpaid", "Organisations that pay afterwards, up to a credit limit", adminPostpaidList(s), adminPostpaidOn(s), adminPostpaidOff(s),
+		adminPostpaidInvoices(s), adminPostpaidWriteOff(s))
+	cmd.Example = "  muster admin postpaid on org_… --limit 500 --reason 'contract 2026-17'\n  muster admin postpaid list\n  muster admin postpaid off org_… --reason 'contract ended'\n" +
+		"  muster admin postpaid invoices org_…\n  muster admin postpaid write-off org_… in_… --reason 'insolvent'"
 	return cmd
 }
 
@@ -33,6 +35,9 @@ func adminPostpaidList(s *shell) *cobra.Command {
 				rows := make([][]string, len(page.Items))
 				for i, t := range page.Items {
 					state := t.State
+					if t.WrittenOff > 0 {
+						state += ", " + nano(t.WrittenOff) + " written off"
+					}
 					if t.Stopped != "" {
 						state += ", stopped: " + t.Stopped
 					}
@@ -111,5 +116,84 @@ func printPostpaid(p *printer, t client.Postpaid) {
 	if t.Period != nil {
 		p.facts("Period", when(t.Period.Start)+" to "+when(t.Period.End), "Billed in it", nano(t.Period.Charged)+" "+t.Currency, "Used since", nano(t.Period.Unbilled)+" "+t.Currency)
 	}
+	if t.WrittenOff > 0 {
+		p.facts("Written off", nano(t.WrittenOff)+in+", and nothing is lent until it is paid")
+	}
 	p.facts("Credit limit", nano(t.Limit)+in, "Used of it", nano(t.Used)+in, "Billed, unpaid", nano(t.Owed)+in, "Can be spent", nano(t.Left)+in)
+}
+
+func adminPostpaidInvoices(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "invoices ORG", Short: "An organisation's invoices by Stripe, and which were given up", Args: exactly("ORG"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			org, err := orgArg(args[0])
+			if err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			page, err := c.OrgInvoices(cmd.Context(), org)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, page, func(p *printer) {
+				rows := make([][]string, len(page.Items))
+				for i, in := range page.Items {
+					rows[i] = []string{in.ID, in.Number, when(in.Start) + " to " + when(in.End), nano(in.Total) + " " + in.Currency, nano(in.Tax.Amount), invoiceWord(in)}
+				}
+				p.table([]string{"INVOICE", "NUMBER", "PERIOD", ">TOTAL", ">OF IT TAX", "STATE"}, rows)
+			})
+		},
+	}
+}
+
+// invoiceWord is how an invoice stands, for a platform operator.
+func invoiceWord(in client.OrgInvoice) string {
+	state := in.State
+	if in.Failing {
+		state += ", not paid"
+	}
+	switch w := in.WriteOff; {
+	case w == nil:
+	case w.State == "asked":
+		state += ", being given up"
+	case w.State == "refused":
+		state += ", not given up: " + w.Failure
+	case w.State == "booked":
+		state += ", " + nano(w.Amount) + " written off"
+	case w.State == "recovered":
+		state += " after it was written off"
+	}
+	return state
+}
+
+func adminPostpaidWriteOff(s *shell) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "write-off ORG INVOICE", Short: "Give up an invoice that the card did not pay: it is bad debt, and nothing is lent until it is paid", Args: exactly("ORG", "INVOICE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			org, err := orgArg(args[0])
+			if err != nil {
+				return err
+			}
+			if err := wantReason(reason); err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			in, err := c.WriteOff(cmd.Context(), org, args[1], reason)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, in, func(p *printer) {
+				p.line("Given up. It is booked when Stripe has it as uncollectible: see muster admin postpaid invoices %s.", org)
+			})
+		},
+	}
+	reasonFlag(cmd, &reason, "the audit trail keeps it")
+	return cmd
 }

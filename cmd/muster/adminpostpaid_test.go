@@ -35,3 +35,40 @@ func TestPostpaidByCommand(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+func TestWriteOffByCommand(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t)
+	p.signUp("ada@example.com")
+	p.admin("ada@example.com")
+	var of id.Org
+	if err := p.db.Pool.QueryRow(t.Context(), "SELECT m.org_id FROM membership m JOIN app_user u ON u.id = m.user_id WHERE u.email = 'ada@example.com'").Scan(&of); err != nil {
+		t.Fatal(err)
+	}
+	org := of.String()
+	p.ok("admin", "postpaid", "on", org, "--limit", "500", "--reason", "contract 17")
+	if _, err := p.db.Pool.Exec(t.Context(), `INSERT INTO postpaid_invoice (id, org_id, currency, number, state, period_start, period_end, charged, due, total, metered, attempts, made_at)
+		SELECT 'in_1', $1, currency, 'N-1', 'open', now(), now(), 0, 1000, 1000, 1000, 1, now() FROM postpaid_org`, of); err != nil {
+		t.Fatal(err)
+	}
+	if out := p.ok("admin", "postpaid", "invoices", org); !strings.Contains(out, "in_1") || !strings.Contains(out, "not paid") {
+		t.Error(out)
+	}
+	for _, args := range [][]string{{"write-off", org, "in_1"}, {"write-off", "ada", "in_1", "--reason", "x"}, {"invoices", "ada"}} {
+		if r := p.run("", append([]string{"admin", "postpaid"}, args...)...); r.code != 2 {
+			t.Errorf("%v: exit %d %s", args, r.code, r.errs)
+		}
+	}
+	if out := p.ok("admin", "postpaid", "write-off", org, "in_1", "--reason", "insolvent"); !strings.Contains(out, "Given up") {
+		t.Error(out)
+	}
+	if _, err := p.db.Pool.Exec(t.Context(), "UPDATE postpaid_writeoff SET state = 'booked', amount = 10000000000"); err != nil {
+		t.Fatal(err)
+	}
+	if out := p.ok("admin", "postpaid", "invoices", org); !strings.Contains(out, "10.000000000 written off") && !strings.Contains(out, "10.00 written off") {
+		t.Error(out)
+	}
+	if out := p.ok("admin", "postpaid", "list"); !strings.Contains(out, "written off") {
+		t.Error(out)
+	}
+}

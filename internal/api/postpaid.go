@@ -89,3 +89,29 @@ func (a *API) changePostpaid(ctx context.Context, p account.Principal, in *chang
 	})
 	return out, err
 }
+
+func (a *API) orgInvoices(ctx context.Context, p account.Principal, in *idInput) (list[postpaid.OrgInvoice], error) {
+	org, err := pathID[id.Org](in.ID, "organisation")
+	if err != nil {
+		return list[postpaid.OrgInvoice]{}, err
+	}
+	rows, err := a.postpaid.InvoicesOf(ctx, p, org, invoicesListed)
+	return list[postpaid.OrgInvoice]{Items: rows}, err
+}
+
+type writeOffInput struct {
+	Keyed
+	ID      string `path:"id"`
+	Invoice string `path:"invoice"`
+	Body    struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+	}
+}
+
+func (a *API) writeOff(ctx context.Context, tx *db.Tx, p account.Principal, in *writeOffInput) (postpaid.OrgInvoice, error) {
+	org, err := pathID[id.Org](in.ID, "organisation")
+	if err != nil {
+		return postpaid.OrgInvoice{}, err
+	}
+	return a.postpaid.WriteOff(ctx, tx, p, org, in.Invoice, in.Body.Reason)
+}

@@ -1,6 +1,11 @@
 package api_test
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/musterhq/muster/internal/id"
+)
 
 func TestPostpaid(t *testing.T) {
 	t.Parallel()
@@ -45,4 +50,38 @@ func TestPostpaid(t *testing.T) {
 		t.Error(r.raw)
 	}
 	w.want(w.call(renter, "POST", "/api/v1/clusters", `{"image":"x/y:1","nodes":1,"gpus_per_node":1}`), 402, "insufficient_funds")
+}
+
+// A platform operator gives up an invoice that the card did not pay; nobody else, and no other invoice.
+func TestWriteOff(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	renter, boss := w.user("ada"), w.boss("ann")
+	org := w.want(w.call(renter, "GET", "/api/v1/me", nil), 200, "").text("org.id")
+	w.want(w.call(boss, "PATCH", "/api/v1/admin/postpaid/"+org, `{"on":true,"credit_limit":"500.00","reason":"x"}`), 200, "")
+	of, err := id.Parse[id.Org](org)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []string{"open", "paid"} {
+		if _, err := w.db.Pool.Exec(t.Context(), `INSERT INTO postpaid_invoice (id, org_id, currency, number, state, period_start, period_end, charged, due, total, metered, attempts, made_at)
+			VALUES ('in_' || $2, $1, 'USD', 'N-' || $2, $2, now(), now(), 0, 1000, 1000, 1000, 1, now())`, of, state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, why := "/api/v1/admin/orgs/"+org+"/invoices", `{"reason":"insolvent"}`
+	w.want(w.call(renter, "GET", list, nil), 403, "forbidden")
+	w.want(w.call(renter, "POST", list+"/in_open/write-off", why), 403, "forbidden")
+	w.want(w.call(boss, "POST", list+"/in_open/write-off", `{"reason":""}`), 422, "validation_failed")
+	w.want(w.call(boss, "POST", list+"/in_none/write-off", why), 404, "not_found")
+	w.want(w.call(boss, "POST", list+"/in_paid/write-off", why), 409, "conflict")
+	if r := w.want(w.call(boss, "POST", list+"/in_open/write-off", why), 202, ""); r.text("write_off.state") != "asked" || r.text("write_off.reason") != "insolvent" || r.text("total") != "10.000000000" {
+		t.Error(r.raw)
+	}
+	if r := w.want(w.call(boss, "GET", list, nil), 200, ""); len(r.json["items"].([]any)) != 2 || !strings.Contains(r.raw, "insolvent") {
+		t.Error(r.raw)
+	}
+	if r := w.want(w.call(renter, "GET", "/api/v1/billing/postpaid/invoices", nil), 200, ""); strings.Contains(r.raw, "insolvent") {
+		t.Error("the renter reads the operator's reason:", r.raw)
+	}
 }

@@ -145,6 +145,8 @@ func (a *API) inside(t *table) {
 	patch(t, "/admin/operators/{id}", platformAdmin, "changeOperator: Set the fee on an operator's new leases; stop payouts to them or let them go on; with a reason", a.changeOperator)
 	get(t, "/admin/postpaid", platformAdmin, "listPostpaid: Organisations that pay afterwards or did, and what of their limits is used", a.listPostpaid)
 	patch(t, "/admin/postpaid/{id}", platformAdmin, "changePostpaid: Let an organisation pay afterwards up to a limit, or no longer, with a reason", a.changePostpaid)
+	get(t, "/admin/orgs/{id}/invoices", platformAdmin, "listOrgInvoices: Stripe's invoices of what an organisation used on credit, and which were given up, newest first", a.orgInvoices)
+	post(t, "/admin/orgs/{id}/invoices/{invoice}/write-off", platformAdmin, 202, "writeOffInvoice: Give up an invoice that the card did not pay, with a reason; it is bad debt once Stripe has it as uncollectible", a.writeOff)
 	get(t, "/admin/tax", platformAdmin, "getTaxReport: The taxes of a period, by country, rate and reason", a.taxReport)
 	t.stream("GET", "/admin/tax.csv", platformAdmin, "getTaxReportCSV: Its lines as a table", a.taxReportCSV, taxParams()...)
 	get(t, "/admin/reconciliation", platformAdmin, "getReconciliation: Stripe's balance beside the books", a.reconciliation)

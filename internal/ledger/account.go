@@ -23,7 +23,7 @@ const (
 	KindWithheld       Kind = "earnings_withheld"   // liability: earnings that a review refused
 	KindRefunds        Kind = "refunds_in_flight"   // liability: left a wallet, and not yet Stripe
 	KindDisputeHold    Kind = "dispute_hold"        // liability: set aside while a payment is disputed, less what Stripe has withdrawn
-	KindBadDebt        Kind = "bad_debt"            // expense: lost disputes that no wallet covered
+	KindBadDebt        Kind = "bad_debt"            // expense: lost disputes that no wallet covered, and invoices that were given up
 	KindStripeFees     Kind = "stripe_fees"         // expense: what Stripe keeps of payments and disputes
 	KindBank           Kind = "bank"                // asset: what Stripe has paid out to the platform's own account
 	KindTaxPayable     Kind = "tax_payable"         // liability: tax charged, and owed to tax offices
@@ -127,7 +127,7 @@ func DisputeHold(org id.Org, currency string) Account {
 	return Account{KindDisputeHold, org.UUID(), org, currency}
 }
 
-// BadDebt is what lost disputes have cost the platform.
+// BadDebt is what lost disputes and invoices that were given up have cost the platform, less what was paid after all.
 func BadDebt(currency string) Account { return Account{Kind: KindBadDebt, Currency: currency} }
 
 // Promo is credit given away by code.

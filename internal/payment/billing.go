@@ -22,6 +22,7 @@ const (
 	KindUsage       = "meter.event"
 	KindClose       = "invoice.close"
 	KindCollect     = "invoice.collect"
+	KindWriteOff    = "invoice.writeoff" // its ref is the invoice
 	kindCard        = "customer.card"
 )
 
@@ -52,7 +53,7 @@ type BillTax struct {
 func (p *Payments) Bill(b Biller) {
 	p.biller = &b
 	for kind, say := range map[string]func(context.Context, *stripepay.Client, Row) (string, func(context.Context, *db.Tx) error, error){
-		KindSubscribe: p.saySubscribe, KindUnsubscribe: p.sayUnsubscribe, KindUsage: p.sayUsage, KindClose: p.sayClose, KindCollect: p.sayCollect,
+		KindSubscribe: p.saySubscribe, KindUnsubscribe: p.sayUnsubscribe, KindUsage: p.sayUsage, KindClose: p.sayClose, KindCollect: p.sayCollect, KindWriteOff: p.sayWriteOff,
 	} {
 		p.Register(kind, Sender{Say: say, Refused: func(ctx context.Context, tx *db.Tx, row Row, why *stripepay.Error) error {
 			return b.Refused(ctx, tx, kind, row.Ref, why)
@@ -110,6 +111,16 @@ func (p *Payments) CloseInvoice(ctx context.Context, tx *db.Tx, org id.Org, invo
 // with outcome Declined.
 func (p *Payments) CollectInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string) ([]id.Outbox, error) {
 	return p.Say(ctx, tx, KindCollect, org.String(), "collect:"+id.New[id.Outbox]().String(), billingParams{Org: org, Invoice: invoice})
+}
+
+// GiveUpInvoice has Stripe mark an open invoice as uncollectible; the nth time that is decided for an invoice is said under a
+// key of its own. One that was paid or voided meanwhile stays so, and Biller.Invoice hears of it as it is.
+func (p *Payments) GiveUpInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string, nth int) ([]id.Outbox, error) {
+	key := "writeoff:" + invoice
+	if nth > 1 {
+		key = fmt.Sprintf("%s:%d", key, nth)
+	}
+	return p.Say(ctx, tx, KindWriteOff, invoice, key, billingParams{Org: org, Invoice: invoice})
 }
 
 // cardChanged has Stripe charge invoices to the org's default card, which was another one until now (n orgs have it). What

@@ -236,6 +236,17 @@ func (p *Payments) sayCollect(ctx context.Context, stripe *stripepay.Client, row
 	return p.invoiceSaid(b.Org, in, err)
 }
 
+// sayWriteOff may be said again at any time, also when Stripe has forgotten the key: an invoice that is uncollectible is not
+// marked twice.
+func (p *Payments) sayWriteOff(ctx context.Context, stripe *stripepay.Client, row Row) (string, said, error) {
+	var b billingParams
+	if err := json.Unmarshal(row.Params, &b); err != nil {
+		return "", nil, err
+	}
+	in, err := stripe.GiveUpInvoice(ctx, row.Key, b.Invoice)
+	return p.invoiceSaid(b.Org, in, err)
+}
+
 // invoiceSaid hands an invoice that was changed to the biller.
 func (p *Payments) invoiceSaid(org id.Org, in stripepay.Invoice, err error) (string, said, error) {
 	return in.ID, func(ctx context.Context, tx *db.Tx) error {

@@ -35,9 +35,9 @@ func due(charged money.Nano, before int64) int64 {
 	return cents
 }
 
-// invoice takes in what Stripe says of an invoice: a draft is brought to what the books say and closed, a payment is booked.
+// invoice takes in what Stripe says of an invoice: a draft is brought to what the books say and closed; a payment is booked, and what was given up.
 func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripepay.Invoice, t payment.BillTax) (note string, err error) {
-	a, err := p.lock(ctx, tx, org, ledger.TaxPayable(p.cfg.Currency))
+	a, err := p.lock(ctx, tx, org, ledger.TaxPayable(p.cfg.Currency), ledger.BadDebt(p.cfg.Currency))
 	if f := fault.From(err); f != nil && f.Kind == fault.NotFound {
 		return "of an organisation that never paid afterwards", nil
 	}
@@ -86,10 +86,7 @@ func (p *Postpaid) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe
 	if in.Status == stripepay.InvoiceDraft {
 		return "", p.close(ctx, tx, a, in, b)
 	}
-	if err := p.bookTax(ctx, tx, a, in, b, known.State); err != nil {
-		return "", err
-	}
-	if err := p.bookPaid(ctx, a, in); err != nil {
+	if err := p.bookEnd(ctx, tx, a, in, b, known.State); err != nil {
 		return "", err
 	}
 	if err := p.tellInvoice(ctx, tx, a, in, b.tax); err != nil {
@@ -132,21 +129,13 @@ func (p *Postpaid) close(ctx context.Context, tx *db.Tx, a *acct, in stripepay.I
 	return nil
 }
 
-// bookPaid books what an invoice was paid with, once.
-func (p *Postpaid) bookPaid(ctx context.Context, a *acct, in stripepay.Invoice) error {
-	e, any := payment.InvoicePaid(a.row.OrgID, in)
+// paidWith is the entry of what an invoice was paid with; any is false when nothing came.
+func (p *Postpaid) paidWith(a *acct, in stripepay.Invoice) (e ledger.Entry, any bool) {
 	if in.Status == stripepay.InvoicePaid && in.OutOfBand && in.Total > 0 { // to the platform's bank, not through Stripe
-		any = true
-		e = ledger.Entry{Kind: "invoice_paid", Key: payment.InvoiceKey(in.ID), Ref: a.row.OrgID.String(), Memo: in.Number + ", by bank", Transfers: []ledger.Transfer{{
-			Debit: ledger.Bank(in.Currency), Credit: a.receivable(), Amount: money.Nano(in.Total) * money.Cent}}}
+		return ledger.Entry{Kind: "invoice_paid", Key: payment.InvoiceKey(in.ID), Ref: a.row.OrgID.String(), Memo: in.Number + ", by bank", Transfers: []ledger.Transfer{{
+			Debit: ledger.Bank(in.Currency), Credit: a.receivable(), Amount: money.Nano(in.Total) * money.Cent}}}, true
 	}
-	if !any {
-		return nil
-	}
-	if _, err := a.books.Post(ctx, e); err != nil {
-		return fmt.Errorf("postpaid: book %s: %w", in.ID, err)
-	}
-	return nil
+	return payment.InvoicePaid(a.row.OrgID, in)
 }
 
 // tellInvoice tells the org of an invoice, and of one that its card did not pay.

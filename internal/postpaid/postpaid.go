@@ -11,6 +11,8 @@
 //   - An invoice is ⌊charged until its end⌋ in cents less all earlier invoices. Being cumulative, one that came out otherwise,
 //     because Stripe closed it before we saw it, is put right by the next. Its tax comes on top, is decided when the draft is
 //     seen, and is cumulative as well: what Stripe closed without its tax is taxed with the next.
+//   - An invoice is given up by a platform operator, not by Stripe: it becomes bad debt once both have said so. It lends nothing:
+//     while an invoice is written off and not paid after all, the org has no credit.
 //   - What Stripe says may come twice, late or in any order: each payment is booked once, under the invoice's id.
 //
 // Locks: the org's row here, then the ledger's accounts.
@@ -89,6 +91,8 @@ type Terms struct {
 	Used     money.Nano `json:"used"` // of Limit: used or held on credit, and billed and not paid
 	Owed     money.Nano `json:"owed"` // of Used: billed and not paid
 	Left     money.Nano `json:"left"` // what the org can spend now, its own money included
+	// WrittenOff was billed, given up, and not paid after all. It is not among Owed, and while it is there nothing is lent.
+	WrittenOff money.Nano `json:"written_off"`
 }
 
 // Change is what a platform operator says of an org's credit.
@@ -208,6 +212,11 @@ func (p *Postpaid) terms(ctx context.Context, q *dbq.Queries, org id.Org) (Terms
 		return Terms{}, fmt.Errorf("postpaid: terms of %s: %w", org, err)
 	}
 	t := Terms{Org: org, State: State(row.State), Limit: row.CreditLimit, Stopped: row.Stopped, Reason: row.Reason, Since: &row.ChangedAt, Currency: row.Currency}
+	given, err := q.PostpaidWrittenOff(ctx, org)
+	if err != nil {
+		return Terms{}, fmt.Errorf("postpaid: written off of %s: %w", org, err)
+	}
+	t.WrittenOff = money.Nano(given)
 	return t, p.use(ctx, q, &t)
 }
 
@@ -234,7 +243,8 @@ func (p *Postpaid) All(ctx context.Context, who account.Principal, after id.Org,
 	}
 	out := make([]Terms, len(rows))
 	for i, r := range rows {
-		out[i] = Terms{Org: r.OrgID, Name: r.Name, State: State(r.State), Limit: r.CreditLimit, Stopped: r.Stopped, Reason: r.Reason, Since: &r.ChangedAt, Currency: r.Currency}
+		out[i] = Terms{Org: r.OrgID, Name: r.Name, State: State(r.State), Limit: r.CreditLimit, Stopped: r.Stopped, Reason: r.Reason, Since: &r.ChangedAt, Currency: r.Currency,
+			WrittenOff: money.Nano(r.WrittenOff)}
 		if err := p.use(ctx, p.d.Q, &out[i]); err != nil {
 			return nil, err
 		}

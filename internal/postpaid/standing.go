@@ -192,8 +192,12 @@ func (p *Postpaid) lostSubscription(ctx context.Context, tx *db.Tx, a *acct, why
 // refused takes in that Stripe will never do what a row asks. A report of usage that was refused changes no bill: the next
 // invoice is brought to what the books say all the same.
 func (p *Postpaid) refused(ctx context.Context, tx *db.Tx, kind, ref string, why *stripepay.Error) error {
-	p.log.WarnContext(ctx, "Stripe refuses what bills an organisation", "kind", kind, "org", ref, "error", why)
-	if kind != payment.KindSubscribe {
+	p.log.WarnContext(ctx, "Stripe refuses what bills an organisation", "kind", kind, "ref", ref, "error", why)
+	switch kind {
+	case payment.KindWriteOff:
+		return p.refusedWriteOff(ctx, tx, ref, why)
+	case payment.KindSubscribe:
+	default:
 		return nil
 	}
 	org, err := id.Parse[id.Org](ref)

@@ -115,8 +115,7 @@ func (p *Postpaid) bookTax(ctx context.Context, tx *db.Tx, a *acct, in stripepay
 }
 
 func (p *Postpaid) recordTax(ctx context.Context, tx *db.Tx, a *acct, in stripepay.Invoice, b bill, kind tax.Kind, debit, credit ledger.Account) error {
-	l := tax.Line{Key: "tax_" + string(kind) + ":" + in.ID, Org: a.row.OrgID, Kind: kind, Ref: in.ID, Net: money.Nano(b.taxed) * money.Cent, Tax: b.tax.Amount(),
-		Currency: in.Currency, Of: b.tax}
+	l := b.taxLineOf(a, in, kind, "tax_"+string(kind)+":"+in.ID)
 	if l.Tax > 0 {
 		if _, err := a.books.Post(ctx, ledger.Entry{Kind: "tax_" + string(kind), Key: l.Key, Ref: a.row.OrgID.String(), Memo: in.Number,
 			Transfers: []ledger.Transfer{{Debit: debit, Credit: credit, Amount: l.Tax}}}); err != nil {
@@ -125,6 +124,19 @@ func (p *Postpaid) recordTax(ctx context.Context, tx *db.Tx, a *acct, in stripep
 	}
 	if kind == tax.InvoiceVoid {
 		l.Net, l.Tax = -l.Net, -l.Tax
+	}
+	return b.record(ctx, tx, l)
+}
+
+// taxLineOf is the line of the tax book for all of an invoice.
+func (b bill) taxLineOf(a *acct, in stripepay.Invoice, kind tax.Kind, key string) tax.Line {
+	return tax.Line{Key: key, Org: a.row.OrgID, Kind: kind, Ref: in.ID, Net: money.Nano(b.taxed) * money.Cent, Tax: b.tax.Amount(), Currency: in.Currency, Of: b.tax}
+}
+
+// record writes a line of an invoice whose tax was decided; others are not in the book.
+func (b bill) record(ctx context.Context, tx *db.Tx, l tax.Line) error {
+	if b.tax.Reason == "" {
+		return nil
 	}
 	return tax.Record(ctx, tx, l)
 }

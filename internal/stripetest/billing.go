@@ -3,6 +3,7 @@ package stripetest
 import (
 	"math/big"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -103,6 +104,19 @@ func (s *Server) PayHere(invoiceID, method string) (done bool) {
 	}
 	s.save()
 	return in.Status == "paid"
+}
+
+// PaidByHand is somebody marking an invoice as paid in Stripe's dashboard: the money came another way.
+func (s *Server) PaidByHand(invoiceID string) (done bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in := s.s.Invoices.get(invoiceID)
+	if in == nil || in.Status != "open" && in.Status != "uncollectible" {
+		return false
+	}
+	s.payInvoice(in, url.Values{"paid_out_of_band": {"true"}})
+	s.save()
+	return true
 }
 
 // InvoiceByHand is somebody sending a customer an invoice in Stripe's dashboard, which the default card is charged for.

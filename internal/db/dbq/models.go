@@ -753,6 +753,22 @@ type PostpaidOrg struct {
 	AskedAt        time.Time
 }
 
+type PostpaidWriteoff struct {
+	InvoiceID string
+	OrgID     id.Org
+	State     string
+	Asked     int32
+	Reason    string
+	UserID    id.User
+	DecidedAt time.Time
+	Failure   string
+	Amount    money.Nano
+	Tax       money.Nano
+	TaxBase   money.Nano
+	BookedAt  *time.Time
+	ClosedAt  *time.Time
+}
+
 type PromoAttempt struct {
 	OrgID       id.Org
 	Attempts    int32

@@ -26,6 +26,77 @@ func (q *Queries) AddPostpaidOrg(ctx context.Context, currency string, changedBy
 	return err
 }
 
+const askPostpaidWriteOff = `-- name: AskPostpaidWriteOff :one
+INSERT INTO postpaid_writeoff (invoice_id, org_id, state, reason, user_id) VALUES ($1, $2, 'asked', $3, $4)
+ON CONFLICT (invoice_id) DO UPDATE SET state = 'asked', asked = postpaid_writeoff.asked + 1, reason = excluded.reason, user_id = excluded.user_id,
+    decided_at = clock_timestamp(), failure = ''
+RETURNING invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at
+`
+
+type AskPostpaidWriteOffParams struct {
+	InvoiceID string
+	OrgID     id.Org
+	Reason    string
+	UserID    id.User
+}
+
+// A decision that Stripe refused, or that a payment overtook, may be taken again.
+func (q *Queries) AskPostpaidWriteOff(ctx context.Context, arg AskPostpaidWriteOffParams) (PostpaidWriteoff, error) {
+	row := q.db.QueryRow(ctx, askPostpaidWriteOff,
+		arg.InvoiceID,
+		arg.OrgID,
+		arg.Reason,
+		arg.UserID,
+	)
+	var i PostpaidWriteoff
+	err := row.Scan(
+		&i.InvoiceID,
+		&i.OrgID,
+		&i.State,
+		&i.Asked,
+		&i.Reason,
+		&i.UserID,
+		&i.DecidedAt,
+		&i.Failure,
+		&i.Amount,
+		&i.Tax,
+		&i.TaxBase,
+		&i.BookedAt,
+		&i.ClosedAt,
+	)
+	return i, err
+}
+
+const bookPostpaidWriteOff = `-- name: BookPostpaidWriteOff :exec
+UPDATE postpaid_writeoff SET state = 'booked', amount = $1, tax = $2, tax_base = $3, booked_at = clock_timestamp() WHERE invoice_id = $4
+`
+
+type BookPostpaidWriteOffParams struct {
+	Amount    money.Nano
+	Tax       money.Nano
+	TaxBase   money.Nano
+	InvoiceID string
+}
+
+func (q *Queries) BookPostpaidWriteOff(ctx context.Context, arg BookPostpaidWriteOffParams) error {
+	_, err := q.db.Exec(ctx, bookPostpaidWriteOff,
+		arg.Amount,
+		arg.Tax,
+		arg.TaxBase,
+		arg.InvoiceID,
+	)
+	return err
+}
+
+const closePostpaidWriteOff = `-- name: ClosePostpaidWriteOff :exec
+UPDATE postpaid_writeoff SET state = $1, failure = $2, closed_at = clock_timestamp() WHERE invoice_id = $3
+`
+
+func (q *Queries) ClosePostpaidWriteOff(ctx context.Context, state string, failure string, invoiceID string) error {
+	_, err := q.db.Exec(ctx, closePostpaidWriteOff, state, failure, invoiceID)
+	return err
+}
+
 const duePostpaidCharges = `-- name: DuePostpaidCharges :many
 SELECT org_id FROM postpaid_org
 WHERE state <> 'off' AND (charged_at IS NULL OR charged_at < date_trunc('hour', clock_timestamp()))
@@ -58,7 +129,7 @@ const duePostpaidQuestions = `-- name: DuePostpaidQuestions :many
 SELECT p.org_id, coalesce(p.subscription, '')::text AS subscription FROM postpaid_org p
 WHERE p.subscription IS NOT NULL AND p.asked_at < clock_timestamp() - make_interval(secs => $1::float8)
   AND (p.period_end < clock_timestamp() OR p.unsubscribed_at IS NOT NULL
-       OR EXISTS (SELECT FROM postpaid_invoice i WHERE i.org_id = p.org_id AND i.state IN ('draft', 'open')))
+       OR EXISTS (SELECT FROM postpaid_invoice i WHERE i.org_id = p.org_id AND i.state IN ('draft', 'open', 'uncollectible')))
 ORDER BY p.asked_at
 LIMIT $2
 `
@@ -173,7 +244,8 @@ func (q *Queries) ListPostpaidInvoices(ctx context.Context, orgID id.Org, maxRow
 }
 
 const listPostpaidOrgs = `-- name: ListPostpaidOrgs :many
-SELECT p.org_id, o.name, p.currency, p.state, p.credit_limit, p.stopped, p.reason, p.changed_at
+SELECT p.org_id, o.name, p.currency, p.state, p.credit_limit, p.stopped, p.reason, p.changed_at,
+       (SELECT coalesce(sum(w.amount), 0) FROM postpaid_writeoff w WHERE w.org_id = p.org_id AND w.state = 'booked')::bigint AS written_off
 FROM postpaid_org p JOIN org o ON o.id = p.org_id
 WHERE p.org_id > $1::uuid AND (p.changed_at > p.created_at OR p.state <> 'off')
 ORDER BY p.org_id
@@ -189,6 +261,7 @@ type ListPostpaidOrgsRow struct {
 	Stopped     string
 	Reason      string
 	ChangedAt   time.Time
+	WrittenOff  int64
 }
 
 func (q *Queries) ListPostpaidOrgs(ctx context.Context, after pgtype.UUID, maxRows int32) ([]ListPostpaidOrgsRow, error) {
@@ -209,6 +282,46 @@ func (q *Queries) ListPostpaidOrgs(ctx context.Context, after pgtype.UUID, maxRo
 			&i.Stopped,
 			&i.Reason,
 			&i.ChangedAt,
+			&i.WrittenOff,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listPostpaidWriteOffs = `-- name: ListPostpaidWriteOffs :many
+SELECT invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at
+FROM postpaid_writeoff WHERE org_id = $1
+`
+
+func (q *Queries) ListPostpaidWriteOffs(ctx context.Context, orgID id.Org) ([]PostpaidWriteoff, error) {
+	rows, err := q.db.Query(ctx, listPostpaidWriteOffs, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PostpaidWriteoff{}
+	for rows.Next() {
+		var i PostpaidWriteoff
+		if err := rows.Scan(
+			&i.InvoiceID,
+			&i.OrgID,
+			&i.State,
+			&i.Asked,
+			&i.Reason,
+			&i.UserID,
+			&i.DecidedAt,
+			&i.Failure,
+			&i.Amount,
+			&i.Tax,
+			&i.TaxBase,
+			&i.BookedAt,
+			&i.ClosedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -271,10 +384,11 @@ func (q *Queries) PostpaidInvoice(ctx context.Context, argID string) (PostpaidIn
 }
 
 const postpaidInvoicedBefore = `-- name: PostpaidInvoicedBefore :one
-SELECT coalesce(sum(CASE WHEN state = 'draft' THEN due ELSE total - tax END), 0)::bigint AS net,
-       coalesce(sum(CASE WHEN state = 'draft' AND tax_reason = '' THEN due ELSE tax_base END), 0)::bigint AS taxed
-FROM postpaid_invoice
-WHERE org_id = $1 AND state <> 'void' AND (period_end, id) < ($2::timestamptz, $3::text)
+SELECT coalesce(sum(CASE WHEN i.state = 'draft' THEN i.due ELSE i.total - i.tax END), 0)::bigint AS net,
+       coalesce(sum(CASE WHEN i.state = 'draft' AND i.tax_reason = '' THEN i.due WHEN w.state = 'booked' THEN greatest(i.tax_base, i.total - i.tax)
+                         ELSE i.tax_base END), 0)::bigint AS taxed
+FROM postpaid_invoice i LEFT JOIN postpaid_writeoff w ON w.invoice_id = i.id
+WHERE i.org_id = $1 AND i.state <> 'void' AND (i.period_end, i.id) < ($2::timestamptz, $3::text)
 `
 
 type PostpaidInvoicedBeforeRow struct {
@@ -282,7 +396,8 @@ type PostpaidInvoicedBeforeRow struct {
 	Taxed int64
 }
 
-// Cents of the invoices of earlier periods without tax, and how much of that was taxed: drafts count as what they are to be.
+// Cents of the invoices of earlier periods without tax, and how much of that was taxed: drafts count as what they are to be. What
+// was given up is not taxed any more.
 func (q *Queries) PostpaidInvoicedBefore(ctx context.Context, orgID id.Org, periodEnd time.Time, iD string) (PostpaidInvoicedBeforeRow, error) {
 	row := q.db.QueryRow(ctx, postpaidInvoicedBefore, orgID, periodEnd, iD)
 	var i PostpaidInvoicedBeforeRow
@@ -401,9 +516,12 @@ func (q *Queries) PostpaidReturned(ctx context.Context, arg PostpaidReturnedPara
 }
 
 const postpaidUnfinished = `-- name: PostpaidUnfinished :one
-SELECT count(*) FROM postpaid_invoice WHERE org_id = $1 AND state IN ('draft', 'open', 'uncollectible')
+SELECT count(*) FROM postpaid_invoice i
+WHERE i.org_id = $1 AND (i.state IN ('draft', 'open') OR i.state = 'uncollectible'
+      AND NOT EXISTS (SELECT FROM postpaid_writeoff w WHERE w.invoice_id = i.id AND w.state = 'booked'))
 `
 
+// Invoices of which something is to come. Of one that was written off nothing is expected.
 func (q *Queries) PostpaidUnfinished(ctx context.Context, orgID id.Org) (int64, error) {
 	row := q.db.QueryRow(ctx, postpaidUnfinished, orgID)
 	var count int64
@@ -509,6 +627,44 @@ func (q *Queries) PostpaidUsage(ctx context.Context, arg PostpaidUsageParams) ([
 		return nil, err
 	}
 	return items, nil
+}
+
+const postpaidWriteOff = `-- name: PostpaidWriteOff :one
+SELECT invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at
+FROM postpaid_writeoff WHERE invoice_id = $1
+`
+
+func (q *Queries) PostpaidWriteOff(ctx context.Context, invoiceID string) (PostpaidWriteoff, error) {
+	row := q.db.QueryRow(ctx, postpaidWriteOff, invoiceID)
+	var i PostpaidWriteoff
+	err := row.Scan(
+		&i.InvoiceID,
+		&i.OrgID,
+		&i.State,
+		&i.Asked,
+		&i.Reason,
+		&i.UserID,
+		&i.DecidedAt,
+		&i.Failure,
+		&i.Amount,
+		&i.Tax,
+		&i.TaxBase,
+		&i.BookedAt,
+		&i.ClosedAt,
+	)
+	return i, err
+}
+
+const postpaidWrittenOff = `-- name: PostpaidWrittenOff :one
+SELECT coalesce(sum(amount), 0)::bigint AS amount FROM postpaid_writeoff WHERE org_id = $1 AND state = 'booked'
+`
+
+// What is written off of an org and was not paid after all.
+func (q *Queries) PostpaidWrittenOff(ctx context.Context, orgID id.Org) (int64, error) {
+	row := q.db.QueryRow(ctx, postpaidWrittenOff, orgID)
+	var amount int64
+	err := row.Scan(&amount)
+	return amount, err
 }
 
 const savePostpaidInvoice = `-- name: SavePostpaidInvoice :exec

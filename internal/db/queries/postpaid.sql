@@ -19,7 +19,8 @@ UPDATE postpaid_org SET state = @state, credit_limit = @credit_limit, reason = @
 WHERE org_id = @org_id;
 
 -- name: ListPostpaidOrgs :many
-SELECT p.org_id, o.name, p.currency, p.state, p.credit_limit, p.stopped, p.reason, p.changed_at
+SELECT p.org_id, o.name, p.currency, p.state, p.credit_limit, p.stopped, p.reason, p.changed_at,
+       (SELECT coalesce(sum(w.amount), 0) FROM postpaid_writeoff w WHERE w.org_id = p.org_id AND w.state = 'booked')::bigint AS written_off
 FROM postpaid_org p JOIN org o ON o.id = p.org_id
 WHERE p.org_id > @after::uuid AND (p.changed_at > p.created_at OR p.state <> 'off')
 ORDER BY p.org_id
@@ -74,11 +75,13 @@ ON CONFLICT (id) DO UPDATE SET number = excluded.number, state = excluded.state,
     tax_country = excluded.tax_country, tax_vat_id = excluded.tax_vat_id;
 
 -- name: PostpaidInvoicedBefore :one
--- Cents of the invoices of earlier periods without tax, and how much of that was taxed: drafts count as what they are to be.
-SELECT coalesce(sum(CASE WHEN state = 'draft' THEN due ELSE total - tax END), 0)::bigint AS net,
-       coalesce(sum(CASE WHEN state = 'draft' AND tax_reason = '' THEN due ELSE tax_base END), 0)::bigint AS taxed
-FROM postpaid_invoice
-WHERE org_id = @org_id AND state <> 'void' AND (period_end, id) < (@period_end::timestamptz, @id::text);
+-- Cents of the invoices of earlier periods without tax, and how much of that was taxed: drafts count as what they are to be. What
+-- was given up is not taxed any more.
+SELECT coalesce(sum(CASE WHEN i.state = 'draft' THEN i.due ELSE i.total - i.tax END), 0)::bigint AS net,
+       coalesce(sum(CASE WHEN i.state = 'draft' AND i.tax_reason = '' THEN i.due WHEN w.state = 'booked' THEN greatest(i.tax_base, i.total - i.tax)
+                         ELSE i.tax_base END), 0)::bigint AS taxed
+FROM postpaid_invoice i LEFT JOIN postpaid_writeoff w ON w.invoice_id = i.id
+WHERE i.org_id = @org_id AND i.state <> 'void' AND (i.period_end, i.id) < (@period_end::timestamptz, @id::text);
 
 -- name: PostpaidUnpaid :many
 -- Invoices that the card did not pay, or that were given up.
@@ -87,14 +90,42 @@ WHERE org_id = $1 AND (state = 'uncollectible' OR state = 'open' AND attempts > 
 ORDER BY period_end, id;
 
 -- name: PostpaidUnfinished :one
-SELECT count(*) FROM postpaid_invoice WHERE org_id = $1 AND state IN ('draft', 'open', 'uncollectible');
+-- Invoices of which something is to come. Of one that was written off nothing is expected.
+SELECT count(*) FROM postpaid_invoice i
+WHERE i.org_id = $1 AND (i.state IN ('draft', 'open') OR i.state = 'uncollectible'
+      AND NOT EXISTS (SELECT FROM postpaid_writeoff w WHERE w.invoice_id = i.id AND w.state = 'booked'));
+
+-- name: AskPostpaidWriteOff :one
+-- A decision that Stripe refused, or that a payment overtook, may be taken again.
+INSERT INTO postpaid_writeoff (invoice_id, org_id, state, reason, user_id) VALUES (@invoice_id, @org_id, 'asked', @reason, @user_id)
+ON CONFLICT (invoice_id) DO UPDATE SET state = 'asked', asked = postpaid_writeoff.asked + 1, reason = excluded.reason, user_id = excluded.user_id,
+    decided_at = clock_timestamp(), failure = ''
+RETURNING invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at;
+
+-- name: PostpaidWriteOff :one
+SELECT invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at
+FROM postpaid_writeoff WHERE invoice_id = $1;
+
+-- name: ListPostpaidWriteOffs :many
+SELECT invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at
+FROM postpaid_writeoff WHERE org_id = $1;
+
+-- name: BookPostpaidWriteOff :exec
+UPDATE postpaid_writeoff SET state = 'booked', amount = @amount, tax = @tax, tax_base = @tax_base, booked_at = clock_timestamp() WHERE invoice_id = @invoice_id;
+
+-- name: ClosePostpaidWriteOff :exec
+UPDATE postpaid_writeoff SET state = @state, failure = @failure, closed_at = clock_timestamp() WHERE invoice_id = @invoice_id;
+
+-- name: PostpaidWrittenOff :one
+-- What is written off of an org and was not paid after all.
+SELECT coalesce(sum(amount), 0)::bigint AS amount FROM postpaid_writeoff WHERE org_id = $1 AND state = 'booked';
 
 -- name: DuePostpaidQuestions :many
 -- Orgs of which Stripe should have told something by now.
 SELECT p.org_id, coalesce(p.subscription, '')::text AS subscription FROM postpaid_org p
 WHERE p.subscription IS NOT NULL AND p.asked_at < clock_timestamp() - make_interval(secs => @wait_s::float8)
   AND (p.period_end < clock_timestamp() OR p.unsubscribed_at IS NOT NULL
-       OR EXISTS (SELECT FROM postpaid_invoice i WHERE i.org_id = p.org_id AND i.state IN ('draft', 'open')))
+       OR EXISTS (SELECT FROM postpaid_invoice i WHERE i.org_id = p.org_id AND i.state IN ('draft', 'open', 'uncollectible')))
 ORDER BY p.asked_at
 LIMIT @max_rows;
 
