@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/agent/container"
@@ -18,6 +19,9 @@ func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 	spec := v.want
 	if bad := slices.IndexFunc(spec.GPUs, func(u string) bool { return a.sick(u) != "" }); bad >= 0 {
 		return container.Refusal{Reason: agentapi.ReasonGPUFailed, Detail: "GPU " + spec.GPUs[bad] + " is quarantined"}
+	}
+	if err := a.refuseInUse(ctx, spec.GPUs); err != nil {
+		return err
 	}
 	max := int64(1) << 50
 	if spec.DiskGB > 0 {
@@ -38,6 +42,22 @@ func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 	return a.change(r, func(rec *record) {
 		rec.Spec, rec.ImageID, rec.ImageDigest, rec.ImagePin = withoutSecrets(*spec), img.ID, img.Digest, img.Pin
 	})
+}
+
+// refuseInUse refuses a node whose GPUs the host's owner uses: both would run out of memory. The market does not offer such
+// a GPU; this is for who began within the last seconds. The renter is told which GPU it is, not what its owner runs.
+func (a *Agent) refuseInUse(ctx context.Context, gpus []string) error {
+	if len(gpus) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	used := a.cfg.GPUs.InUse(ctx, gpus...)
+	if len(used) == 0 {
+		return nil
+	}
+	a.log.Warn("a lease is refused: its GPUs are in use on the host itself", "use", used)
+	return container.Refusal{Reason: agentapi.ReasonGPUInUse, Detail: "in use by the host's owner: " + strings.Join(slices.Sorted(maps.Keys(used)), ", ")}
 }
 
 // noteUse remembers who uses a lease's GPUs before anything of the renter's runs, such as the owner's desktop: wipe does

@@ -45,6 +45,8 @@ type GPUs interface {
 	EnergyMJ(ctx context.Context, uuids ...string) (map[string]int64, error)
 	NoteBefore(ctx context.Context, uuids ...string) error
 	WaitClean(ctx context.Context, uuids ...string) error
+	InUse(ctx context.Context, uuids ...string) map[string]string
+	LeasedBy(leased func() map[string]bool)
 	Health() map[string]gpu.Health
 	Pending() []agentapi.HealthEvent
 	Ack(seq uint64) error
@@ -154,6 +156,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.startWorker(l)
 	}
 	a.mu.Unlock()
+	a.cfg.GPUs.LeasedBy(a.leasedGPUs)
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){a.syncLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop, a.scanLoop, a.firewallLoop, a.prefetchLoop,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {

@@ -180,12 +180,14 @@ func (gpus) Sample(context.Context, ...string) (gpu.Batch, error) { return gpu.B
 func (gpus) EnergyMJ(context.Context, ...string) (map[string]int64, error) {
 	return map[string]int64{}, nil
 }
-func (gpus) NoteBefore(context.Context, ...string) error { return nil }
-func (gpus) WaitClean(context.Context, ...string) error  { return nil }
-func (gpus) Health() map[string]gpu.Health               { return nil }
-func (gpus) Pending() []agentapi.HealthEvent             { return nil }
-func (gpus) Ack(uint64) error                            { return nil }
-func (g gpus) Changed() <-chan struct{}                  { return g.changed }
+func (gpus) NoteBefore(context.Context, ...string) error        { return nil }
+func (gpus) WaitClean(context.Context, ...string) error         { return nil }
+func (gpus) InUse(context.Context, ...string) map[string]string { return nil }
+func (gpus) LeasedBy(func() map[string]bool)                    {}
+func (gpus) Health() map[string]gpu.Health                      { return nil }
+func (gpus) Pending() []agentapi.HealthEvent                    { return nil }
+func (gpus) Ack(uint64) error                                   { return nil }
+func (g gpus) Changed() <-chan struct{}                         { return g.changed }
 
 // said is a status in full: its own String names the lease only.
 func said(st agentapi.LeaseStatus) string {

@@ -137,6 +137,24 @@ func (a *Agent) leased() bool {
 	return false
 }
 
+// leasedGPUs are the GPUs of leases of which something is on the host, by UUID.
+func (a *Agent) leasedGPUs() map[string]bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := map[string]bool{}
+	for _, l := range a.leases {
+		for _, r := range l.runs {
+			if r.rec.Gone {
+				continue
+			}
+			for _, uuid := range r.rec.Spec.GPUs {
+				out[uuid] = true
+			}
+		}
+	}
+	return out
+}
+
 // takeUp is how long a process that was just started may take to see how its runs are.
 const takeUp = 30 * time.Second
 

@@ -75,6 +75,7 @@ type HostGPU struct {
 	VRAMMB       int64  `json:"vram_mb"`
 	Health       string `json:"health"`
 	HealthReason string `json:"health_reason"`
+	InUse        string `json:"in_use"` // on the host itself, beside leases
 	Present      bool   `json:"present"`
 	TakenFor     string `json:"taken_for"` // "": free
 }

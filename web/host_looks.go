@@ -41,7 +41,7 @@ func gpuSquares(gpus []host.GPU) []string {
 		switch {
 		case !g.Present || g.Health == host.Quarantined:
 			row = append(row, "bad")
-		case g.Claim != "":
+		case g.Claim != "" || g.InUse != "":
 			row = append(row, "busy")
 		default:
 			row = append(row, "ready")
@@ -62,6 +62,9 @@ func hostProblems(d host.Detail) []view.ProblemView {
 	var out []view.ProblemView
 	for _, p := range d.Inventory.Problems {
 		state := view.State{Word: "To mend", Icon: "warn", Tone: "warn"}
+		if p.Code == agentapi.ProblemInUse {
+			state = view.State{Word: "In use by you", Icon: "host", Tone: "warn"}
+		}
 		if p.Severity == "bad" {
 			state = view.State{Word: "Not rentable", Icon: "error", Tone: "bad"}
 		}
@@ -171,6 +174,10 @@ func gpuRow(g host.GPU, s host.Sample) view.GPURow {
 		row.Use = "own use"
 	case host.ForMaintenance:
 		row.Use = "maintenance"
+	case "":
+		if g.InUse != "" {
+			row.Use = "in use by you (" + g.InUse + ")"
+		}
 	}
 	if s.At.IsZero() {
 		return row

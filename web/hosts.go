@@ -189,7 +189,7 @@ func potential(out *view.Host, d host.Detail, offers []market.OwnOffer) {
 				leased++
 				out.EarningNow += part
 				out.CouldEarn += part
-			case g.Claim == "" && g.Present && g.Health == host.Healthy:
+			case g.Claim == "" && g.Present && g.Health == host.Healthy && g.InUse == "":
 				free++
 				out.CouldEarn += part
 			}

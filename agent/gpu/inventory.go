@@ -58,6 +58,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 		g := r.GPU
 		health := m.healthOf(r)
 		g.Health, g.HealthReason = string(health.State), health.Reason
+		g.InUse = m.owners[g.UUID].says
 		if node, ok := bus.numa[shortPCI(g.PCIBus)]; ok && node >= 0 && g.NUMANode.Value == nil {
 			g.NUMANode = agentapi.Known(node)
 		}
@@ -73,6 +74,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 	})
 	inv.Topology, inv.P2P = matrices(inv.GPUs, sys.Devices, peers)
 	inv.Problems = append(inv.Problems, problems(inv.GPUs, sys, err, bus)...)
+	inv.Problems = append(inv.Problems, inUse(inv.GPUs)...)
 	return inv, nil
 }
 

@@ -35,6 +35,10 @@ type Config struct {
 	Logger      *slog.Logger // default: discards
 	Now         func() time.Time
 	SysFS       string // default: /sys; not looked at when the GPUs are simulated, unless named
+	ProcFS      string // default: /proc
+	// OwnerMemory is how many bytes of a GPU's memory processes of no lease may hold for it to count as free; default:
+	// the constant, negative: none.
+	OwnerMemory int64
 	KernelLog   string // default: /dev/kmsg where it can be read; not looked at when simulated, unless named
 	// Reset resets a GPU that nothing uses; default: nvidia-smi --gpu-reset, nothing when simulated.
 	Reset func(ctx context.Context, uuid string) error
@@ -56,6 +60,12 @@ func (c *Config) defaults() error {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.ProcFS == "" {
+		c.ProcFS = "/proc"
+	}
+	if c.OwnerMemory == 0 {
+		c.OwnerMemory = OwnerMemory
+	}
 	c.timing.defaults()
 	return nil
 }
@@ -73,11 +83,13 @@ type Monitor struct {
 
 	looking sync.Mutex // held through a look at the GPUs; taken before mu
 
-	mu    sync.Mutex
-	store store
-	mem   memory
-	blind error // why the driver cannot be asked at present; nil: it answers
-	sys   wire.System
+	mu     sync.Mutex
+	store  store
+	mem    memory
+	blind  error // why the driver cannot be asked at present; nil: it answers
+	sys    wire.System
+	leased func() map[string]bool // which GPUs have a lease; nil: not told yet
+	owners map[string]owned       // GPUs in use beside leases
 }
 
 // Start starts the probe and the watching of health. A host without an NVML library or without GPUs is no error: the
@@ -97,7 +109,7 @@ func Start(ctx context.Context, cfg Config) (*Monitor, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	m := &Monitor{cfg: cfg, log: cfg.Logger, boot: boot, changed: make(chan struct{}, 1), kick: make(chan struct{}, 1),
-		cancel: cancel, store: store, mem: mem}
+		cancel: cancel, store: store, mem: mem, owners: map[string]owned{}}
 	m.probe = newProber(cfg, m.hung)
 	m.done.Go(func() { m.watch(ctx) })
 	m.done.Go(func() { m.listen(ctx) })

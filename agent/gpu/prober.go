@@ -23,6 +23,7 @@ type timing struct {
 	settled  time.Duration // a probe that lived this long starts again without delay
 	watch    time.Duration // between two looks at every GPU's condition
 	recovers time.Duration // a suspect GPU without new evidence for this long is healthy
+	calm     time.Duration // a GPU its owner has not used for this long is free
 }
 
 func (t *timing) defaults() {
@@ -40,6 +41,7 @@ func (t *timing) defaults() {
 	set(&t.settled, time.Minute)
 	set(&t.watch, 10*time.Second)
 	set(&t.recovers, 10*time.Minute)
+	set(&t.calm, 30*time.Second)
 }
 
 // maxStuck is how many killed probes may hang in the driver before no new one is started: each holds memory and, it

@@ -90,7 +90,7 @@ func (m *Monitor) left(ctx context.Context, uuids []string) (all []string, uncle
 			all = append(all, fmt.Sprintf("%s cannot be asked: %v", uuid, err))
 			continue
 		}
-		if why := uncleanBecause(uses[uuid], m.before(uuid)); why != "" {
+		if why := uncleanBecause(m.withoutPersonal(uses[uuid]), m.before(uuid)); why != "" {
 			all = append(all, uuid+" "+why)
 			unclean[uuid] = why
 		}
@@ -124,7 +124,7 @@ func (m *Monitor) letGo(ctx context.Context) {
 	}
 	uses, _ := each[wire.Use](ctx, m, wire.MethodUse, held)
 	for uuid, use := range uses {
-		if uncleanBecause(use, m.before(uuid)) != "" {
+		if uncleanBecause(m.withoutPersonal(use), m.before(uuid)) != "" {
 			continue
 		}
 		m.mu.Lock()
@@ -134,6 +134,19 @@ func (m *Monitor) letGo(ctx context.Context) {
 		}
 		m.mu.Unlock()
 	}
+}
+
+// withoutPersonal is a use less what the owner has begun since, by programs of a session of his own.
+func (m *Monitor) withoutPersonal(u wire.Use) wire.Use {
+	out := wire.Use{MemUsed: u.MemUsed}
+	for _, p := range u.Processes {
+		if m.personal(p.PID) {
+			out.MemUsed -= p.MemUsed
+		} else {
+			out.Processes = append(out.Processes, p)
+		}
+	}
+	return out
 }
 
 func (m *Monitor) before(uuid string) Use {

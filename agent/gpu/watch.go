@@ -118,6 +118,7 @@ func (m *Monitor) look(ctx context.Context) (wire.System, error) {
 			m.examine(uuid, standing, false)
 		}
 	}
+	m.seeOwners(ctx, slices.Collect(maps.Keys(conditions)))
 	return sys, nil
 }
 

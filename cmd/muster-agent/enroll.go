@@ -44,7 +44,7 @@ line, which every user of the machine can read.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Minute)
 			defer cancel()
-			monitor, err := gpu.Start(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv)})
+			monitor, err := gpu.Start(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv), OwnerMemory: host.ownerMemory()})
 			if err != nil {
 				return err
 			}
@@ -75,6 +75,7 @@ func (f *hostFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.docker, "docker", "", "the Docker daemon's address (default: DOCKER_HOST or unix:///var/run/docker.sock)")
 	fl.StringVar(&f.attach, "attach", "", "how GPUs are attached: cdi, nvidia or none (default: the best there is; none for simulated GPUs)")
 	fl.StringSliceVar(&f.advertise, "advertise", nil, "addresses other hosts reach this one at, best first (default: its own)")
+	fl.IntVar(&f.ownerMB, "owner-vram-mb", gpu.OwnerMemory>>20, "MiB of a GPU's memory that programs of this host's owner may hold for it still to be rented out (0: none)")
 	fl.IntVar(&f.caps.UpMbps, "lease-up-mbps", 0, "what each lease may send over this host's own line, megabits per second (0: no bound)")
 	fl.IntVar(&f.caps.DownMbps, "lease-down-mbps", 0, "what each lease may receive over it, megabits per second (0: no bound)")
 	fl.IntVar(&f.caps.Connections, "lease-connections", 0, fmt.Sprintf("how many connections each lease may have open to the internet at once (0: %d)", firewall.FullConnections))

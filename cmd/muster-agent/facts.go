@@ -20,6 +20,15 @@ type hostFlags struct {
 	attach    string
 	advertise []string
 	caps      firewall.Caps // of every lease
+	ownerMB   int           // MiB of a GPU's memory that processes of no lease may hold for it to be rented
+}
+
+// ownerMemory is ownerMB as gpu.Config has it.
+func (f hostFlags) ownerMemory() int64 {
+	if f.ownerMB == 0 {
+		return -1
+	}
+	return int64(f.ownerMB) << 20
 }
 
 // inventory is all that is known of the host now: the machine, its GPUs, its Docker.
@@ -98,6 +107,9 @@ func (f hostFlags) check() error {
 	}
 	if err := f.caps.Check(); err != nil {
 		return fmt.Errorf("--lease-up-mbps, --lease-down-mbps, --lease-connections: %w", err)
+	}
+	if f.ownerMB < 0 || f.ownerMB > 1<<20 {
+		return fmt.Errorf("--owner-vram-mb %d: want 0 to %d", f.ownerMB, 1<<20)
 	}
 	for _, a := range f.advertise {
 		if _, err := netip.ParseAddr(a); err != nil {

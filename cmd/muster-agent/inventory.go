@@ -52,7 +52,7 @@ func inventoryCommand() *cobra.Command {
 func readInventory(ctx context.Context, host hostFlags) (agentapi.Inventory, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	monitor, err := gpu.Start(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv)})
+	monitor, err := gpu.Start(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv), OwnerMemory: host.ownerMemory()})
 	if err != nil {
 		return agentapi.Inventory{}, err
 	}
@@ -109,6 +109,9 @@ func printGPUs(out io.Writer, gpus []agentapi.GPU) {
 		health := g.Health
 		if g.HealthReason != "" {
 			health += " (" + g.HealthReason + ")"
+		}
+		if g.InUse != "" {
+			health += ", in use (" + g.InUse + ")"
 		}
 		fmt.Fprintf(w, "%d\t%s\t%d MB\t%s\t%s\t%s\t%s\t%s\n", g.Index, g.Model, g.VRAMMB, g.PCIBus,
 			"gen "+shown(g.PCIeGenMax)+" x"+shown(g.PCIeWidthMax), dash(active), health, g.UUID)

@@ -97,7 +97,7 @@ func (f *runFlags) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	monitor, err := gpu.Start(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv), StateDir: filepath.Join(f.state, "gpu"), Logger: log})
+	monitor, err := gpu.Start(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv), OwnerMemory: f.ownerMemory(), StateDir: filepath.Join(f.state, "gpu"), Logger: log})
 	if err != nil {
 		return err
 	}

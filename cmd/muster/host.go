@@ -188,7 +188,7 @@ func printHost(p *printer, h client.Host) {
 	p.line("")
 	rows := make([][]string, len(h.GPUs))
 	for i, g := range h.GPUs {
-		rows[i] = []string{fmt.Sprint(g.Index), g.Model, fmt.Sprint(g.VRAMMB >> 10), g.Health, firstOf(g.TakenFor, "free"), g.UUID}
+		rows[i] = []string{fmt.Sprint(g.Index), g.Model, fmt.Sprint(g.VRAMMB >> 10), g.Health, usedFor(g), g.UUID}
 	}
 	p.table([]string{">GPU", "MODEL", ">VRAM GB", "HEALTH", "TAKEN FOR", "UUID"}, rows)
 	for _, o := range h.Offers {
@@ -201,6 +201,14 @@ func printHost(p *printer, h client.Host) {
 	for _, x := range h.Problems {
 		p.line("%s: %s %s", strings.ToUpper(x.Severity), x.Cause, x.Fix)
 	}
+}
+
+// usedFor is what a GPU is taken for, or in use for by its owner.
+func usedFor(g client.HostGPU) string {
+	if g.TakenFor == "" && g.InUse != "" {
+		return "you: " + g.InUse
+	}
+	return firstOf(g.TakenFor, "free")
 }
 
 func hostSet(s *shell) *cobra.Command {

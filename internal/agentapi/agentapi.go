@@ -244,6 +244,7 @@ const (
 	ReasonPreflightFailed   = "preflight_failed"
 	ReasonHostInterrupted   = "host_interrupted" // the container was ended by the host's own trouble
 	ReasonGPUFailed         = "gpu_failed"
+	ReasonGPUInUse          = "gpu_in_use"     // by the host's owner, when the node was to start
 	ReasonRuntimeFailed     = "runtime_failed" // Docker refused
 	ReasonOverlayFailed     = "overlay_failed"
 	ReasonGuestDied         = "guest_died"

@@ -57,6 +57,9 @@ type CachedImage struct {
 	Bytes  int64  `json:"bytes"`  // unpacked
 }
 
+// ProblemInUse is the code of the problem that a GPU is in use on the host itself.
+const ProblemInUse = "gpu_in_use"
+
 // Problem is cause, evidence and fix.
 type Problem struct {
 	Code     string `json:"code"`
@@ -110,6 +113,8 @@ type GPU struct {
 
 	Health       string `json:"health"` // healthy, suspect, quarantined
 	HealthReason string `json:"health_reason,omitempty"`
+	// InUse is what uses the GPU beside leases, and how much of its memory: "Xorg, 412 MiB". Such a GPU is not free.
+	InUse string `json:"in_use,omitempty"`
 }
 
 // NVLink is one link of a GPU.

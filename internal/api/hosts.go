@@ -62,6 +62,7 @@ type hostGPUView struct {
 	VRAMMB       int64  `json:"vram_mb"`
 	Health       string `json:"health" enum:"healthy,suspect,quarantined"`
 	HealthReason string `json:"health_reason"`
+	InUse        string `json:"in_use" doc:"what uses it on the host itself, as Xorg, 412 MiB: it is not offered; empty: nothing does"`
 	Present      bool   `json:"present" doc:"in the last inventory"`
 	TakenFor     string `json:"taken_for" doc:"quote, lease, own_use, maintenance; empty: free"`
 }
@@ -110,7 +111,7 @@ func viewHost(d host.Detail, offers []market.OwnOffer) hostView {
 		v.Fabric = &d.FabricName
 	}
 	for _, g := range d.GPUs {
-		v.GPUs = append(v.GPUs, hostGPUView{g.ID, g.UUID, g.Index, g.Model, g.VRAMMB, g.Health, g.HealthReason, g.Present, string(g.Claim)})
+		v.GPUs = append(v.GPUs, hostGPUView{g.ID, g.UUID, g.Index, g.Model, g.VRAMMB, g.Health, g.HealthReason, g.InUse, g.Present, string(g.Claim)})
 	}
 	return v
 }

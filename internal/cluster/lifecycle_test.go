@@ -101,7 +101,7 @@ func TestAStartThatFailsIsFree(t *testing.T) {
 	for i, reason := range []string{
 		agentapi.ReasonImageNotFound, agentapi.ReasonImageUnauthorized, agentapi.ReasonImageRefused, agentapi.ReasonNoDisk,
 		agentapi.ReasonImageTooBig, agentapi.ReasonImageWrongArch, agentapi.ReasonImageNewerCUDA, agentapi.ReasonRegistryAway,
-		agentapi.ReasonCommandNotFound, agentapi.ReasonPreflightFailed, agentapi.ReasonHostInterrupted, agentapi.ReasonGPUFailed,
+		agentapi.ReasonCommandNotFound, agentapi.ReasonPreflightFailed, agentapi.ReasonHostInterrupted, agentapi.ReasonGPUFailed, agentapi.ReasonGPUInUse,
 		agentapi.ReasonRuntimeFailed, agentapi.ReasonOverlayFailed, agentapi.ReasonGuestDied,
 	} {
 		phase := []agentapi.NodeState{agentapi.NodePulling, agentapi.NodeStarting, agentapi.NodeJoining}[i%3]

@@ -38,6 +38,7 @@ const (
 	ReasonPreflightFailed   Reason = agentapi.ReasonPreflightFailed
 	ReasonHostInterrupted   Reason = agentapi.ReasonHostInterrupted
 	ReasonGPUFailed         Reason = agentapi.ReasonGPUFailed
+	ReasonGPUInUse          Reason = agentapi.ReasonGPUInUse
 	ReasonRuntimeFailed     Reason = agentapi.ReasonRuntimeFailed
 	ReasonOverlayFailed     Reason = agentapi.ReasonOverlayFailed
 	ReasonGuestDied         Reason = agentapi.ReasonGuestDied
@@ -81,6 +82,7 @@ var sentences = map[Reason]Sentence{
 	ReasonPreflightFailed:   {Happened: "The ranks could not talk to each other well enough over the cluster's network.", Do: "Rent again, or ask for another network scope; the detail names the pair of ranks."},
 	ReasonHostInterrupted:   {Happened: "A host stopped the workload through trouble of its own.", Do: "Rent again; the host's record shows it."},
 	ReasonGPUFailed:         {Happened: "A GPU failed and was taken out of the market.", Do: "Rent again; the GPU is not sold before it passes its checks."},
+	ReasonGPUInUse:          {Happened: "The owner of a host began to use a GPU of it just before your node was to start there.", Do: "Rent again: the GPU is not offered while it is in use."},
 	ReasonRuntimeFailed:     {Happened: "A host's container runtime could not start or watch over the node.", Do: "Rent again, on another host if it repeats."},
 	ReasonOverlayFailed:     {Happened: "A host could not keep up the cluster's network.", Do: "Rent again, on another host if it repeats."},
 	ReasonGuestDied:         {Happened: "A node's network holder ended unexpectedly.", Do: "Rent again, on another host if it repeats."},

@@ -40,7 +40,7 @@ type GPURef struct {
 	GPU  id.GPU
 }
 
-// ErrTaken means that a GPU is claimed, quarantined or gone: nothing was claimed, and the transaction should be given
+// ErrTaken means that a GPU is claimed, quarantined, in use by its owner or gone: nothing was claimed, and the transaction should be given
 // up and planned anew.
 var ErrTaken = fault.New(fault.NoCapacity, "A GPU was taken by somebody else in the meantime.")
 

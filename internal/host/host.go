@@ -5,6 +5,7 @@
 //   - A GPU has at most one claim without an end (a unique index), and a lease's claim outlives the lease: it ends
 //     when a full report of the host, made in knowledge of the lease's end, no longer shows it, or as "abandoned"
 //     after the host was out of reach for AbandonAfter.
+//   - A GPU that is in use on its host beside leases is neither free nor claimed anew.
 //   - The host row is what renting locks; reports of hosts write host_status and touch the host row only when
 //     something that matters for renting changed.
 //   - A GPU is active on one host only, and inventory never deletes: what vanished is kept as not present.

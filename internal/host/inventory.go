@@ -126,7 +126,7 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 		err = tx.Q.InsertGPU(ctx, dbq.InsertGPUParams{
 			ID: id.New[id.GPU](), HostID: host, UUID: g.UUID, Idx: int32(g.Index), PCIBus: g.PCIBus, Model: g.Model,
 			Arch: g.Architecture, VramMb: g.VRAMMB, ComputeCap: g.ComputeCap, PcieGen: int32(g.PCIeGenMax.Or(0)),
-			Nvlink: gbps > 0, NvlinkGbps: gbps, Facts: facts, Health: health, HealthReason: clip(g.HealthReason, 300),
+			Nvlink: gbps > 0, NvlinkGbps: gbps, Facts: facts, Health: health, HealthReason: clip(g.HealthReason, 300), InUse: clip(g.InUse, 200),
 		})
 		if db.IsUnique(err, "gpu_uuid_active") {
 			return refused(fault.Conflict, "gpu_active", "GPU %s is enrolled with another host: retire that one first.", g.UUID)
@@ -134,7 +134,7 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 	} else {
 		err = tx.Q.UpdateGPU(ctx, dbq.UpdateGPUParams{
 			ID: old.ID, Idx: int32(g.Index), PCIBus: g.PCIBus, Model: g.Model, Arch: g.Architecture, VramMb: g.VRAMMB,
-			ComputeCap: g.ComputeCap, PcieGen: int32(g.PCIeGenMax.Or(0)), Nvlink: gbps > 0, NvlinkGbps: gbps, Facts: facts,
+			ComputeCap: g.ComputeCap, PcieGen: int32(g.PCIeGenMax.Or(0)), Nvlink: gbps > 0, NvlinkGbps: gbps, Facts: facts, InUse: clip(g.InUse, 200),
 		})
 		// An inventory can make a GPU worse, never better: only a health event requalifies.
 		if err == nil && badness[health] > badness[old.Health] {

@@ -2,10 +2,12 @@ package host_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
@@ -212,5 +214,51 @@ func TestTelemetryHistory(t *testing.T) {
 	}
 	if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_inherits WHERE inhparent = 'telemetry'::regclass").Scan(&partitions); err != nil || partitions != 5 {
 		t.Errorf("an old partition is kept: %d, %v", partitions, err)
+	}
+}
+
+// A GPU that its owner uses is taken by nobody, until an inventory says that it is free: nothing else does.
+func TestAGPUItsOwnerUsesIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org, user := hosttest.Org(t, d)
+	inv := hosttest.Inventory(2)
+	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, ""), inv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpus, err := host.GPUsByUUID(t.Context(), d.Q, h.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	use := func(by string) {
+		t.Helper()
+		inv.GPUs[0].InUse = by
+		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.ID, inv) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claim := func(i int) error {
+		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			if _, err := host.Lock(ctx, tx, []id.Host{h.ID}); err != nil {
+				return err
+			}
+			return host.Claim(ctx, tx, host.ForLease, uuid.New(), []host.GPURef{{Host: h.ID, GPU: gpus[inv.GPUs[i].UUID]}}, nil)
+		})
+	}
+	use("Xorg, 412 MiB")
+	if err := claim(0); !errors.Is(err, host.ErrTaken) {
+		t.Errorf("claimed under its owner: %v", err)
+	}
+	if err := claim(1); err != nil {
+		t.Errorf("the one beside it: %v", err)
+	}
+	got, err := host.Get(t.Context(), d.Q, org, h.ID)
+	if err != nil || got.GPUs[0].InUse != "Xorg, 412 MiB" || got.GPUs[0].Health != host.Healthy || got.GPUs[1].InUse != "" || got.Unsellable(time.Now()) == "Xorg, 412 MiB" {
+		t.Errorf("%+v, %v", got.GPUs, err)
+	}
+	use("")
+	if err := claim(0); err != nil {
+		t.Errorf("free again: %v", err)
 	}
 }

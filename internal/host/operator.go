@@ -28,6 +28,7 @@ type GPU struct {
 	NVLinkGbps   float64 // one direction, all active links
 	Health       string  // healthy, suspect, quarantined
 	HealthReason string
+	InUse        string    // what uses it on the host itself, "Xorg, 412 MiB": it is not offered; "" = nothing does
 	Present      bool      // in the last inventory
 	Claim        ClaimKind // what it is taken for; "" = free
 	Facts        agentapi.GPU
@@ -91,7 +92,7 @@ func listGPUs(ctx context.Context, q *dbq.Queries, hosts []id.Host, removed bool
 		out[i] = GPU{
 			ID: r.ID, Host: r.HostID, UUID: r.UUID, Index: int(r.Idx), Model: r.Model, Arch: r.Arch, VRAMMB: r.VramMb,
 			ComputeCap: r.ComputeCap, PCIeGen: int(r.PcieGen), NVLink: r.Nvlink, NVLinkGbps: r.NvlinkGbps,
-			Health: r.Health, HealthReason: r.HealthReason, Present: r.Present, Claim: ClaimKind(r.Claim),
+			Health: r.Health, HealthReason: r.HealthReason, InUse: r.InUse, Present: r.Present, Claim: ClaimKind(r.Claim),
 		}
 		if err := json.Unmarshal(r.Facts, &out[i].Facts); err != nil {
 			return nil, fmt.Errorf("host: facts of GPU %s: %w", r.ID, err)

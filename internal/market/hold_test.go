@@ -116,6 +116,7 @@ func TestHoldRefusesAPlanThatNoLongerHolds(t *testing.T) {
 		"disk":      func(w *world, h id.Host) { w.exec("UPDATE host SET disk_gb = 5") },
 		"memory":    func(w *world, h id.Host) { w.exec("UPDATE host SET ram_mb = 2048") },
 		"unhealthy": func(w *world, h id.Host) { w.exec("UPDATE gpu SET health = 'suspect' WHERE idx < 3") },
+		"in use":    func(w *world, h id.Host) { w.exec("UPDATE gpu SET in_use = 'Xorg, 412 MiB' WHERE idx < 3") },
 		"present":   func(w *world, h id.Host) { w.exec("UPDATE gpu SET present = false WHERE idx < 3") },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -47,7 +47,7 @@ type HostGPU struct {
 	PCIeGen    int
 	NVLink     bool
 	NVLinkGbps float64
-	Free       bool // healthy and unclaimed
+	Free       bool // healthy, unclaimed, and not in use by its owner
 }
 
 // HostOffer is a priced offer of a host.

@@ -83,6 +83,7 @@ struct process {
 	int pid;
 	long long memory_mib;
 	int load; /* percent */
+	bool graphics;
 };
 enum { MAX_PROCESSES = 64 };
 

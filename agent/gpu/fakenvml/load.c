@@ -1,6 +1,6 @@
 /*
  * What a simulated GPU does: its load follows the processes the agent attached to it (PROFILE.processes, lines "UUID PID
- * MIB PERCENT") and the profile's own "load"; power and temperature follow the load; energy integrates power. The
+ * MIB PERCENT", and a fifth word "graphics" for those that draw) and the profile's own "load"; power and temperature follow the load; energy integrates power. The
  * energy counters live in PROFILE.energy, so that they go on when the probe is restarted, as a real driver's do; to
  * delete that file is to reload the driver. Nothing here is random: the same profile at the same moment gives the same
  * figures.
@@ -44,8 +44,10 @@ int fake_processes(const char *uuid, struct process *out, int max) {
 	int n = 0;
 	while (n < max && fgets(line, sizeof line, f)) {
 		struct process p;
-		if (sscanf(line, "%95s %d %lld %d", id, &p.pid, &p.memory_mib, &p.load) != 4 || strcmp(id, uuid))
+		char kind[16] = "";
+		if (sscanf(line, "%95s %d %lld %d %15s", id, &p.pid, &p.memory_mib, &p.load, kind) < 4 || strcmp(id, uuid))
 			continue;
+		p.graphics = !strcmp(kind, "graphics");
 		if (p.pid > 0 && p.memory_mib >= 0 && (kill(p.pid, 0) == 0 || errno == EPERM))
 			out[n++] = p;
 	}

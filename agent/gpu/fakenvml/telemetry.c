@@ -77,9 +77,12 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensor
 }
 
 /* The three forms of the process list differ in their struct; a common writer fills them by stride. */
-static nvmlReturn_t processes(const struct gpu *g, unsigned int *count, char *infos, size_t stride, bool instances) {
+static nvmlReturn_t processes(const struct gpu *g, bool graphics, unsigned int *count, char *infos, size_t stride, bool instances) {
 	struct process ps[MAX_PROCESSES];
-	unsigned int n = (unsigned int)fake_processes(g->uuid, ps, MAX_PROCESSES), room = *count;
+	unsigned int all = (unsigned int)fake_processes(g->uuid, ps, MAX_PROCESSES), n = 0, room = *count;
+	for (unsigned int i = 0; i < all; i++)
+		if (ps[i].graphics == graphics)
+			ps[n++] = ps[i];
 	*count = n;
 	if (n == 0)
 		return NVML_SUCCESS;
@@ -97,38 +100,30 @@ static nvmlReturn_t processes(const struct gpu *g, unsigned int *count, char *in
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos) {
 	ENTER(device);
-	return processes(&g, count, (char *)infos, sizeof *infos, true);
+	return processes(&g, false, count, (char *)infos, sizeof *infos, true);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *infos) {
 	ENTER(device);
-	return processes(&g, count, (char *)infos, sizeof *infos, true);
+	return processes(&g, false, count, (char *)infos, sizeof *infos, true);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *infos) {
 	ENTER(device);
-	return processes(&g, count, (char *)infos, sizeof *infos, false);
-}
-
-static nvmlReturn_t no_processes(nvmlDevice_t device, const char *function, unsigned int *count) {
-	struct gpu g;
-	nvmlReturn_t r = fake_enter(device, function, &g);
-	if (r == NVML_SUCCESS)
-		*count = 0;
-	return r;
+	return processes(&g, false, count, (char *)infos, sizeof *infos, false);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos) {
-	(void)infos;
-	return no_processes(device, __func__, count);
+	ENTER(device);
+	return processes(&g, true, count, (char *)infos, sizeof *infos, true);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *infos) {
-	(void)infos;
-	return no_processes(device, __func__, count);
+	ENTER(device);
+	return processes(&g, true, count, (char *)infos, sizeof *infos, true);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *infos) {
-	(void)infos;
-	return no_processes(device, __func__, count);
+	ENTER(device);
+	return processes(&g, true, count, (char *)infos, sizeof *infos, false);
 }

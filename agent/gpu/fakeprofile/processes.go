@@ -9,13 +9,14 @@ import (
 
 // Process is a process of this machine that uses a GPU.
 type Process struct {
-	PID   int
-	MemMB int64 // MiB of the GPU's memory
-	Load  int   // percent
+	PID      int
+	MemMB    int64 // MiB of the GPU's memory; 0: the driver does not tell
+	Load     int   // percent
+	Graphics bool  // it draws, as a desktop does; else it computes
 }
 
 // SetProcesses tells the fake library which processes of this machine use which GPU, by UUID: the whole truth, each
-// time. They show as compute processes, use the GPU's memory and make it busy as long as they live. A host whose
+// time. They use the GPU's memory and make it busy as long as they live. A host whose
 // containers get no device (attach mode none) calls it as leases come and go.
 func SetProcesses(profilePath string, processes map[string][]Process) error {
 	var b bytes.Buffer
@@ -24,7 +25,11 @@ func SetProcesses(profilePath string, processes map[string][]Process) error {
 			if p.PID <= 0 || p.MemMB < 0 || p.Load < 0 || p.Load > 100 {
 				return fmt.Errorf("process %d on %s: out of range", p.PID, uuid)
 			}
-			fmt.Fprintf(&b, "%s %d %d %d\n", uuid, p.PID, p.MemMB, p.Load)
+			kind := ""
+			if p.Graphics {
+				kind = " graphics"
+			}
+			fmt.Fprintf(&b, "%s %d %d %d%s\n", uuid, p.PID, p.MemMB, p.Load, kind)
 		}
 	}
 	return replace(profilePath+".processes", b.Bytes())

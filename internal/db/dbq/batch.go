@@ -533,7 +533,7 @@ func (b *FindLedgerAccountsBatchResults) Close() error {
 
 const fleetGPUs = `-- name: FleetGPUs :batchmany
 SELECT g.host_id, g.id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
-       (g.health = 'healthy' AND (c.id IS NULL OR coalesce(c.expires_at <= clock_timestamp(), false)))::boolean AS free,
+       (g.health = 'healthy' AND g.in_use = '' AND (c.id IS NULL OR coalesce(c.expires_at <= clock_timestamp(), false)))::boolean AS free,
        c.expires_at
 FROM gpu g
 LEFT JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL
@@ -1254,7 +1254,7 @@ WITH inserted AS (
     INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref, expires_at)
     SELECT n.id, g.id, g.host_id, $1, n.ref, $2::timestamptz
     FROM (SELECT unnest($3::uuid[]) AS id, unnest($4::uuid[]) AS gpu_id, unnest($5::uuid[]) AS host_id, unnest($6::uuid[]) AS ref) n
-    JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined'
+    JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined' AND g.in_use = ''
     ORDER BY g.id
     ON CONFLICT (gpu_id) WHERE ended_at IS NULL DO NOTHING
     RETURNING 1

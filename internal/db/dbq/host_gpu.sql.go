@@ -154,8 +154,8 @@ func (q *Queries) HostOutOfReach(ctx context.Context, afterMs int64, iD id.Host)
 }
 
 const insertGPU = `-- name: InsertGPU :exec
-INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, facts, health, health_reason)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, facts, health, health_reason, in_use)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 `
 
 type InsertGPUParams struct {
@@ -174,6 +174,7 @@ type InsertGPUParams struct {
 	Facts        []byte
 	Health       string
 	HealthReason string
+	InUse        string
 }
 
 func (q *Queries) InsertGPU(ctx context.Context, arg InsertGPUParams) error {
@@ -193,6 +194,7 @@ func (q *Queries) InsertGPU(ctx context.Context, arg InsertGPUParams) error {
 		arg.Facts,
 		arg.Health,
 		arg.HealthReason,
+		arg.InUse,
 	)
 	return err
 }
@@ -254,7 +256,7 @@ func (q *Queries) LatestGPUHealth(ctx context.Context, gpuID id.GPU) (LatestGPUH
 
 const listGPUs = `-- name: ListGPUs :many
 SELECT g.id, g.host_id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
-       g.health, g.health_reason, g.present, g.facts, coalesce(c.kind, '') AS claim
+       g.health, g.health_reason, g.in_use, g.present, g.facts, coalesce(c.kind, '') AS claim
 FROM gpu g
 LEFT JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp())
 WHERE g.host_id = ANY($1::uuid[]) AND (g.removed_at IS NULL OR $2::boolean)
@@ -275,6 +277,7 @@ type ListGPUsRow struct {
 	NvlinkGbps   float64
 	Health       string
 	HealthReason string
+	InUse        string
 	Present      bool
 	Facts        []byte
 	Claim        string
@@ -303,6 +306,7 @@ func (q *Queries) ListGPUs(ctx context.Context, hosts []pgtype.UUID, removed boo
 			&i.NvlinkGbps,
 			&i.Health,
 			&i.HealthReason,
+			&i.InUse,
 			&i.Present,
 			&i.Facts,
 			&i.Claim,
@@ -396,8 +400,8 @@ func (q *Queries) SetHostInventory(ctx context.Context, arg SetHostInventoryPara
 const updateGPU = `-- name: UpdateGPU :exec
 UPDATE gpu
 SET idx = $1, pci_bus = $2, model = $3, arch = $4, vram_mb = $5, compute_cap = $6,
-    pcie_gen = $7, nvlink = $8, nvlink_gbps = $9, facts = $10, present = true
-WHERE id = $11
+    pcie_gen = $7, nvlink = $8, nvlink_gbps = $9, facts = $10, in_use = $11, present = true
+WHERE id = $12
 `
 
 type UpdateGPUParams struct {
@@ -411,6 +415,7 @@ type UpdateGPUParams struct {
 	Nvlink     bool
 	NvlinkGbps float64
 	Facts      []byte
+	InUse      string
 	ID         id.GPU
 }
 
@@ -426,6 +431,7 @@ func (q *Queries) UpdateGPU(ctx context.Context, arg UpdateGPUParams) error {
 		arg.Nvlink,
 		arg.NvlinkGbps,
 		arg.Facts,
+		arg.InUse,
 		arg.ID,
 	)
 	return err

@@ -223,6 +223,7 @@ type GPU struct {
 	Present      bool
 	RemovedAt    *time.Time
 	CreatedAt    time.Time
+	InUse        string
 }
 
 type GPUClaim struct {

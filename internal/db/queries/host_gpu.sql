@@ -14,13 +14,13 @@ WHERE id = @id;
 SELECT id, uuid, health, present FROM gpu WHERE host_id = @host_id AND removed_at IS NULL;
 
 -- name: InsertGPU :exec
-INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, facts, health, health_reason)
-VALUES (@id, @host_id, @uuid, @idx, @pci_bus, @model, @arch, @vram_mb, @compute_cap, @pcie_gen, @nvlink, @nvlink_gbps, @facts, @health, @health_reason);
+INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, facts, health, health_reason, in_use)
+VALUES (@id, @host_id, @uuid, @idx, @pci_bus, @model, @arch, @vram_mb, @compute_cap, @pcie_gen, @nvlink, @nvlink_gbps, @facts, @health, @health_reason, @in_use);
 
 -- name: UpdateGPU :exec
 UPDATE gpu
 SET idx = @idx, pci_bus = @pci_bus, model = @model, arch = @arch, vram_mb = @vram_mb, compute_cap = @compute_cap,
-    pcie_gen = @pcie_gen, nvlink = @nvlink, nvlink_gbps = @nvlink_gbps, facts = @facts, present = true
+    pcie_gen = @pcie_gen, nvlink = @nvlink, nvlink_gbps = @nvlink_gbps, facts = @facts, in_use = @in_use, present = true
 WHERE id = @id;
 
 -- name: VanishGPUs :exec
@@ -44,7 +44,7 @@ RETURNING health_seq;
 
 -- name: ListGPUs :many
 SELECT g.id, g.host_id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
-       g.health, g.health_reason, g.present, g.facts, coalesce(c.kind, '') AS claim
+       g.health, g.health_reason, g.in_use, g.present, g.facts, coalesce(c.kind, '') AS claim
 FROM gpu g
 LEFT JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp())
 WHERE g.host_id = ANY(@hosts::uuid[]) AND (g.removed_at IS NULL OR @removed::boolean)
@@ -79,7 +79,7 @@ WITH inserted AS (
     INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref, expires_at)
     SELECT n.id, g.id, g.host_id, @kind, n.ref, sqlc.narg(expires_at)::timestamptz
     FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@gpus::uuid[]) AS gpu_id, unnest(@hosts::uuid[]) AS host_id, unnest(@refs::uuid[]) AS ref) n
-    JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined'
+    JOIN gpu g ON g.id = n.gpu_id AND g.host_id = n.host_id AND g.present AND g.removed_at IS NULL AND g.health <> 'quarantined' AND g.in_use = ''
     ORDER BY g.id
     ON CONFLICT (gpu_id) WHERE ended_at IS NULL DO NOTHING
     RETURNING 1

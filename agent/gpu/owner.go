@@ -1,0 +1,205 @@
+package gpu
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/agent/gpu/wire"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// OwnerMemory is how much of a GPU's memory the host's own processes may hold for it to be rented out still: what a
+// desktop's compositor takes of a card that nobody plays on.
+const OwnerMemory = 256 << 20
+
+// unnamed is how much memory may be in use that no process is named for: older drivers count what they reserve as used.
+const unnamed = 1 << 30
+
+// LeasedBy tells the Monitor whom to ask which GPUs have a lease, by UUID: on those, what runs is not the owner's. Before
+// it is called, a Monitor that keeps state takes no process for the owner's.
+func (m *Monitor) LeasedBy(leased func() map[string]bool) {
+	m.mu.Lock()
+	m.leased = leased
+	m.mu.Unlock()
+	poke(m.kick)
+}
+
+// InUse asks the named GPUs, which have no lease yet, who of the host's own uses them; those that are free for a lease are
+// left out. For one that does not answer, what was seen last counts.
+func (m *Monitor) InUse(ctx context.Context, uuids ...string) map[string]string {
+	uses, failed := each[wire.Use](ctx, m, wire.MethodUse, uuids)
+	says := map[string]string{}
+	for uuid, u := range uses {
+		says[uuid] = m.ownersUse(u)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uuid := range failed {
+		if o := m.owners[uuid]; o.quit.IsZero() {
+			says[uuid] = o.says
+		}
+	}
+	for uuid, s := range says {
+		if s == "" {
+			delete(says, uuid)
+		} else if m.noteOwner(uuid, s) {
+			poke(m.changed)
+		}
+	}
+	return says
+}
+
+// owned is a GPU that its owner uses.
+type owned struct {
+	says string    // by what, and how much of its memory
+	quit time.Time // since when it is not used any more; zero: it is
+}
+
+// seeOwners looks who uses the GPUs that have no lease. It is part of a look.
+func (m *Monitor) seeOwners(ctx context.Context, uuids []string) {
+	before, ok := m.leasedNow()
+	if !ok {
+		return
+	}
+	known := m.known()
+	uuids = slices.DeleteFunc(slices.Clone(uuids), func(u string) bool { return before[u] || known[u].Held != "" })
+	uses, _ := each[wire.Use](ctx, m, wire.MethodUse, uuids)
+	says := map[string]string{}
+	for uuid, u := range uses {
+		says[uuid] = m.ownersUse(u)
+	}
+	after, _ := m.leasedNow() // a lease that began meanwhile may have been seen
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	changed := false
+	for uuid, s := range says {
+		if !after[uuid] {
+			changed = m.noteOwner(uuid, s) || changed
+		}
+	}
+	if changed {
+		poke(m.changed)
+	}
+}
+
+func (m *Monitor) leasedNow() (leased map[string]bool, ok bool) {
+	m.mu.Lock()
+	f := m.leased
+	m.mu.Unlock()
+	if f == nil {
+		return nil, m.cfg.StateDir == ""
+	}
+	return f(), true
+}
+
+// noteOwner takes note of who uses a GPU and reports whether that is news. A GPU is free again when its owner has not used
+// it for a while: who restarts a game, or a desktop, is not done with it. m.mu is held.
+func (m *Monitor) noteOwner(uuid, says string) (news bool) {
+	o, was := m.owners[uuid]
+	now := m.cfg.Now()
+	switch {
+	case says != "":
+		news = !was || names(o.says) != names(says)
+		m.owners[uuid] = owned{says: says}
+	case was && o.quit.IsZero():
+		o.quit = now
+		m.owners[uuid] = o
+	case was && now.Sub(o.quit) >= m.cfg.timing.calm:
+		delete(m.owners, uuid)
+		news = true
+	}
+	if news {
+		m.log.Info("who uses a GPU beside leases has changed", "gpu", uuid, "use", says)
+	}
+	return news
+}
+
+// names is a use without its amount of memory, which changes all the time.
+func names(says string) string { return says[:max(0, strings.LastIndex(says, ", "))] }
+
+// ownersUse says what uses a GPU that has no lease, and how much of its memory: "Xorg, 412 MiB"; "" when it is little
+// enough for a lease to have the GPU.
+func (m *Monitor) ownersUse(u wire.Use) string {
+	held, untold := int64(0), false
+	for _, p := range u.Processes {
+		held += p.MemUsed
+		untold = untold || p.MemUsed == 0
+	}
+	if untold || u.MemUsed > held+unnamed {
+		held = max(held, u.MemUsed)
+	}
+	allowed := m.cfg.OwnerMemory
+	if held <= max(allowed, 0) {
+		return ""
+	}
+	processes := slices.Clone(u.Processes)
+	slices.SortFunc(processes, func(a, b wire.Process) int {
+		return cmp.Or(cmp.Compare(b.MemUsed, a.MemUsed), cmp.Compare(a.PID, b.PID))
+	})
+	const most = 3
+	var who []string
+	for _, p := range processes[:min(most, len(processes))] {
+		who = append(who, m.nameOf(p.PID))
+	}
+	switch more := len(processes) - most; {
+	case len(processes) == 0:
+		who = []string{"something the driver does not name"}
+	case more > 0:
+		who = append(who, fmt.Sprintf("%d more", more))
+	}
+	return fmt.Sprintf("%s, %d MiB", strings.Join(who, ", "), held>>20)
+}
+
+var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
+
+// nameOf is a process as its owner knows it, with the container it runs in.
+func (m *Monitor) nameOf(pid int) string {
+	dir := filepath.Join(m.cfg.ProcFS, strconv.Itoa(pid))
+	name := "process " + strconv.Itoa(pid)
+	if b, err := os.ReadFile(filepath.Join(dir, "comm")); err == nil && strings.TrimSpace(string(b)) != "" {
+		name = strings.ToValidUTF8(strings.ReplaceAll(strings.TrimSpace(string(b)), ",", ""), "?")
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "cgroup")); err == nil {
+		if id := containerID.FindString(string(b)); id != "" {
+			name += " in container " + id[:12]
+		}
+	}
+	return name
+}
+
+// personal reports whether a process belongs to somebody's session on the host, and to no container: nothing that a lease
+// has run can get there.
+func (m *Monitor) personal(pid int) bool {
+	b, err := os.ReadFile(filepath.Join(m.cfg.ProcFS, strconv.Itoa(pid), "cgroup"))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(b)) {
+		if path := strings.SplitN(strings.TrimSpace(line), ":", 3); len(path) == 3 && strings.HasPrefix(path[2], "/user.slice/") {
+			return !containerID.Match(b)
+		}
+	}
+	return false
+}
+
+// inUse are the problems of GPUs that their owner uses.
+func inUse(gpus []agentapi.GPU) []agentapi.Problem {
+	var out []agentapi.Problem
+	for _, g := range gpus {
+		if g.InUse != "" {
+			out = append(out, agentapi.Problem{Code: agentapi.ProblemInUse, Severity: "warn",
+				Cause:    fmt.Sprintf("GPU %d is in use on the host itself (%s): it is not offered.", g.Index, g.InUse),
+				Evidence: g.UUID,
+				Fix:      "It is offered again half a minute after that has ended. A desktop that needs more than it may: start the agent with a higher --owner-vram-mb."})
+		}
+	}
+	return out
+}
