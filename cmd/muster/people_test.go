@@ -208,7 +208,7 @@ func TestRentingByCommand(t *testing.T) {
 	if out := p.ok("cluster", "show", "train"); !strings.Contains(out, "provisioning") || !strings.Contains(out, "10.77.0.1") {
 		t.Errorf("show:\n%s", out)
 	}
-	if r := p.run("", "cluster", "wait", id, "--timeout", "100ms"); r.code != 1 || !strings.Contains(r.errs, "not running yet") || !strings.Contains(r.errs, "rank 0 pending") {
+	if r := p.run("", "cluster", "wait", id, "--timeout", "5s"); r.code != 1 || !strings.Contains(r.errs, "not running yet") || !strings.Contains(r.errs, "rank 0 pending") {
 		t.Errorf("wait: exit %d %s", r.code, r.errs)
 	}
 	p.ok("cluster", "release", "train")
