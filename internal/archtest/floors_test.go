@@ -34,9 +34,10 @@ var ground = map[string]bool{"money": true, "id": true, "fault": true, "agentapi
 var beside = map[string][]string{
 	"stripepay":  {"payment", "payout", "postpaid", "stripetest"},
 	"stripetest": {},
-	"devstack":   {},
-	"dbtest":     {},
-	"testnet":    {},
+	"devstack":   {"testfield"},
+	"dbtest":     {"testfield"},
+	"testnet":    {"testfield"},
+	"testfield":  {},
 	"e2e":        {},
 	"proof":      {},
 	"archtest":   {},

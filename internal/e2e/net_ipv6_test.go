@@ -14,9 +14,9 @@ import (
 // router, and the relay joins them.
 func TestNetIPv6(t *testing.T) {
 	w := newWorld(t)
-	a := w.box(t, "six-a", w.internet, "", "1.00", "2001:db8::a/64")
-	b := w.box(t, "six-b", w.internet, "", "1.00", "2001:db8::b/64")
-	four := w.box(t, "four", w.home(testnet.Symmetric), "192.168.1.1", "1.00", "192.168.1.10/24")
+	a := w.Box(t, "six-a", w.Internet, "", "1.00", "2001:db8::a/64")
+	b := w.Box(t, "six-b", w.Internet, "", "1.00", "2001:db8::b/64")
+	four := w.Box(t, "four", w.Home(testnet.Symmetric), "192.168.1.1", "1.00", "192.168.1.10/24")
 	r := w.renter(t, 20*money.Unit)
 	c := r.run(t, w.spec(3, 1, "sleep", "86400"))
 	w.awaitPaths(t, r, c, map[[2]*box]string{{a, b}: "direct", {a, four}: "relay", {b, four}: "relay"})

@@ -41,7 +41,7 @@ func (f *field) awaitReplaced(t *testing.T, r *renter, c client.Cluster, from *b
 	})
 	for i, n := range now.Nodes {
 		was := c.Nodes[i]
-		if moved := n.HostID != was.HostID; moved != (was.HostID == from.id) || n.Address != was.Address || n.ID != was.ID {
+		if moved := n.HostID != was.HostID; moved != (was.HostID == from.ID) || n.Address != was.Address || n.ID != was.ID {
 			t.Errorf("rank %d was %+v and is %+v\n%s", i, was, n, r.timeline(t, c))
 		}
 	}
@@ -79,7 +79,7 @@ func (f *field) blocked(t *testing.T) {
 	now := f.awaitReplaced(t, r, c, f.symA)
 	r.awaitLine(t, now, 0, "step ")
 	u := f.done(t, r, now)
-	if len(u.Credits) != 1 || u.Credits[0].HostID != f.symA.id {
+	if len(u.Credits) != 1 || u.Credits[0].HostID != f.symA.ID {
 		t.Errorf("credited: %+v\n%s", u.Credits, r.timeline(t, c))
 	}
 }
@@ -91,12 +91,12 @@ func (f *field) cutOff(t *testing.T) {
 	c := r.run(t, replaceable(f.job(5, time.Hour)))
 	r.awaitLine(t, c, 0, "step ")
 	cut := time.Now()
-	f.symB.link.Set(testnet.Fault{Cut: true})
+	f.symB.Link.Set(testnet.Fault{Cut: true})
 	mended := false
 	mend := func() {
 		if !mended {
 			mended = true
-			f.symB.link.Set(testnet.Fault{})
+			f.symB.Link.Set(testnet.Fault{})
 		}
 	}
 	defer mend()
@@ -110,12 +110,12 @@ func (f *field) cutOff(t *testing.T) {
 	t.Logf("%s from the cut to the end of the charging, %s to the command running on the other host", detected.Round(100*time.Millisecond), time.Since(cut).Round(100*time.Millisecond))
 	r.awaitLine(t, now, 0, "step ")
 	mend()
-	eventually(t, "the host that came back has cleaned up", func() bool { return len(f.symB.left(t)) == 0 })
+	eventually(t, "the host that came back has cleaned up", func() bool { return len(f.symB.Left()) == 0 })
 	u := f.done(t, r, now)
-	if len(u.Credits) != 1 || u.Credits[0].Reason != "host_lost" || u.Credits[0].HostID != f.symB.id {
+	if len(u.Credits) != 1 || u.Credits[0].Reason != "host_lost" || u.Credits[0].HostID != f.symB.ID {
 		t.Errorf("credited: %+v\n%s", u.Credits, r.timeline(t, c))
 	}
-	f.symB.awaitSelling(t)
+	f.symB.AwaitSelling(t)
 }
 
 // cutOffForGood is the same under on_node_failure: fail: the cluster ends with a sentence.
@@ -126,8 +126,8 @@ func (f *field) cutOffForGood(t *testing.T) {
 	c := r.run(t, s)
 	r.awaitLine(t, c, 0, "step ")
 	cut := time.Now()
-	f.symB.link.Set(testnet.Fault{Cut: true})
-	defer f.symB.link.Set(testnet.Fault{})
+	f.symB.Link.Set(testnet.Fault{Cut: true})
+	defer f.symB.Link.Set(testnet.Fault{})
 	f.awaitUnbilled(t, r, c)
 	got, err := r.WaitCluster(t.Context(), c.ID, client.Failed, nil)
 	if err != nil || got.Reason != "host_lost" || !strings.Contains(got.Detail, "could no longer be reached") || !strings.Contains(got.Detail, "proven up are charged") {
@@ -137,7 +137,7 @@ func (f *field) cutOffForGood(t *testing.T) {
 	if closed := f.sql(t, windowClosed, c.ID); closed > cut.UnixMilli()+1000 {
 		t.Errorf("the window ended %d ms after the cut", closed-cut.UnixMilli())
 	}
-	f.symB.link.Set(testnet.Fault{})
+	f.symB.Link.Set(testnet.Fault{})
 	u := r.settle(t, c)
 	r.asTheWindows(t, c, u)
 	r.owes(t, u)

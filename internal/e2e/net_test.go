@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testfield"
 	"github.com/musterhq/muster/internal/testnet"
 )
 
@@ -26,13 +25,13 @@ func newField(t *testing.T) *field {
 	t.Helper()
 	f := &field{world: newWorld(t)}
 	home := func(name string, s *testnet.Segment, ip string) *box {
-		return f.box(t, name, s, "192.168.1.1", "1.00", ip)
+		return f.Box(t, name, s, "192.168.1.1", "1.00", ip)
 	}
-	lan := f.home(testnet.Preserving)
+	lan := f.Home(testnet.Preserving)
 	f.a1, f.a2 = home("a1", lan, "192.168.1.10/24"), home("a2", lan, "192.168.1.11/24")
-	f.cone = home("cone", f.home(testnet.Preserving), "192.168.1.10/24")
-	f.symA, f.symB = home("sym-a", f.home(testnet.Symmetric), "192.168.1.10/24"), home("sym-b", f.home(testnet.Symmetric), "192.168.1.10/24")
-	f.spare = f.box(t, "spare", f.internet, "", "3.00", "203.0.113.50/24")
+	f.cone = home("cone", f.Home(testnet.Preserving), "192.168.1.10/24")
+	f.symA, f.symB = home("sym-a", f.Home(testnet.Symmetric), "192.168.1.10/24"), home("sym-b", f.Home(testnet.Symmetric), "192.168.1.10/24")
+	f.spare = f.Box(t, "spare", f.Internet, "", "3.00", "203.0.113.50/24")
 	return f
 }
 
@@ -102,10 +101,10 @@ func (f *field) train(t *testing.T) {
 func (f *field) badLine(t *testing.T) {
 	r := f.renter(t, 50*money.Unit)
 	c := r.run(t, f.job(5, 6*time.Second))
-	f.symA.link.Set(testnet.Fault{Delay: 10 * time.Millisecond, Loss: 0.01})
-	defer f.symA.link.Set(testnet.Fault{})
+	f.symA.Link.Set(testnet.Fault{Delay: 10 * time.Millisecond, Loss: 0.01})
+	defer f.symA.Link.Set(testnet.Fault{})
 	u := r.trained(t, c)
-	if f.symA.link.Lost() == 0 {
+	if f.symA.Link.Lost() == 0 {
 		t.Error("the line has lost nothing")
 	}
 	r.billed(t, c, u)
@@ -116,8 +115,8 @@ func (f *field) badLine(t *testing.T) {
 // slowPair asks for several times what one host's line gives. Where this machine is too busy for the others to give it
 // either, the slowest pair is still that host's.
 func (f *field) slowPair(t *testing.T) {
-	f.symB.link.Set(testnet.Fault{Delay: 50 * time.Millisecond, Loss: 0.04})
-	defer f.symB.link.Set(testnet.Fault{})
+	f.symB.Link.Set(testnet.Fault{Delay: 50 * time.Millisecond, Loss: 0.04})
+	defer f.symB.Link.Set(testnet.Fault{})
 	r := f.renter(t, 50*money.Unit)
 	s := f.job(5, time.Second)
 	s.Network = &client.Network{MinGbps: 0.05}
@@ -129,7 +128,7 @@ func (f *field) slowPair(t *testing.T) {
 	t.Log(got.Detail)
 	slow := false
 	for _, n := range got.Nodes {
-		if f.boxes[n.HostID] == f.symB {
+		if f.Boxes[n.HostID] == f.symB {
 			slow = strings.Contains(got.Detail, fmt.Sprintf("from rank %d to", n.Rank)) || strings.Contains(got.Detail, fmt.Sprintf("to rank %d with", n.Rank))
 		}
 	}
@@ -151,13 +150,13 @@ func (f *field) partsDie(t *testing.T) {
 		kill  func(t *testing.T, b *box, c client.Cluster)
 		fails string // "": the job goes on
 	}{
-		{"overlay", func(t *testing.T, b *box, _ client.Cluster) { killAll(t, b.Host, "muster-agent overlay ") }, ""},
-		{"agent", func(t *testing.T, b *box, _ client.Cluster) { b.agent.kill(t); b.agent.start(t) }, ""},
-		{"engine", func(t *testing.T, b *box, _ client.Cluster) { b.docker.Kill(); b.docker.Start() }, ""},
-		{"relay", func(t *testing.T, _ *box, _ client.Cluster) { f.relay.kill(t); f.relay.start(t) }, ""},
-		{"server", func(t *testing.T, _ *box, _ client.Cluster) { f.server.kill(t); f.server.start(t); f.awaitServer(t) }, ""},
-		{"guest", func(t *testing.T, b *box, _ client.Cluster) { b.killContainer("guest") }, "guest_died"},
-		{"workload", func(t *testing.T, b *box, _ client.Cluster) { b.killContainer("work") }, "workload_failed"},
+		{"overlay", func(t *testing.T, b *box, _ client.Cluster) { testfield.KillAll(t, b.Host, "muster-agent overlay ") }, ""},
+		{"agent", func(t *testing.T, b *box, _ client.Cluster) { b.Agent.Kill(t); b.Agent.Start(t) }, ""},
+		{"engine", func(t *testing.T, b *box, _ client.Cluster) { b.Engine.Kill(); b.Engine.Start() }, ""},
+		{"relay", func(t *testing.T, _ *box, _ client.Cluster) { f.Relay.Kill(t); f.Relay.Start(t) }, ""},
+		{"server", func(t *testing.T, _ *box, _ client.Cluster) { f.Server.Kill(t); f.Server.Start(t); f.AwaitServer(t) }, ""},
+		{"guest", func(t *testing.T, b *box, _ client.Cluster) { killContainer(t, b, "guest") }, "guest_died"},
+		{"workload", func(t *testing.T, b *box, _ client.Cluster) { killContainer(t, b, "work") }, "workload_failed"},
 	} {
 		t.Run(tc.part, func(t *testing.T) {
 			r := f.renter(t, 50*money.Unit)
@@ -188,24 +187,8 @@ func (f *field) partsDie(t *testing.T) {
 	}
 }
 
-// killContainer ends the first process of the host's only guest or work container, as the kernel would.
-func (b *box) killContainer(role string) {
-	pid := b.docker.Do("inspect", "--format", "{{.State.Pid}}", b.docker.Do("ps", "--quiet", "--filter", "label=muster.role="+role))
-	b.Run("kill", "-KILL", pid)
-}
-
-// kill ends it at once, and returns when it is gone.
-func (d *daemon) kill(t *testing.T) {
+// killContainer ends the first process of the host's guest or work container as soon as there is one.
+func killContainer(t *testing.T, b *box, role string) {
 	t.Helper()
-	killAll(t, d.host, d.argv[0]+" "+d.argv[1])
-}
-
-// killAll ends at once what of a machine has a text in its command line, at least one process, and returns when it is gone.
-func killAll(t *testing.T, h *testnet.Host, text string) {
-	t.Helper()
-	eventually(t, "there is a "+text+" to kill on "+h.Name, func() bool { return len(h.Processes(text)) > 0 })
-	for _, pid := range h.Processes(text) {
-		_ = unix.Kill(pid, unix.SIGKILL)
-	}
-	eventually(t, text+" of "+h.Name+" is gone", func() bool { return len(h.Processes(text)) == 0 })
+	eventually(t, "there is a "+role+" to kill", func() bool { return b.SignalContainer(role, "KILL") })
 }

@@ -21,13 +21,13 @@ func TestNetTorch(t *testing.T) {
 		t.Fatal("MUSTER_TEST_TORCH names no image: run make test-torch, which makes one")
 	}
 	f := &field{world: newWorld(t)}
-	f.cone = f.box(t, "cone", f.home(testnet.Preserving), "192.168.1.1", "1.00", "192.168.1.10/24")
-	f.symA = f.box(t, "sym-a", f.home(testnet.Symmetric), "192.168.1.1", "1.00", "192.168.1.10/24")
-	f.symB = f.box(t, "sym-b", f.home(testnet.Symmetric), "192.168.1.1", "1.00", "192.168.1.10/24")
-	f.spare = f.box(t, "spare", f.internet, "", "3.00", "203.0.113.50/24")
-	outside := &platform{Info: devstack.Info{DemoImage: f.images + "/muster/demo:latest"}}
+	f.cone = f.Box(t, "cone", f.Home(testnet.Preserving), "192.168.1.1", "1.00", "192.168.1.10/24")
+	f.symA = f.Box(t, "sym-a", f.Home(testnet.Symmetric), "192.168.1.1", "1.00", "192.168.1.10/24")
+	f.symB = f.Box(t, "sym-b", f.Home(testnet.Symmetric), "192.168.1.1", "1.00", "192.168.1.10/24")
+	f.spare = f.Box(t, "spare", f.Internet, "", "3.00", "203.0.113.50/24")
+	outside := &platform{Info: devstack.Info{DemoImage: f.Images + "/muster/demo:latest"}}
 	s := replaceable(f.spec(3, 1, "sh", "-c", "while python3 ddp.py; do :; done; exit 1"))
-	s.Image, s.DiskGB, s.Env = f.pulled(outside.torchImage(t, tarFile)), 20, map[string]string{"OMP_NUM_THREADS": "1"}
+	s.Image, s.DiskGB, s.Env = f.Pulled(outside.torchImage(t, tarFile)), 20, map[string]string{"OMP_NUM_THREADS": "1"}
 	r := f.renter(t, 100*money.Unit)
 	once := s // on all four, so that the spare has the image too
 	once.Nodes, once.Command, once.OnNodeFailure = 4, []string{"sh", "-c", "exec python3 ddp.py"}, "fail"
@@ -63,12 +63,12 @@ func TestNetTorch(t *testing.T) {
 		}
 	}
 	onMore(c, make([]int, len(c.Nodes)))
-	f.symB.link.Set(testnet.Fault{Cut: true})
+	f.symB.Link.Set(testnet.Fault{Cut: true})
 	now := f.awaitReplaced(t, r, c, f.symB)
 	before, _ := ended(now)
 	onMore(now, before)
 	t.Log(results)
-	f.symB.link.Set(testnet.Fault{})
+	f.symB.Link.Set(testnet.Fault{})
 	if _, err := r.Release(t.Context(), now.ID); err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 func TestAClusterAcrossRouters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	near := w.box(t, "near", w.home(testnet.Preserving), "192.168.1.1", "1.00", "192.168.1.10/24")
-	far := w.box(t, "far", w.home(testnet.Preserving), "192.168.1.1", "1.00", "192.168.1.10/24")
-	shut := w.box(t, "shut", w.home(testnet.Symmetric), "192.168.1.1", "1.00", "192.168.1.10/24")
+	near := w.Box(t, "near", w.Home(testnet.Preserving), "192.168.1.1", "1.00", "192.168.1.10/24")
+	far := w.Box(t, "far", w.Home(testnet.Preserving), "192.168.1.1", "1.00", "192.168.1.10/24")
+	shut := w.Box(t, "shut", w.Home(testnet.Symmetric), "192.168.1.1", "1.00", "192.168.1.10/24")
 	r := w.renter(t, 20*money.Unit)
 	idle := r.run(t, w.spec(3, 1, "sleep", "3600"))
 	w.awaitPaths(t, r, idle, map[[2]*box]string{{near, far}: "punched", {near, shut}: "relay", {far, shut}: "relay"})
