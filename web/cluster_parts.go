@@ -38,7 +38,7 @@ func bandwidth(c cluster.Cluster) *view.Bandwidth {
 			cell := view.BandwidthCell{Step: -1}
 			if g := at(i, j); g > 0 {
 				cell = view.BandwidthCell{Value: fmt.Sprintf("%.1f", g), Step: 5}
-				if high > low {
+				if fmt.Sprintf("%.1f", high) != fmt.Sprintf("%.1f", low) { // alike as written: one shade
 					cell.Step = int(5 * (g - low) / (high - low))
 				}
 			}

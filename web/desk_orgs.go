@@ -2,9 +2,7 @@ package web
 
 import (
 	"context"
-	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -155,23 +153,6 @@ func (s *Web) payoutRows(list []payout.Payout, names map[id.Org]string) []view.P
 		if r := x.Reversal; r != nil {
 			out[i].Asked, out[i].Refused, out[i].Refusal = r.Amount, r.State == payout.ReversalRefused, r.Failure
 		}
-	}
-	return out
-}
-
-func (s *Web) trailRows(list []audit.Found) []view.TrailRow {
-	out := make([]view.TrailRow, len(list))
-	for i, e := range list {
-		names := make([]string, 0, len(e.Detail))
-		for name := range e.Detail {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		for i, name := range names {
-			names[i] = strings.ReplaceAll(name, "_", " ") + " " + fmt.Sprint(e.Detail[name])
-		}
-		out[i] = view.TrailRow{Time: view.Clock(e.At, s.Now()), Who: e.Email, Org: e.Org.String(), OrgName: e.OrgName, Action: e.Action, Object: e.Object,
-			Detail: strings.Join(names, ", "), Address: e.Address}
 	}
 	return out
 }

@@ -20,7 +20,7 @@ func specForm(v *visit) view.SpecForm {
 	f := func(name, otherwise string) string { return cmp.Or(v.r.FormValue(name), otherwise) }
 	return view.SpecForm{
 		Nodes: f("nodes", "1"), GPUs: f("gpus", "1"), Image: f("image", ""), Command: f("command", ""), Env: v.r.PostFormValue("env"),
-		Name: f("name", ""), Budget: f("budget", ""), DiskGB: f("disk_gb", "50"), Scope: f("scope", string(market.ScopeAny)),
+		Name: f("name", ""), Budget: f("budget", ""), DiskGB: f("disk_gb", strconv.FormatInt(market.DefaultSpec().DiskGB, 10)), Scope: f("scope", string(market.ScopeAny)),
 		OnNodeFailure: f("on_node_failure", "fail"), Restart: f("restart", "never"), Egress: f("egress", "full"),
 		Ports: f("ports", ""), Hours: f("hours", ""), MinGbps: f("min_gbps", ""), Project: f("project", ""),
 	}
@@ -106,8 +106,9 @@ func specOf(f view.SpecForm, query string) (market.Spec, error) {
 		n, err := money.ParseNano(b)
 		if err != nil {
 			bad.Add("budget", "%s", err)
+		} else {
+			spec.Budget = &n
 		}
-		spec.Budget = &n
 	}
 	err = spec.Validate()
 	if f := fault.From(err); f != nil && len(f.Fields) > 0 {

@@ -46,7 +46,7 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.egress, "egress", "", "full, limited or off")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "KEY=VALUE, or KEY to pass on your own; repeatable")
 	fs.StringVar(&f.envFile, "env-file", "", "file of KEY=VALUE lines, for what others on this machine must not see")
-	fs.StringArrayVarP(&f.ports, "port", "p", nil, "PORT or PORT/http; repeatable")
+	fs.StringArrayVarP(&f.ports, "port", "p", nil, "PORT for tcp, PORT/http for what muster cluster open shows in a browser; repeatable")
 	fs.Int64Var(&f.disk, "disk", 0, "GB per node (default 10)")
 	fs.StringArrayVar(&f.keys, "ssh-key", nil, "id of an SSH key; repeatable")
 	fs.StringVar(&f.maxPrice, "max-price", "", "most the whole cluster may cost per hour")
@@ -185,7 +185,7 @@ func (f *specFlags) lists(cmd *cobra.Command, s *client.Spec, bad *fault.Fields)
 		number, protocol, _ := strings.Cut(p, "/")
 		n, err := strconv.Atoi(number)
 		if err != nil {
-			bad.Add("--port", "want PORT or PORT/http")
+			bad.Add("--port", "want PORT, which is tcp, or PORT/http")
 		}
 		s.Ports = append(s.Ports, client.Port{Port: n, Protocol: firstOf(protocol, "tcp")})
 	}

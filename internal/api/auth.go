@@ -67,7 +67,7 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		} else {
 			c.principal, c.err = a.accounts.TokenPrincipal(r.Context(), secret)
 		}
-		c.principal.Address = r.RemoteAddr
+		c.principal.Address = hostOf(r.RemoteAddr)
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
 	})
 }

@@ -159,13 +159,13 @@ func (s Spec) checkEnv(bad *fault.Fields) {
 
 func (s Spec) checkLimits(bad *fault.Fields) {
 	if p := s.MaxPricePerHour; p != nil && (*p <= 0 || *p > maxPrice) {
-		bad.Add("max_price_per_hour", "want more than 0 and at most %s", maxPrice)
+		bad.Add("max_price_per_hour", "want more than 0 and at most %s", maxPrice.Plain())
 	}
 	if d := s.MaxDuration; d != nil {
 		between(bad, "max_duration", *d, MinDuration, MaxDuration)
 	}
 	if b := s.Budget; b != nil && (*b <= 0 || *b > maxBudget) {
-		bad.Add("budget", "want more than 0 and at most %s", maxBudget)
+		bad.Add("budget", "want more than 0 and at most %s", maxBudget.Plain())
 	}
 }
 

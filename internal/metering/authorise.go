@@ -138,6 +138,9 @@ func (r AuthoriseRequest) count(ctx context.Context, tx *db.Tx, leases []*lease,
 	for _, l := range leases {
 		posted += l.meter.Posted
 	}
+	if posted == 0 && a.Held == missing {
+		return nil // the first hold, of up to an hour: the budget was set just now, and nothing of it is spent
+	}
 	return budget.Tell(ctx, tx, budget.Notice(r.Org, r.Cluster.String(), "the budget of this cluster", posted+a.Held, *r.Budget, r.Currency))
 }
 
@@ -229,11 +232,11 @@ func tooPoor(leases []*lease, now int64, short Limit, available money.Nano, limi
 	cost := need(leases, now, now+minStartMS)
 	switch short {
 	case LimitBudget:
-		return fault.InvalidField("budget", "must cover at least 60 seconds, which cost %s", cost)
+		return fault.InvalidField("budget", "must cover at least 60 seconds, which cost %s", cost.Plain())
 	case LimitOrg:
 		return limits.Refusal(cost)
 	}
-	return fault.New(fault.InsufficientFunds, "60 seconds of this cluster cost %s; %s is available", cost, available)
+	return fault.New(fault.InsufficientFunds, "60 seconds of this cluster cost %s; %s is available", cost.Plain(), available.Plain())
 }
 
 // authorised is until when all live leases may run, 0 when one may not yet.

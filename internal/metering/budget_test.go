@@ -210,6 +210,29 @@ func TestABudgetLimitsPriceAndDuration(t *testing.T) {
 	}
 }
 
+// The first hold, of an hour, may be most of a cluster's budget: that is no news to who has just set it. Later holds are told of.
+func TestAClustersBudgetIsNotToldOfAtItsStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newDB(t), 100*money.Unit)
+	w.addLeases(1_000_000)
+	told := func() int {
+		all, err := notify.List(t.Context(), w.d.Q, w.renter, notify.Filter{Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	limit := 11 * money.Unit / 10 // an hour and six minutes
+	if a, err := w.authorise(&limit); err != nil || a.Held < 9*money.Unit/10 || told() != 0 {
+		t.Fatalf("%+v %v, %d notices", a, err, told())
+	}
+	w.window(w.now, w.now, 0)
+	w.age(57 * time.Minute)
+	if a, err := w.authorise(&limit); err != nil || a.Held != limit || told() != 1 {
+		t.Fatalf("%+v %v, %d notices", a, err, told())
+	}
+}
+
 // A budget that is set while clusters run counts what is held for them, and each level is told once.
 func TestABudgetIsToldOfOnce(t *testing.T) {
 	t.Parallel()

@@ -49,3 +49,14 @@ document.addEventListener("htmx:sseMessage", (e) => {
   if (box.dataset.atEnd !== "false") box.scrollTop = box.scrollHeight;
 });
 for (const box of document.querySelectorAll("[data-follow]")) box.scrollTop = box.scrollHeight;
+
+// A table wider than its place is scrolled with the keyboard too. Where it holds a link or a button those take the focus.
+const reachable = new ResizeObserver((entries) => {
+  for (const { target: box } of entries) {
+    if (box.scrollWidth <= box.clientWidth || box.querySelector("a, button, input, select")) { box.removeAttribute("tabindex"); continue; }
+    box.tabIndex = 0;
+    const caption = box.querySelector("caption");
+    if (caption) { box.setAttribute("role", "region"); box.setAttribute("aria-label", caption.textContent); }
+  }
+});
+for (const box of document.querySelectorAll(".scroll")) reachable.observe(box);

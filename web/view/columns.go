@@ -20,6 +20,7 @@ type Columns struct {
 	Columns      []Column
 	Lines        []GridLine
 	Total        money.Nano
+	Nothing      bool // no day has any: drawn without a scale, which would be of nothing
 }
 
 // Column is one day, in the chart's units.
@@ -55,8 +56,11 @@ func NewColumns(title, currency string, today time.Time, days []DayAmount) Colum
 	step := roundStep(float64(most) / float64(money.Unit) / 3)
 	top := step * 3
 	y := func(units float64) float64 { return columnsBase - (columnsBase-columnsTop)*units/top }
-	c := Columns{Title: title}
+	c := Columns{Title: title, Nothing: most == 0}
 	for i := range 4 {
+		if i > 0 && c.Nothing {
+			break
+		}
 		at := y(step * float64(i))
 		c.Lines = append(c.Lines, GridLine{coord(at), coord(at + 4), amountLabel(step * float64(i))})
 	}

@@ -334,6 +334,7 @@ func inputAttrs(f FieldSpec) templ.Attributes {
 	set("placeholder", f.Placeholder)
 	set("inputmode", f.InputMode)
 	if f.Error != "" {
+		a["autofocus"] = true // the browser takes the first: who sent the form stands where it is wrong
 		a["aria-invalid"], a["aria-describedby"] = "true", f.ID+"-e"
 	} else if f.Help != "" {
 		a["aria-describedby"] = f.ID + "-h"

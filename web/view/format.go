@@ -8,6 +8,8 @@ import (
 	"math/big"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/musterhq/muster/internal/money"
 )
@@ -109,6 +111,19 @@ func Clock(t, now time.Time) string {
 		return t.Format("15:04:05")
 	}
 	return t.Format("2 Jan 15:04:05")
+}
+
+// sentence is a fault's message as a sentence of its own: they begin small, since elsewhere they follow a colon.
+func sentence(s string) string {
+	first, size := utf8.DecodeRuneInString(s)
+	if size == 0 {
+		return ""
+	}
+	s = string(unicode.ToUpper(first)) + s[size:]
+	if !strings.ContainsRune(".?!", rune(s[len(s)-1])) {
+		s += "."
+	}
+	return s
 }
 
 // Bytes is a size with a decimal unit: "4.1 GB".

@@ -526,7 +526,7 @@ func invalid(is bool, describedBy string) templ.Attributes {
 	if !is {
 		return nil
 	}
-	return templ.Attributes{"aria-invalid": "true", "aria-describedby": describedBy}
+	return templ.Attributes{"aria-invalid": "true", "aria-describedby": describedBy, "autofocus": true}
 }
 
 // caret stands under the character it means.

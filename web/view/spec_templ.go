@@ -296,7 +296,7 @@ func specFields(m Market) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = Field(FieldSpec{ID: "ports", Label: "Ports", Type: "text", Value: m.Spec.Ports, Mono: true, Placeholder: "8888, 6006/tcp", Error: m.Spec.Errors["ports"], Help: "Web ports; /tcp for others."}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = Field(FieldSpec{ID: "ports", Label: "Ports", Type: "text", Value: m.Spec.Ports, Mono: true, Placeholder: "8888, 6006/tcp", Error: m.Spec.Errors["ports"], Help: "http, to open in a browser; write 6006/tcp for tcp."}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

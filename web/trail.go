@@ -1,0 +1,135 @@
+package web
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/web/view"
+)
+
+// trailRows are acts in words.
+func (s *Web) trailRows(list []audit.Found) []view.TrailRow {
+	out := make([]view.TrailRow, len(list))
+	for i, e := range list {
+		r := view.TrailRow{Time: view.Clock(e.At, s.Now()), Who: e.Email, Org: e.Org.String(), OrgName: e.OrgName, Action: e.Action, Said: acts[e.Action], Object: e.Object, Address: e.Address}
+		for _, name := range slices.Sorted(maps.Keys(e.Detail)) {
+			text := detailText(name, e.Detail[name])
+			switch {
+			case text == "":
+			case name == "reason":
+				r.Reason = text
+			default:
+				r.Facts = append(r.Facts, view.TrailFact{Name: factName(name), Text: text})
+			}
+		}
+		out[i] = r
+	}
+	return out
+}
+
+// acts are the trail's stable words as people say them. One that is missing is shown by its word.
+var acts = map[string]string{
+	"agent_channel.set":      "Set a channel's agent version",
+	"billing.auto_topup":     "Set automatic top-up",
+	"billing.card_default":   "Chose the card that pays",
+	"billing.card_page":      "Opened Stripe's page for a card",
+	"billing.card_remove":    "Removed a card",
+	"billing.postpaid":       "Set a credit limit",
+	"billing.refund":         "Gave unused balance back",
+	"billing.topup":          "Added credit",
+	"budget.remove":          "Removed a budget",
+	"budget.set":             "Set a budget",
+	"cluster.rent":           "Rented a cluster",
+	"host.enroll":            "Enrolled a host",
+	"host.reclaim":           "Took a host back",
+	"lease.unfreeze":         "Let a frozen lease's money move",
+	"ledger.compensate":      "Gave a charge back",
+	"operator.fee":           "Set an operator's fee",
+	"org.legal_erase":        "Erased legal details",
+	"org.legal_set":          "Gave legal details",
+	"payout.account":         "Set up payouts",
+	"payout.now":             "Paid an operator out",
+	"payout.reverse":         "Took a payout back",
+	"payout.stop":            "Stopped payouts, or let them go on",
+	"promo.create":           "Made a promo code",
+	"promo.disable":          "Ended a promo code",
+	"promo.redeem":           "Redeemed a promo code",
+	"session.close":          "Signed out",
+	"session.close_all":      "Signed out everywhere",
+	"session.open":           "Signed in",
+	"ssh_key.add":            "Added an SSH key",
+	"ssh_key.delete":         "Removed an SSH key",
+	"token.create":           "Made an API token",
+	"token.revoke":           "Revoked an API token",
+	"user.admin":             "Made or unmade a platform operator",
+	"user.email_verified":    "Verified an e-mail address",
+	"user.password":          "Changed the password",
+	"user.sign_up":           "Signed up",
+	"user.verification_sent": "Asked for a verification link",
+}
+
+// factNames are the names of details that are not their key with spaces.
+var factNames = map[string]string{
+	"at": "at, UTC", "enrollment": "enrolment", "fee_ppm": "fee", "gpus": "GPUs", "gpus_per_node": "GPUs per node", "max_uses": "uses at most",
+	"notice_seconds": "notice", "org": "organisation", "percent": "hosts", "vat_id": "VAT id",
+}
+
+func factName(key string) string {
+	if name, ok := factNames[key]; ok {
+		return name
+	}
+	return strings.ReplaceAll(key, "_", " ")
+}
+
+// amounts are the details that hold money, as decimals with all their digits.
+var amounts = []string{"amount", "cap", "daily_cap", "limit", "posted", "price_per_hour", "threshold", "total"}
+
+// detailText is a stored detail for people; "" when it says nothing.
+func detailText(key string, v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case bool:
+		if v {
+			return "yes"
+		}
+		return "no"
+	case float64: // how JSON has numbers
+		switch {
+		case key == "fee_ppm":
+			return strconv.FormatFloat(v/10_000, 'f', -1, 64) + " %"
+		case key == "percent":
+			return strconv.FormatFloat(v, 'f', -1, 64) + " %"
+		case strings.HasSuffix(key, "_seconds"):
+			return view.Dur(time.Duration(v) * time.Second)
+		}
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case string:
+		if n, err := money.ParseNano(v); err == nil && slices.Contains(amounts, key) {
+			return n.Plain()
+		}
+		if t, err := time.Parse(time.RFC3339, v); err == nil {
+			return t.UTC().Format("2006-01-02 15:04:05")
+		}
+		return v
+	case []any:
+		words := make([]string, len(v))
+		for i, x := range v {
+			words[i] = detailText("", x)
+		}
+		return strings.Join(words, ", ")
+	case map[string]any:
+		words := make([]string, 0, len(v))
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			words = append(words, factName(name)+" "+detailText(name, v[name]))
+		}
+		return strings.Join(words, ", ")
+	}
+	return fmt.Sprint(v)
+}
