@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripetest"
 	"github.com/musterhq/muster/internal/tax"
 )
 
@@ -57,6 +58,15 @@ func (w *world) dies(k *dbtest.Killer, name string, do func() error) {
 	w.mustBalance()
 }
 
+// away has Stripe do nothing that it is told, till it heals.
+func (w *world) away() {
+	down := make([]stripetest.Fault, 400)
+	for i := range down {
+		down[i] = stripetest.Down
+	}
+	w.fake.Fail(down...)
+}
+
 // The server may die at any statement of what bills an org: nothing is written of what it died in, and done again it is
 // done once.
 func TestKilledAtEachStatement(t *testing.T) {
@@ -97,7 +107,22 @@ func TestKilledAtEachStatement(t *testing.T) {
 		_, err := w.pay.AskInvoice(t.Context(), draft)
 		return err
 	}
+	w.away()
 	w.dies(k, "a draft", ask)
+	w.fake.Heal()
+	if n := w.balance(ledger.TaxPayable(eur)); n != 0 {
+		t.Fatalf("%s of tax on a draft", n)
+	}
+	w.dies(k, "a draft is closed and its tax booked", func() error { // what Stripe is told is the same each time
+		if _, err := d.Pool.Exec(t.Context(), "UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')"); err != nil {
+			return err
+		}
+		_, err := w.pay.SendDue(t.Context())
+		return err
+	})
+	if n := w.balance(ledger.TaxPayable(eur)); n != 234*money.Cent { // 19 % of 12.34
+		t.Errorf("%s of tax", n)
+	}
 	w.send()
 	w.fake.Bill()
 	w.dies(k, "a payment", ask)

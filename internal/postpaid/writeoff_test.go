@@ -264,11 +264,7 @@ func TestAWriteOffKilledAtEachStatement(t *testing.T) {
 	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
 	draft := w.invoiced()
 	w.settle()
-	away := make([]stripetest.Fault, 200)
-	for i := range away {
-		away[i] = stripetest.Down
-	}
-	w.fake.Fail(away...)
+	w.away()
 	w.dies(k, "decided", func() error {
 		if err := w.giveUp(draft); !fault.Is(err, fault.Conflict) { // it was, and what died came after
 			return err
