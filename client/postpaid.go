@@ -139,3 +139,10 @@ func (c *Client) OrgInvoices(ctx context.Context, org id.Org) (Page[OrgInvoice],
 func (c *Client) WriteOff(ctx context.Context, org id.Org, invoice, reason string) (OrgInvoice, error) {
 	return post[OrgInvoice](ctx, c, "/admin/orgs/"+org.String()+"/invoices/"+url.PathEscape(invoice)+"/write-off", map[string]string{"reason": reason})
 }
+
+// ReleaseRefund lets hosts have what they earned in the period of an invoice that was given back at Stripe (re_…). For platform
+// operators; the audit trail keeps the reason.
+func (c *Client) ReleaseRefund(ctx context.Context, refund, reason string) error {
+	_, err := post[map[string]string](ctx, c, "/admin/refunds/"+url.PathEscape(refund)+"/release", map[string]string{"reason": reason})
+	return err
+}

@@ -82,6 +82,7 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 		"fee": "The fee is set, for new leases. The operator is told why.", "pay": "A payout was made. It is in the list.", "stop": "Done. The operator is told why.",
 		"reverse":  "Stripe is asked to take it back. The list shows what becomes of it, and payouts to the operator are stopped.",
 		"unfreeze": "The lease's money moves again. The host's operator is told why.", "review": "Decided.",
+		"release":  "The hosts are paid what they earned, as usual.",
 		"writeoff": "The invoice is given up. It is booked when Stripe has it as uncollectible."})}
 	if out.OrgDetail, err = report.OneOrg(ctx, s.DB.Q, v.who, org, s.Currency); err != nil {
 		return err
@@ -232,4 +233,11 @@ func (s *Web) unfreezeOrg(v *visit) error {
 func (s *Web) reviewOfOrg(v *visit) error {
 	form := view.ActForm{Act: "review", Target: v.r.FormValue("review")}
 	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, _ id.Org) error { return s.decideReview(ctx, tx, v, form.Target) }, "review", "decision")
+}
+
+func (s *Web) releaseRefund(v *visit) error {
+	form := view.ActForm{Act: "release", Target: strings.TrimSpace(v.r.FormValue("refund"))}
+	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, _ id.Org) error {
+		return s.Payments.ReleaseRefund(ctx, tx, v.who, form.Target, v.r.FormValue("reason"))
+	}, "refund")
 }

@@ -107,3 +107,27 @@ func TestTheDeskGivesAnInvoiceUp(t *testing.T) {
 		}
 	}
 }
+
+// The desk shows a refund of an invoice that was made at Stripe, and lets hosts have what waits for it.
+func TestTheDeskReleasesWhatARefundHolds(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.makeAdmin()
+	org := b.org()
+	page := "/admin/orgs/" + org.String()
+	b.exec(`INSERT INTO dispute (id, org_id, invoice_id, kind, amount, held, currency, reason, state, paid_at) VALUES ('re_1', $1, 'in_1', 'refund', 10000000000, 0, 'USD', 'given back at Stripe', 'open', now())`, org)
+	_, doc := b.get(page)
+	sound(t, page, doc)
+	if got := doc.Find("#disputes").Text(); !strings.Contains(got, "of an invoice") || doc.Find("#disputes form").Length() != 1 {
+		t.Fatalf("%q", got)
+	}
+	form := url.Values{"refund": {"re_1"}, "once": {doc.Find("#disputes form input[name=once]").AttrOr("value", "")}, "reason": {""}}
+	if _, doc := b.post(page+"/release-refund", form); doc.Find("#disputes .err").Length() == 0 {
+		t.Errorf("no reason is asked for: %q", doc.Find("#disputes").Text())
+	}
+	form.Set("reason", "our fault")
+	if _, doc = b.post(page+"/release-refund", form); doc.Find("#disputes form").Length() != 0 || !strings.Contains(doc.Find("#disputes").Text(), "Given back") {
+		t.Errorf("%q", doc.Find("#disputes").Text())
+	}
+}

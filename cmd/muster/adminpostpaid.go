@@ -11,7 +11,7 @@ import (
 
 func adminPostpaid(s *shell) *cobra.Command {
 	cmd := noun("postpaid", "Organisations that pay afterwards, up to a credit limit", adminPostpaidList(s), adminPostpaidOn(s), adminPostpaidOff(s),
-		adminPostpaidInvoices(s), adminPostpaidWriteOff(s))
+		adminPostpaidInvoices(s), adminPostpaidWriteOff(s), adminPostpaidRelease(s))
 	cmd.Example = "  muster admin postpaid on org_… --limit 500 --reason 'contract 2026-17'\n  muster admin postpaid list\n  muster admin postpaid off org_… --reason 'contract ended'\n" +
 		"  muster admin postpaid invoices org_…\n  muster admin postpaid write-off org_… in_… --reason 'insolvent'"
 	return cmd
@@ -192,6 +192,28 @@ func adminPostpaidWriteOff(s *shell) *cobra.Command {
 			return s.show(cmd, in, func(p *printer) {
 				p.line("Given up. It is booked when Stripe has it as uncollectible: see muster admin postpaid invoices %s.", org)
 			})
+		},
+	}
+	reasonFlag(cmd, &reason, "the audit trail keeps it")
+	return cmd
+}
+
+func adminPostpaidRelease(s *shell) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "release-refund REFUND", Short: "Let hosts have what they earned in the period of an invoice that was given back at Stripe", Args: exactly("REFUND"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := wantReason(reason); err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			if err := c.ReleaseRefund(cmd.Context(), args[0], reason); err != nil {
+				return err
+			}
+			return s.show(cmd, map[string]string{"id": args[0], "state": "released"}, func(p *printer) { p.line("The hosts are paid what they earned, as usual.") })
 		},
 	}
 	reasonFlag(cmd, &reason, "the audit trail keeps it")

@@ -68,6 +68,15 @@ func TestWriteOffByCommand(t *testing.T) {
 	if out := p.ok("admin", "postpaid", "invoices", org); !strings.Contains(out, "10.000000000 written off") && !strings.Contains(out, "10.00 written off") {
 		t.Error(out)
 	}
+	if _, err := p.db.Pool.Exec(t.Context(), `INSERT INTO dispute (id, org_id, invoice_id, kind, amount, held, currency, reason, state, paid_at) VALUES ('re_1', $1, 'in_1', 'refund', 10000000000, 0, 'USD', 'given back at Stripe', 'open', now())`, of); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.run("", "admin", "postpaid", "release-refund", "re_1"); r.code != 2 {
+		t.Errorf("no reason: exit %d %s", r.code, r.errs)
+	}
+	if out := p.ok("admin", "postpaid", "release-refund", "re_1", "--reason", "our fault"); !strings.Contains(out, "as usual") {
+		t.Error(out)
+	}
 	if out := p.ok("admin", "postpaid", "list"); !strings.Contains(out, "written off") {
 		t.Error(out)
 	}

@@ -85,3 +85,27 @@ func TestWriteOff(t *testing.T) {
 		t.Error("the renter reads the operator's reason:", r.raw)
 	}
 }
+
+// A refund of an invoice that was made at Stripe holds hosts' earnings back, until a platform operator lets them have them.
+func TestReleaseRefund(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	renter, boss := w.user("ada"), w.boss("ann")
+	org := w.want(w.call(renter, "GET", "/api/v1/me", nil), 200, "").text("org.id")
+	of, err := id.Parse[id.Org](org)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.db.Pool.Exec(t.Context(), `INSERT INTO dispute (id, org_id, invoice_id, kind, amount, held, currency, reason, state, paid_at) VALUES ('re_1', $1, 'in_1', 'refund', 10000000000, 0, 'USD', 'given back at Stripe', 'open', now())`, of); err != nil {
+		t.Fatal(err)
+	}
+	path, why := "/api/v1/admin/refunds/re_1/release", `{"reason":"our fault"}`
+	w.want(w.call(renter, "POST", path, why), 403, "forbidden")
+	w.want(w.call(boss, "POST", path, `{"reason":""}`), 422, "validation_failed")
+	w.want(w.call(boss, "POST", "/api/v1/admin/refunds/re_none/release", why), 404, "not_found")
+	if r := w.want(w.call(boss, "GET", "/api/v1/admin/orgs/"+org, nil), 200, ""); !strings.Contains(r.raw, `"invoice_id":"in_1"`) || !strings.Contains(r.raw, `"kind":"refund"`) {
+		t.Error(r.raw)
+	}
+	w.want(w.call(boss, "POST", path, why), 200, "")
+	w.want(w.call(boss, "POST", path, why), 409, "conflict")
+}

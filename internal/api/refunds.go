@@ -114,3 +114,20 @@ func (a *API) disablePromo(ctx context.Context, tx *db.Tx, p account.Principal, 
 func (a *API) reconciliation(ctx context.Context, p account.Principal, _ *struct{}) (payment.Reconciliation, error) {
 	return a.payments.Reconciliation(ctx, p)
 }
+
+type releaseRefundInput struct {
+	Keyed
+	ID   string `path:"id" doc:"Stripe's, re_…"`
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+	}
+}
+
+type releasedView struct {
+	ID    string `json:"id"`
+	State string `json:"state" doc:"released"`
+}
+
+func (a *API) releaseRefund(ctx context.Context, tx *db.Tx, p account.Principal, in *releaseRefundInput) (releasedView, error) {
+	return releasedView{in.ID, "released"}, a.payments.ReleaseRefund(ctx, tx, p, in.ID, in.Body.Reason)
+}

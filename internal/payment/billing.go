@@ -36,9 +36,9 @@ type Biller struct {
 	Taxable func(ctx context.Context, org id.Org, in stripepay.Invoice) (cents int64, ask bool, err error)
 	// Invoice of an org's, and what tax it bears where Taxable said to ask. The note says why nothing was to be done.
 	Invoice func(ctx context.Context, tx *db.Tx, org id.Org, in stripepay.Invoice, t BillTax) (note string, err error)
-	// Dispute: a bank takes back what an invoice was paid with, or gives it again, which the entries book; each is booked
-	// once by its key.
-	Dispute func(ctx context.Context, tx *db.Tx, org id.Org, d stripepay.Dispute, entries []ledger.Entry) error
+	// TakenBack: what an invoice was paid with goes back, or comes again. It locks the org's money and the accounts, has book
+	// write what follows, and draws its own consequences. of is the tax that the invoice bore.
+	TakenBack func(ctx context.Context, tx *db.Tx, org id.Org, invoice string, accounts []ledger.Account, book func(ctx context.Context, books *ledger.Locked, of tax.Tax) error) error
 	// Refused: Stripe will never do what a row asks.
 	Refused func(ctx context.Context, tx *db.Tx, kind, ref string, why *stripepay.Error) error
 }
@@ -244,39 +244,4 @@ func (p *Payments) AskBilling(ctx context.Context, org id.Org, subscription stri
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// refreshInvoiceDispute hands a dispute of an invoice's payment to the biller: what the bank takes back is owed again, what
-// it gives again is not.
-func (p *Payments) refreshInvoiceDispute(ctx context.Context, d stripepay.Dispute) (note string, err error) {
-	if p.biller == nil {
-		return notOurs, nil
-	}
-	pay, err := p.stripe.Payment(ctx, d.Payment)
-	if err != nil {
-		return ifMissing(err)
-	}
-	if pay.Invoice == "" {
-		return notOurs, nil
-	}
-	in, err := p.stripe.Invoice(ctx, pay.Invoice)
-	if err != nil {
-		return ifMissing(err)
-	}
-	org, err := p.invoiced(ctx, in)
-	if err != nil || org.IsZero() {
-		return notOurs, err
-	}
-	var entries []ledger.Entry
-	for _, m := range d.Moves {
-		n := money.Nano(m.Cents) * money.Cent
-		x := ledger.Transfer{Debit: ledger.StripeClearing(m.Currency), Credit: ledger.Receivable(org, m.Currency), Amount: n}
-		if n < 0 {
-			x.Debit, x.Credit, x.Amount = x.Credit, x.Debit, -n
-		}
-		if n != 0 {
-			entries = append(entries, ledger.Entry{Kind: "dispute_funds", Key: balanceKey(m.ID), Ref: org.String(), Memo: d.ID, Transfers: []ledger.Transfer{x}})
-		}
-	}
-	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.biller.Dispute(ctx, tx, org, d, entries) })
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripepay"
 	"github.com/musterhq/muster/internal/stripetest"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 // tab is a platform with an org that pays afterwards, a Stripe with a clock that a test moves, and a noun that bills: it
@@ -57,9 +58,12 @@ func newTab(t testing.TB, d *db.DB, card string) *tab {
 	b.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", b.payer.Org)
 	p.Bill(Biller{Subscription: b.subscription, Invoice: b.invoice, Refused: b.refuse,
 		Taxable: func(context.Context, id.Org, stripepay.Invoice) (int64, bool, error) { return 0, false, nil },
-		Dispute: func(ctx context.Context, tx *db.Tx, _ id.Org, _ stripepay.Dispute, es []ledger.Entry) error {
-			_, err := ledger.PostAll(ctx, tx, es)
-			return err
+		TakenBack: func(ctx context.Context, tx *db.Tx, org id.Org, _ string, more []ledger.Account, book func(context.Context, *ledger.Locked, tax.Tax) error) error {
+			books, err := ledger.Lock(ctx, tx, append(more, ledger.Wallet(org, "EUR"), ledger.Receivable(org, "EUR"), ledger.StripeClearing("EUR"), ledger.Goodwill("EUR"))...)
+			if err != nil {
+				return err
+			}
+			return book(ctx, books, tax.Tax{})
 		}})
 	return b
 }

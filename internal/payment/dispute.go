@@ -79,7 +79,7 @@ func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d 
 			paid = *t.SettledAt
 		}
 		if _, err := tx.Q.InsertDispute(ctx, dbq.InsertDisputeParams{ID: d.ID, OrgID: t.OrgID, TopupID: t.ID, Amount: amount, Held: row.Held,
-			Currency: t.Currency, Reason: d.Reason, PaidAt: paid, Tax: share}); err != nil {
+			Currency: t.Currency, Reason: d.Reason, PaidAt: paid, Tax: share, Kind: kindDispute}); err != nil {
 			return fmt.Errorf("insert dispute: %w", err)
 		}
 		if err := post("dispute", "dispute:"+d.ID+":opened", "a payment is disputed", wallet, aside, row.Held); err != nil {
@@ -144,7 +144,12 @@ func taxInDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, dispute string, a
 	return min(amount, taxBack(t.Amount+t.Tax, t.Tax, money.Nano(before), amount, money.Nano(back))), nil
 }
 
-const disputeOpen = "open"
+const (
+	disputeOpen = "open"
+
+	kindDispute = "dispute"
+	kindGiven   = "refund" // made at Stripe by somebody of ours
+)
 
 // bookDisputeMoves books each change of Stripe's balance for a dispute once, under the change's own id, and its fee.
 func (p *Payments) bookDisputeMoves(ctx context.Context, books *ledger.Locked, t dbq.Topup, d stripepay.Dispute, aside ledger.Account) error {

@@ -185,6 +185,12 @@ func (p *Payments) poll(ctx context.Context, after time.Duration) (n int, err er
 	return n, errors.Join(errs...)
 }
 
+// Ask asks Stripe for the present state of an object of its, such as dp_… or re_…, and books it, as an event that names it does.
+// The note says why nothing was to be done.
+func (p *Payments) Ask(ctx context.Context, object string) (note string, err error) {
+	return p.refresh(ctx, object)
+}
+
 // refresh asks Stripe for the present state of an object and books it. The note says why nothing was to be done.
 func (p *Payments) refresh(ctx context.Context, object string) (note string, err error) {
 	switch {

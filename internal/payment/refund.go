@@ -285,7 +285,7 @@ func (p *Payments) refreshRefund(ctx context.Context, object string) (note strin
 	}
 	ours, err := id.Parse[id.Refund](got.Refund)
 	if err != nil {
-		return "not a refund of this platform", nil
+		return p.refreshInvoiceRefund(ctx, got)
 	}
 	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.settleRefund(ctx, tx, ours, got) })
 	if db.NoRows(err) {

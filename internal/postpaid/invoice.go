@@ -164,28 +164,22 @@ func (p *Postpaid) tellInvoice(ctx context.Context, tx *db.Tx, a *acct, in strip
 	return err
 }
 
-// dispute books what a bank took back of an invoice's payment, or gave again: it is owed again, or not.
-func (p *Postpaid) dispute(ctx context.Context, tx *db.Tx, org id.Org, d stripepay.Dispute, entries []ledger.Entry) error {
-	var more []ledger.Account
-	for _, e := range entries {
-		for _, t := range e.Transfers {
-			more = append(more, t.Debit, t.Credit)
-		}
-	}
-	a, err := p.lock(ctx, tx, org, more...)
+// takenBack has booked what was taken back of an invoice's payment, or came again, and draws the consequences.
+func (p *Postpaid) takenBack(ctx context.Context, tx *db.Tx, org id.Org, invoice string, accounts []ledger.Account, book func(context.Context, *ledger.Locked, tax.Tax) error) error {
+	a, err := p.lock(ctx, tx, org, accounts...)
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		if _, err := a.books.Post(ctx, e); err != nil {
-			return fmt.Errorf("postpaid: dispute %s: %w", d.ID, err)
-		}
+	var of tax.Tax
+	r, err := tx.Q.PostpaidInvoice(ctx, invoice)
+	if err != nil && !db.NoRows(err) {
+		return fmt.Errorf("postpaid: invoice %s: %w", invoice, err)
 	}
-	if d.Open {
-		if _, err := notify.Add(ctx, tx, notify.Notice{Org: org, Key: "dispute:" + d.ID, Severity: notify.Bad, Object: org.String(),
-			Title: "The payment of an invoice is disputed", Body: "What the bank takes back is owed again, and counts against your credit limit."}); err != nil {
-			return err
-		}
+	if err == nil && r.State != stripepay.InvoiceDraft {
+		of = taxOf(r)
+	}
+	if err := book(ctx, a.books, of); err != nil {
+		return fmt.Errorf("postpaid: taken back of %s: %w", invoice, err)
 	}
 	return p.wrapUp(ctx, tx, a)
 }

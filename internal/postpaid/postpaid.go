@@ -65,7 +65,7 @@ func New(d *db.DB, pay *payment.Payments, cfg Config, log *slog.Logger) (*Postpa
 		return nil, errors.New("paying afterwards needs a currency")
 	}
 	p := &Postpaid{d: d, pay: pay, cfg: cfg, log: log}
-	pay.Bill(payment.Biller{Subscription: p.subscription, Taxable: p.taxable, Invoice: p.invoice, Dispute: p.dispute, Refused: p.refused})
+	pay.Bill(payment.Biller{Subscription: p.subscription, Taxable: p.taxable, Invoice: p.invoice, TakenBack: p.takenBack, Refused: p.refused})
 	return p, nil
 }
 

@@ -114,15 +114,18 @@ type OrgCluster struct {
 	EndedAt      *time.Time  `json:"ended_at"`
 }
 
-// Dispute is a payment that its card's owner takes back.
+// Dispute is a payment that its card's owner takes back, or of an invoice what somebody of ours gave back at Stripe. While it is
+// open, hosts are not paid what they earned with it.
 type Dispute struct {
-	ID        string     `json:"id"` // Stripe's
-	TopUp     id.TopUp   `json:"topup_id"`
+	ID        string     `json:"id"`       // Stripe's
+	Kind      string     `json:"kind"`     // dispute, refund
+	TopUp     id.TopUp   `json:"topup_id"` // zero: of an invoice
+	Invoice   string     `json:"invoice_id,omitempty"`
 	Amount    money.Nano `json:"amount"`
 	SetAside  money.Nano `json:"set_aside"` // of the wallet
 	Currency  string     `json:"currency"`
 	Reason    string     `json:"reason"`
-	State     string     `json:"state"` // open, won, lost
+	State     string     `json:"state"` // open, won, lost; of a refund: open, released, returned
 	CreatedAt time.Time  `json:"created_at"`
 	ClosedAt  *time.Time `json:"closed_at"`
 }
@@ -166,7 +169,7 @@ func OneOrg(ctx context.Context, q *dbq.Queries, who account.Principal, org id.O
 		return out, fmt.Errorf("report: disputes of %s: %w", org, err)
 	}
 	for _, d := range disputes {
-		out.Disputes = append(out.Disputes, Dispute{d.ID, d.TopupID, d.Amount, d.Held, d.Currency, d.Reason, d.State, d.CreatedAt, d.ClosedAt})
+		out.Disputes = append(out.Disputes, Dispute{d.ID, d.Kind, d.TopupID, d.InvoiceID, d.Amount, d.Held, d.Currency, d.Reason, d.State, d.CreatedAt, d.ClosedAt})
 	}
 	return out, nil
 }

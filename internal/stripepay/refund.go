@@ -22,6 +22,7 @@ type NewRefund struct {
 type Refund struct {
 	ID       string // re_…
 	Refund   string // from its metadata; empty for one that is not ours
+	Payment  string // pi_…
 	Status   Status // Succeeded, Failed, Canceled or Waiting
 	Cents    int64
 	Currency string
@@ -72,6 +73,9 @@ func (c *Client) FindRefund(ctx context.Context, payment, ours string) (*Refund,
 
 func refund(r *stripe.Refund) Refund {
 	out := Refund{ID: r.ID, Refund: r.Metadata[metaRefund], Status: Waiting, Cents: r.Amount, Currency: strings.ToUpper(string(r.Currency)), Failure: string(r.FailureReason)}
+	if r.PaymentIntent != nil {
+		out.Payment = r.PaymentIntent.ID
+	}
 	switch r.Status {
 	case stripe.RefundStatusSucceeded:
 		out.Status = Succeeded

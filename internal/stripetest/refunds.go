@@ -76,6 +76,19 @@ func (s *Server) createRefund(_ *http.Request, form url.Values) answer {
 	return ok(x)
 }
 
+// RefundByHand is somebody giving back a payment, or a part of it (cents), in Stripe's dashboard. It returns the refund's id, "" when
+// it cannot be given back.
+func (s *Server) RefundByHand(paymentID string, cents int64) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.createRefund(nil, url.Values{"payment_intent": {paymentID}, "amount": {strconv.FormatInt(cents, 10)}})
+	if a.Status != http.StatusOK {
+		return ""
+	}
+	s.save()
+	return s.s.Refunds.Order[len(s.s.Refunds.Order)-1]
+}
+
 // FailRefund is a bank sending a refund back, days later.
 func (s *Server) FailRefund(refundID string) {
 	s.mu.Lock()

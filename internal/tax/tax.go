@@ -25,14 +25,16 @@ import (
 type Kind string
 
 const (
-	TopUp          Kind = "topup"             // credit was paid in
-	Invoice        Kind = "invoice"           // usage was invoiced afterwards
-	InvoiceVoid    Kind = "invoice_void"      // the invoice was taken back
-	WrittenOff     Kind = "invoice_writeoff"  // it was given up
-	Recovered      Kind = "invoice_recovered" // and paid after all
-	Refund         Kind = "refund"            // unused credit goes back
-	RefundReturned Kind = "refund_returned"   // it did not get there
-	DisputeLost    Kind = "dispute_lost"      // the card's owner took a payment back
+	TopUp                 Kind = "topup"                   // credit was paid in
+	Invoice               Kind = "invoice"                 // usage was invoiced afterwards
+	InvoiceVoid           Kind = "invoice_void"            // the invoice was taken back
+	WrittenOff            Kind = "invoice_writeoff"        // it was given up
+	Recovered             Kind = "invoice_recovered"       // and paid after all
+	InvoiceRefund         Kind = "invoice_refund"          // its payment was given back, or a part of it
+	InvoiceRefundReturned Kind = "invoice_refund_returned" // that did not get there
+	Refund                Kind = "refund"                  // unused credit goes back
+	RefundReturned        Kind = "refund_returned"         // it did not get there
+	DisputeLost           Kind = "dispute_lost"            // the card's owner took a payment back
 )
 
 // Sale is what a tax is asked for.

@@ -164,6 +164,8 @@ type Dispute struct {
 	CreatedAt time.Time
 	ClosedAt  *time.Time
 	Tax       money.Nano
+	InvoiceID string
+	Kind      string
 }
 
 type EmailVerification struct {

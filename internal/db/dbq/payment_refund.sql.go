@@ -39,7 +39,7 @@ func (q *Queries) CountPromoAttempt(ctx context.Context, orgID id.Org) (int32, e
 }
 
 const disputeForUpdate = `-- name: DisputeForUpdate :one
-SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at, tax FROM dispute WHERE id = $1 FOR UPDATE
+SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at, tax, invoice_id, kind FROM dispute WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) DisputeForUpdate(ctx context.Context, argID string) (Dispute, error) {
@@ -58,6 +58,8 @@ func (q *Queries) DisputeForUpdate(ctx context.Context, argID string) (Dispute, 
 		&i.CreatedAt,
 		&i.ClosedAt,
 		&i.Tax,
+		&i.InvoiceID,
+		&i.Kind,
 	)
 	return i, err
 }
@@ -115,21 +117,23 @@ func (q *Queries) GoneBack(ctx context.Context, topupID id.TopUp, disputeID stri
 }
 
 const insertDispute = `-- name: InsertDispute :execrows
-INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at, tax)
-VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8, $9)
+INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at, tax, invoice_id, kind)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8, $9, $10, $11)
 ON CONFLICT (id) DO NOTHING
 `
 
 type InsertDisputeParams struct {
-	ID       string
-	OrgID    id.Org
-	TopupID  id.TopUp
-	Amount   money.Nano
-	Held     money.Nano
-	Currency string
-	Reason   string
-	PaidAt   time.Time
-	Tax      money.Nano
+	ID        string
+	OrgID     id.Org
+	TopupID   id.TopUp
+	Amount    money.Nano
+	Held      money.Nano
+	Currency  string
+	Reason    string
+	PaidAt    time.Time
+	Tax       money.Nano
+	InvoiceID string
+	Kind      string
 }
 
 func (q *Queries) InsertDispute(ctx context.Context, arg InsertDisputeParams) (int64, error) {
@@ -143,6 +147,8 @@ func (q *Queries) InsertDispute(ctx context.Context, arg InsertDisputeParams) (i
 		arg.Reason,
 		arg.PaidAt,
 		arg.Tax,
+		arg.InvoiceID,
+		arg.Kind,
 	)
 	if err != nil {
 		return 0, err
@@ -216,6 +222,24 @@ func (q *Queries) InsertRefund(ctx context.Context, arg InsertRefundParams) erro
 		arg.Tax,
 	)
 	return err
+}
+
+const invoiceRefunded = `-- name: InvoiceRefunded :one
+SELECT coalesce(sum(amount), 0)::bigint AS amount, coalesce(sum(tax), 0)::bigint AS tax
+FROM dispute WHERE invoice_id = $1 AND kind = 'refund' AND state <> 'returned'
+`
+
+type InvoiceRefundedRow struct {
+	Amount int64
+	Tax    int64
+}
+
+// What refunds have given back of an invoice's payment, with tax, and how much of that was tax.
+func (q *Queries) InvoiceRefunded(ctx context.Context, invoiceID string) (InvoiceRefundedRow, error) {
+	row := q.db.QueryRow(ctx, invoiceRefunded, invoiceID)
+	var i InvoiceRefundedRow
+	err := row.Scan(&i.Amount, &i.Tax)
+	return i, err
 }
 
 const listPromoCodes = `-- name: ListPromoCodes :many

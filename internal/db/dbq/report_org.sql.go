@@ -107,13 +107,15 @@ func (q *Queries) OrgClusters(ctx context.Context, orgID id.Org, limit int32) ([
 }
 
 const orgDisputes = `-- name: OrgDisputes :many
-SELECT d.id, d.topup_id, d.amount, d.held, d.currency, d.reason, d.state, d.paid_at, d.created_at, d.closed_at
+SELECT d.id, d.topup_id, d.invoice_id, d.kind, d.amount, d.held, d.currency, d.reason, d.state, d.paid_at, d.created_at, d.closed_at
 FROM dispute d WHERE d.org_id = $1 ORDER BY d.created_at DESC, d.id LIMIT $2
 `
 
 type OrgDisputesRow struct {
 	ID        string
 	TopupID   id.TopUp
+	InvoiceID string
+	Kind      string
 	Amount    money.Nano
 	Held      money.Nano
 	Currency  string
@@ -136,6 +138,8 @@ func (q *Queries) OrgDisputes(ctx context.Context, orgID id.Org, limit int32) ([
 		if err := rows.Scan(
 			&i.ID,
 			&i.TopupID,
+			&i.InvoiceID,
+			&i.Kind,
 			&i.Amount,
 			&i.Held,
 			&i.Currency,

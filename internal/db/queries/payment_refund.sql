@@ -42,12 +42,17 @@ FROM (SELECT coalesce(sum(f.amount) FILTER (WHERE f.state = 'succeeded'), 0) AS 
       FROM dispute l WHERE l.topup_id = @topup_id AND l.state = 'lost' AND l.id <> @dispute_id) d;
 
 -- name: InsertDispute :execrows
-INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at, tax)
-VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8, $9)
+INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at, tax, invoice_id, kind)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8, $9, $10, $11)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: DisputeForUpdate :one
-SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at, tax FROM dispute WHERE id = $1 FOR UPDATE;
+SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at, tax, invoice_id, kind FROM dispute WHERE id = $1 FOR UPDATE;
+
+-- name: InvoiceRefunded :one
+-- What refunds have given back of an invoice's payment, with tax, and how much of that was tax.
+SELECT coalesce(sum(amount), 0)::bigint AS amount, coalesce(sum(tax), 0)::bigint AS tax
+FROM dispute WHERE invoice_id = $1 AND kind = 'refund' AND state <> 'returned';
 
 -- name: CloseDispute :exec
 UPDATE dispute SET state = @state, tax = @tax, closed_at = clock_timestamp() WHERE id = @id;

@@ -42,7 +42,7 @@ SELECT id, name, state, reason, node_count, gpus_per_node, rate, created_at, end
 FROM cluster WHERE org_id = $1 ORDER BY (ended_at IS NULL) DESC, id DESC LIMIT $2;
 
 -- name: OrgDisputes :many
-SELECT d.id, d.topup_id, d.amount, d.held, d.currency, d.reason, d.state, d.paid_at, d.created_at, d.closed_at
+SELECT d.id, d.topup_id, d.invoice_id, d.kind, d.amount, d.held, d.currency, d.reason, d.state, d.paid_at, d.created_at, d.closed_at
 FROM dispute d WHERE d.org_id = $1 ORDER BY d.created_at DESC, d.id LIMIT $2;
 
 -- name: DeskCounts :one
