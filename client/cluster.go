@@ -251,8 +251,16 @@ type LogsOf struct {
 	Timestamps bool
 }
 
+// LogStream is what the ranks print, as text.
+type LogStream struct {
+	io.ReadCloser
+	// Waiting says which ranks could have printed nothing yet when the stream began, and what they were at: "rank 0 is
+	// pulling"; "" when all could have.
+	Waiting string
+}
+
 // Logs streams what the ranks print. The caller closes it.
-func (c *Client) Logs(ctx context.Context, cl id.Cluster, l LogsOf) (io.ReadCloser, error) {
+func (c *Client) Logs(ctx context.Context, cl id.Cluster, l LogsOf) (*LogStream, error) {
 	q := url.Values{}
 	if l.Node != nil {
 		q.Set("node", strconv.Itoa(*l.Node))
@@ -274,7 +282,7 @@ func (c *Client) Logs(ctx context.Context, cl id.Cluster, l LogsOf) (io.ReadClos
 		defer resp.Body.Close()
 		return nil, problemOf(resp)
 	}
-	return resp.Body, nil
+	return &LogStream{resp.Body, resp.Header.Get("Muster-Waiting")}, nil
 }
 
 // Metrics are readings of a cluster's GPUs.

@@ -20,7 +20,7 @@ func logLine(l nodelog.Line) view.LogLine {
 }
 
 // tailLogs puts the end of the kept logs on the page of a cluster that has ended. While it lives, the page follows: the
-// stream begins with the tail.
+// stream begins with the tail, and says which ranks can have printed nothing yet.
 func (s *Web) tailLogs(ctx context.Context, org id.Org, cl id.Cluster, c *view.Cluster) error {
 	lines, more, err := s.logs.Kept(ctx, nodelog.Query{Org: org, Cluster: cl, Ranks: ranks(c.LogRank, c.Ranks), Tail: pageLines})
 	if err != nil {
@@ -28,7 +28,11 @@ func (s *Web) tailLogs(ctx context.Context, org id.Org, cl id.Cluster, c *view.C
 	}
 	c.Following = more || !c.Ended
 	if c.Following {
-		return nil
+		now, err := s.Clusters.Get(ctx, org, cl)
+		if err == nil {
+			c.LogWaits = nodelog.Waiting(now, ranks(c.LogRank, c.Ranks))
+		}
+		return err
 	}
 	for _, l := range lines[max(0, len(lines)-pageLines):] {
 		c.Logs = append(c.Logs, logLine(l))

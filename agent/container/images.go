@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
@@ -56,6 +57,23 @@ func (e *Engine) FindImage(ctx context.Context, tag string) (id string, size int
 		return "", 0, unavailable(err, "look for the image")
 	}
 	return res.ID, res.Size, nil
+}
+
+// ListImages returns the tags of a repository that the daemon has, with their images' unpacked sizes in bytes.
+func (e *Engine) ListImages(ctx context.Context, repository string) (map[string]int64, error) {
+	res, err := e.docker.ImageList(ctx, client.ImageListOptions{Filters: client.Filters{}.Add("reference", repository)})
+	if err != nil {
+		return nil, unavailable(err, "list images")
+	}
+	out := map[string]int64{}
+	for _, img := range res.Items {
+		for _, tag := range img.RepoTags {
+			if strings.HasPrefix(tag, repository+":") {
+				out[tag] = img.Size
+			}
+		}
+	}
+	return out, nil
 }
 
 // RemoveImage lets go of a tag and of what only it held. No such tag is no error.

@@ -125,7 +125,7 @@ func (h *host) start(t *testing.T, change ...func(*Config)) *Monitor {
 // eventually polls until ok, and fails the test with what was seen last.
 func eventually(t *testing.T, what string, ok func() (seen any, done bool)) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(90 * time.Second)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -16,6 +16,7 @@ import (
 type timing struct {
 	start    time.Duration // for the first answer: starting NVML takes seconds where persistence mode is off
 	call     time.Duration // for every other answer
+	late     time.Duration // for a probe that gets no processor time, on top
 	restart  time.Duration // least time between two starts of the probe; doubles up to maxRest
 	maxRest  time.Duration
 	shun     time.Duration // how long a GPU that hung is left alone; doubles up to maxShun
@@ -34,6 +35,7 @@ func (t *timing) defaults() {
 	}
 	set(&t.start, 30*time.Second)
 	set(&t.call, 5*time.Second)
+	set(&t.late, 30*time.Second)
 	set(&t.restart, 200*time.Millisecond)
 	set(&t.maxRest, 30*time.Second)
 	set(&t.shun, 30*time.Second)
@@ -201,28 +203,59 @@ func (p *prober) callOnce(ctx context.Context, method, uuid string, out any) err
 		return err
 	}
 	defer forget()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	select {
-	case m, ok := <-answer:
-		if !ok {
-			return errGone
-		}
-		p.answered(c, uuid)
-		if m.Error != nil {
-			return m.Error
-		}
-		if out == nil {
-			return nil
-		}
-		return json.Unmarshal(m.Result, out)
-	case <-deadline.C:
+	m, err := p.await(ctx, c, answer, patience)
+	switch {
+	case errors.Is(err, errOverdue):
 		c.kill()
 		p.hung(uuid, method)
 		return &errHang{uuid, method}
-	case <-ctx.Done():
-		return ctx.Err()
+	case err != nil:
+		return err
 	}
+	p.answered(c, uuid)
+	if m.Error != nil {
+		return m.Error
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(m.Result, out)
+}
+
+// errOverdue is an answer that the driver, and nothing else, keeps from coming.
+var errOverdue = errors.New("overdue")
+
+// await is the answer to a call, or errOverdue. On a machine short of processor time, a probe that has not got to run must
+// not count as a GPU that hangs: once the time is up, it is asked something that needs no driver, and only when it has
+// answered that is the call overdue. A probe that answers not even that is given up after a while.
+func (p *prober) await(ctx context.Context, c *child, answer <-chan wire.Message, patience time.Duration) (wire.Message, error) {
+	var pong <-chan wire.Message
+	for _, wait := range []time.Duration{patience, p.time.late, patience} {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case m, ok := <-answer:
+			if !ok {
+				return m, errGone
+			}
+			return m, nil
+		case <-ctx.Done():
+			return wire.Message{}, ctx.Err()
+		case <-timer.C:
+			if pong != nil {
+				return wire.Message{}, errOverdue
+			}
+			asked, forget, err := c.ask(wire.MethodPing, "", p.time.late)
+			if err != nil {
+				return wire.Message{}, err
+			}
+			defer forget()
+			pong = asked
+		case <-pong:
+			pong = make(chan wire.Message) // answered: what was asked before it has had its turn, too
+		}
+	}
+	return wire.Message{}, errOverdue
 }
 
 func (p *prober) mayAsk(uuid string) error {

@@ -23,6 +23,8 @@ type daemon struct {
 	tags  map[string]string
 	pulls atomic.Int32
 	gate  chan struct{} // closed: pulls may go on
+	// killed is what KeepImage says: whoever asked dies before it is done.
+	killed error
 }
 
 func newDaemon() *daemon {
@@ -94,6 +96,9 @@ func get(ctx context.Context, url, digest string) ([]byte, error) {
 }
 
 func (d *daemon) KeepImage(_ context.Context, ref, tag string) (string, int64, error) {
+	if d.killed != nil {
+		return "", 0, d.killed
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.tags[tag] = d.tags[ref]
@@ -105,6 +110,18 @@ func (d *daemon) FindImage(_ context.Context, tag string) (string, int64, error)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.tags[tag], 100, nil
+}
+
+func (d *daemon) ListImages(_ context.Context, repository string) (map[string]int64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := map[string]int64{}
+	for tag := range d.tags {
+		if strings.HasPrefix(tag, repository+":") {
+			out[tag] = 100
+		}
+	}
+	return out, nil
 }
 
 func (d *daemon) RemoveImage(_ context.Context, tag string) error {

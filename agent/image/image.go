@@ -26,6 +26,8 @@ type Daemon interface {
 	KeepImage(ctx context.Context, ref, tag string) (id string, size int64, err error)
 	// FindImage returns the id and size of a tag's image, or "" when there is none.
 	FindImage(ctx context.Context, tag string) (id string, size int64, err error)
+	// ListImages returns the tags of a repository that the daemon has, with their images' unpacked sizes in bytes.
+	ListImages(ctx context.Context, repository string) (map[string]int64, error)
 	// RemoveImage lets go of a tag and of what only it held. No such tag is no error.
 	RemoveImage(ctx context.Context, tag string) error
 }
@@ -65,8 +67,11 @@ type Puller struct {
 	proxy *proxy
 	store *store
 
+	unfinished *unfinished
+
 	mu      sync.Mutex
 	flights map[string]*flight // by digest
+	pulling map[string]bool    // what the daemon was told to pull, in this life
 }
 
 // New opens the loopback registry; Serve answers it.
@@ -75,11 +80,15 @@ func New(cfg Config) (*Puller, error) {
 	if err != nil {
 		return nil, err
 	}
+	un, err := openUnfinished(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
 	proxy, err := newProxy()
 	if err != nil {
 		return nil, err
 	}
-	return &Puller{cfg: cfg, guard: newGuard(cfg.Allow), proxy: proxy, store: st, flights: map[string]*flight{}}, nil
+	return &Puller{cfg: cfg, guard: newGuard(cfg.Allow), proxy: proxy, store: st, unfinished: un, flights: map[string]*flight{}, pulling: map[string]bool{}}, nil
 }
 
 // Serve answers the daemon until ctx ends.
@@ -178,8 +187,12 @@ func (p *Puller) leave(fl *flight) {
 func (p *Puller) download(ctx context.Context, fl *flight) (Image, error) {
 	ref, done := p.proxy.open(fl)
 	defer done()
-	err := p.cfg.Daemon.PullImage(ctx, ref, fl.daemonSays)
+	ended, err := p.begin(ref)
 	if err != nil {
+		return Image{}, err
+	}
+	defer ended()
+	if err := p.cfg.Daemon.PullImage(ctx, ref, fl.daemonSays); err != nil {
 		return Image{}, fl.fault(err)
 	}
 	img := Image{Digest: fl.found.digest.String()}
@@ -187,7 +200,10 @@ func (p *Puller) download(ctx context.Context, fl *flight) (Image, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	img.ID, img.Bytes, err = p.cfg.Daemon.KeepImage(ctx, ref, p.tag(img.Digest))
-	return img, errors.Join(err, p.store.used(img, "", p.cfg.Now()))
+	if err != nil {
+		return img, err
+	}
+	return img, errors.Join(p.store.used(img, "", p.cfg.Now()), p.unfinished.remove(ref))
 }
 
 // tag holds an image on the host.

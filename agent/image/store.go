@@ -68,6 +68,17 @@ func (s *store) used(img Image, ref string, now time.Time) error {
 	return s.save()
 }
 
+// found notes an image that lies on the host and was not known, unless it is by now.
+func (s *store) found(digest string, bytes int64, now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.ContainsFunc(s.list, func(e stored) bool { return e.Digest == digest }) {
+		return nil
+	}
+	s.list = append(s.list, stored{Digest: digest, Bytes: bytes, LastUsed: now})
+	return s.save()
+}
+
 func (s *store) forget(digest string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,6 +121,9 @@ func (s *store) save() error {
 // GC removes images that nothing has wanted for longer than keep and, oldest use first, as many others as are needed
 // to have minFree bytes on the disk. Those whose digest is in use stay. It touches nothing but what was pulled here.
 func (p *Puller) GC(ctx context.Context, inUse []string, keep time.Duration, minFree int64) (removed int, err error) {
+	if err := p.settle(ctx); err != nil {
+		p.cfg.Log.Warn("images that were left behind are not settled", "err", err) // the next time
+	}
 	for _, e := range p.store.all() {
 		if slices.Contains(inUse, e.Digest) {
 			continue

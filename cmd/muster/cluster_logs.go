@@ -25,6 +25,9 @@ func clusterLogs(s *shell) *cobra.Command {
 			return err
 		}
 		defer stream.Close()
+		if stream.Waiting != "" {
+			cmd.PrintErrf("Nothing can be printed yet: %s.\n", stream.Waiting)
+		}
 		_, err = io.Copy(cmd.OutOrStdout(), stream)
 		if cmd.Context().Err() != nil {
 			return nil // Ctrl-C ends following, and is no failure

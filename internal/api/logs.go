@@ -31,6 +31,10 @@ type logQuery struct {
 	times  bool
 }
 
+// WaitingHeader of an answer with logs says which ranks can have printed nothing yet, and what they are at:
+// "rank 0 is pulling, rank 1 is pending". It is missing when all may have.
+const WaitingHeader = "Muster-Waiting"
+
 func logParams() []*huma.Param {
 	integer := &huma.Schema{Type: huma.TypeInteger}
 	boolean := &huma.Schema{Type: huma.TypeBoolean}
@@ -59,6 +63,9 @@ func (a *API) clusterLogs(w http.ResponseWriter, r *http.Request, p account.Prin
 	}
 	q.Org, q.Cluster = p.Org, cl
 	out := &logWriter{w: w, ctl: http.NewResponseController(w), q: q}
+	if why := nodelog.Waiting(c, q.Ranks); why != "" {
+		w.Header().Set(WaitingHeader, why)
+	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	lines := make(chan nodelog.Line, 64)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/api"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -64,7 +65,18 @@ func TestLogsOfAllRanksInOrder(t *testing.T) {
 	renter := w.user("ada")
 	path := "/api/v1/clusters/" + w.rented(renter) + "/logs"
 
-	w.want(w.call(renter, "GET", path, nil), 503, "unavailable")
+	if r := w.want(w.call(renter, "GET", path, nil), 200, ""); r.raw != "" || r.Header.Get(api.WaitingHeader) != "rank 0 is pending, rank 1 is pending" {
+		t.Errorf("before there is anything to print: %q, %q", r.raw, r.Header)
+	}
+	if _, err := w.db.Pool.Exec(t.Context(), `UPDATE node SET state = 'ready' WHERE rank = 1`); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.want(w.call(renter, "GET", path+"?node=0", nil), 200, ""); r.Header.Get(api.WaitingHeader) != "rank 0 is pending" {
+		t.Errorf("%q", r.Header)
+	}
+	if r := w.want(w.call(renter, "GET", path, nil), 503, "unavailable"); r.Header.Get(api.WaitingHeader) != "rank 0 is pending" {
+		t.Errorf("the host of a rank that has begun is away: %q", r.Header)
+	}
 	n := 0
 	w.host.set(func(_ agentapi.Dial, out io.Writer) {
 		n++

@@ -141,20 +141,7 @@ func (f *follower) look(ctx context.Context) (lines []Line, err error) {
 }
 
 // begun reports whether the node's command may have printed something.
-func (f *follower) begun() bool {
-	if f.cluster.State.Ended() {
-		return true // whatever the node's state was
-	}
-	for _, n := range f.cluster.Nodes {
-		if n.Rank == f.rank {
-			switch n.State {
-			case cluster.NodePending, cluster.NodePulling, cluster.NodeStarting, cluster.NodeJoining:
-				return false
-			}
-		}
-	}
-	return true
-}
+func (f *follower) begun() bool { return begun(f.cluster, f.rank) }
 
 // run goes on after the first look.
 func (f *follower) run(ctx context.Context) error {

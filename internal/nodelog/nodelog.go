@@ -12,8 +12,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -119,7 +121,8 @@ func (r *Reader) Kept(ctx context.Context, q Query) (lines []Line, more bool, er
 }
 
 // Present is what the ranks have printed so far, merged: the kept logs, then the present runs as their hosts tell. A
-// rank of which nothing at all can be read makes it fault.Unavailable.
+// rank of which nothing at all can be read makes it fault.Unavailable, unless it has not begun: then there is nothing to
+// read, and Waiting says so.
 func (r *Reader) Present(ctx context.Context, q Query) ([]Line, error) {
 	var all []Line
 	for _, rank := range q.Ranks {
@@ -158,7 +161,41 @@ func (r *Reader) present(ctx context.Context, q Query, rank int) ([]Line, error)
 	if fault.Is(err, fault.Unavailable) && len(lines) > 0 {
 		err = nil // the host is away or has not begun: what is kept is what there is
 	}
+	if fault.Is(err, fault.Unavailable) {
+		c, gerr := r.store.Get(ctx, q.Org, q.Cluster)
+		if gerr != nil {
+			return nil, gerr
+		}
+		if !begun(c, rank) {
+			err = nil
+		}
+	}
 	return lines, err
+}
+
+// begun reports whether a rank's command may have printed something.
+func begun(c cluster.Cluster, rank int) bool {
+	for _, n := range c.Nodes {
+		if n.Rank == rank && !c.State.Ended() { // then whatever its state was
+			switch n.State {
+			case cluster.NodePending, cluster.NodePulling, cluster.NodeStarting, cluster.NodeJoining:
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Waiting says why some of the ranks can have printed nothing yet: "rank 0 is pulling, rank 1 is pending"; "" when all may
+// have.
+func Waiting(c cluster.Cluster, ranks []int) string {
+	var out []string
+	for _, n := range c.Nodes {
+		if slices.Contains(ranks, n.Rank) && !begun(c, n.Rank) {
+			out = append(out, fmt.Sprintf("rank %d is %s", n.Rank, n.State))
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // keptMeanwhile looks once more for a run that could not be streamed. Its container may just be on its way out: then the

@@ -12,8 +12,9 @@ import (
 // MaxLine bounds a line in bytes.
 const MaxLine = 4 << 20
 
-// Methods of the probe. All but the first two are about one GPU.
+// Methods of the probe. All but the first three are about one GPU.
 const (
+	MethodPing      = "ping"      // → null, from the probe itself: no driver is asked
 	MethodStart     = "start"     // → null, once NVML has started: what hangs later is a GPU's doing
 	MethodSystem    = "system"    // → System
 	MethodDescribe  = "describe"  // → agentapi.GPU, without health

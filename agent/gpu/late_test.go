@@ -1,0 +1,47 @@
+package gpu
+
+import (
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A probe that gets no processor time for longer than an answer may take is late, and no GPU is blamed for it.
+func TestALateProbeIsNoHang(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, h100, 2)
+	m := h.start(t, func(c *Config) {
+		c.timing.watch, c.timing.call, c.timing.late = time.Hour, 3*time.Second, 10*time.Minute
+	})
+	becomes(t, m, h.uuid(1), Healthy)
+	m.probe.mu.Lock()
+	c := m.probe.child
+	m.probe.mu.Unlock()
+	if err := syscall.Kill(c.cmd.Process.Pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		b, err := m.Sample(t.Context(), h.uuid(0), h.uuid(1))
+		if err == nil && len(b.Samples) != 2 {
+			t.Errorf("%d answer", len(b.Samples))
+		}
+		answered <- err
+	}()
+	eventually(t, "overdue and asked for a sign of life", func() (any, bool) { // two calls, and a ping for each
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.waiting), len(c.waiting) == 4
+	})
+	if err := syscall.Kill(c.cmd.Process.Pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	m.probe.mu.Lock()
+	defer m.probe.mu.Unlock()
+	if n := len(m.Pending()); n != 0 || m.probe.starts != 1 {
+		t.Errorf("%d events, %d starts", n, m.probe.starts)
+	}
+}
