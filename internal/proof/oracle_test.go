@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"cmp"
 	"math/big"
 	"slices"
 )
@@ -17,6 +18,7 @@ type facts struct {
 type verdict struct {
 	renter, host *big.Int // nano-units
 	ms           int64
+	exact        *big.Int // before any rounding: Σ rate × ms, in micro-units·ms per hour
 }
 
 // judge counts the plain way: walk over every moment at which anything changes, with a counter of what covers it.
@@ -49,8 +51,7 @@ func (f facts) judge() verdict {
 		return 0
 	})
 	var segment, window, own int
-	v := verdict{new(big.Int), new(big.Int), 0}
-	sum := new(big.Int)
+	v := verdict{renter: new(big.Int), host: new(big.Int), exact: new(big.Int)}
 	for i, e := range events {
 		segment, window, own = segment+e.segment, window+e.window, own+e.own
 		if i+1 == len(events) || segment == 0 || window == 0 || own == 0 {
@@ -64,9 +65,44 @@ func (f facts) judge() verdict {
 			}
 		}
 		v.ms += ms
-		sum.Add(sum, new(big.Int).Mul(big.NewInt(rate), big.NewInt(ms)))
+		v.exact.Add(v.exact, new(big.Int).Mul(big.NewInt(rate), big.NewInt(ms)))
 	}
-	v.renter.Div(sum, big.NewInt(3600)) // µ·ms/h: 3.6e6 ms an hour, 1000 nano a micro
+	v.renter.Div(v.exact, big.NewInt(3600)) // µ·ms/h: 3.6e6 ms an hour, 1000 nano a micro
 	v.host.Div(new(big.Int).Mul(v.renter, big.NewInt(f.ppm)), big.NewInt(1_000_000))
 	return v
+}
+
+// before is the same story, told only up to a moment.
+func (f facts) before(ms int64) facts {
+	f.life[1] = min(f.life[1], ms)
+	return f
+}
+
+// within is the same story with a host that signed every millisecond and with windows in this time only.
+func (f facts) within(windows ...[2]int64) facts {
+	f.segments, f.windows = [][2]int64{f.life}, windows
+	return f
+}
+
+// from is what of the segments lies after a moment, as spans that neither overlap nor touch, in order.
+func (f facts) from(ms int64) (out [][2]int64) {
+	var edges [][2]int64 // where, and by how much the cover changes there
+	for _, s := range f.segments {
+		if s[0] = max(s[0], ms); s[0] < s[1] {
+			edges = append(edges, [2]int64{s[0], 1}, [2]int64{s[1], -1})
+		}
+	}
+	slices.SortFunc(edges, func(a, b [2]int64) int { // at one place the beginnings come first, so that spans that touch are one
+		return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(b[1], a[1]))
+	})
+	var cover, since int64
+	for _, e := range edges {
+		if cover == 0 {
+			since = e[0]
+		}
+		if cover += e[1]; cover == 0 {
+			out = append(out, [2]int64{since, e[0]})
+		}
+	}
+	return out
 }

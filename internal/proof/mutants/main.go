@@ -21,9 +21,15 @@ type mutant struct {
 	name     string
 	rule     string // what it breaks
 	file     string
-	old, new string // old is there exactly once
-	pkg, run string // the tests that must fail; "" = the proof's
+	old, new string  // old is there exactly once
+	by       []suite // each of these must notice; none: bills
 }
+
+// suite are tests of one package.
+type suite struct{ pkg, run string }
+
+// bills is the proof of the bills itself.
+var bills = suite{"./internal/proof", "TestEveryBillIsTheOracles"}
 
 func main() {
 	survivors := 0
@@ -74,20 +80,32 @@ func (m mutant) try() (how string, err error) {
 			return "", err
 		}
 	}
-	pkg, run := m.pkg, m.run
-	if pkg == "" {
-		pkg, run = "./internal/proof", "TestEveryBillIsTheOracles"
+	by := m.by
+	if by == nil {
+		by = []suite{bills}
 	}
+	for _, s := range by {
+		said, err := s.notice(dir, overlay)
+		if err != nil {
+			return "", err
+		}
+		how = strings.TrimPrefix(how+"; "+said, "; ")
+	}
+	return how, nil
+}
+
+// notice runs the suite on what the compiler is shown and reports what it says against it.
+func (s suite) notice(dir, overlay string) (said string, err error) {
 	binary := filepath.Join(dir, "tests")
-	if out, err := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", binary, pkg).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", binary, s.pkg).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("does not compile: %s", out)
 	}
-	test := exec.Command(binary, "-test.run", run, "-test.timeout", "5m")
-	test.Dir = pkg
+	test := exec.Command(binary, "-test.run", s.run, "-test.timeout", "5m")
+	test.Dir = s.pkg
 	test.Env = append(os.Environ(), "MUSTER_PROOF_SECONDS=400000")
 	out, err := test.CombinedOutput()
 	if err == nil {
-		return "", fmt.Errorf("survived %s %s", pkg, run)
+		return "", fmt.Errorf("survived %s %s", s.pkg, s.run)
 	}
 	for line := range strings.Lines(string(out)) {
 		if _, said, ok := strings.Cut(line, "_test.go:"); ok && !strings.Contains(line, ": seed ") {
