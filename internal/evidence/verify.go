@@ -177,7 +177,7 @@ func (v *Verdict) bill(f File, l Lease, booked *sums) {
 		v.problem("%s was charged %s for %d ms; proven within its windows are %s for %d ms", l.ID, l.Billed, l.BilledMS, r.Renter, ms)
 	case r.NotBooked > 0 && l.Settled:
 		v.problem("%s is settled, and %s of what is proven was never charged", l.ID, r.NotBooked)
-	case r.NotBooked == 0 && (l.BilledMS != ms || l.HostPart != r.Host):
+	case r.NotBooked == 0 && (l.HostPart != r.Host || l.Settled && l.BilledMS != ms): // time that costs nothing may wait too
 		v.problem("%s: the host's part is %s of %d ms; it should be %s of %d ms", l.ID, l.HostPart, l.BilledMS, r.Host, ms)
 	}
 	if booked.renter != int64(l.Billed) || booked.host != int64(l.HostPart) {
