@@ -44,6 +44,7 @@ func benchmarks(seeds int) []benchmark {
 		{6, "what metering stores", envPostgres, withPostgres(ingest.StorageRows)},
 		{9, "from the request to running", envBin, func(ctx context.Context) ([]table.Row, error) { return start.Rows(ctx, os.Getenv(envBin)) }},
 		{12, "the network between hosts", envBin, func(ctx context.Context) ([]table.Row, error) { return network.Rows(ctx, os.Getenv(envBin)) }},
+		{12, "a host that is lost", envPostgres, func(ctx context.Context) ([]table.Row, error) { return network.LossRows(ctx, os.Getenv(envBin)) }},
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package network measures goal 12: what the overlay carries beside the same WireGuard without us, what a relay carries
-// of it, and whether the preflight's figures are those of iperf3 on the same path.
+// of it, whether the preflight's figures are those of iperf3 on the same path, and how long a lost rank is charged and missed.
 //
-// All of it is between two machines of a test net, joined by virtual Ethernet and a bridge. On each stands one overlay
+// All but the last is between two machines of a test net, joined by virtual Ethernet and a bridge. On each stands one overlay
 // process, as the agent starts it, and one process that is nothing but wireguard-go with its own sockets; both have their
 // device in the same guest's namespace and the same MTU. iperf3 sends over one, then over the other.
 package network
@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"testing"
 	"time"
 
 	"github.com/musterhq/muster/bench/table"
@@ -33,28 +32,8 @@ type Result struct {
 	BothWays []float64 `json:"both_ways"` // by iperf3 beside it: both directions at once, the slower one
 }
 
-// bed makes the test net's failures errors of the benchmark.
-type bed struct {
-	testing.TB
-	undo []func()
-}
-
-type failure string
-
-func (b *bed) Helper()                   {}
-func (b *bed) Cleanup(f func())          { b.undo = append(b.undo, f) }
-func (b *bed) Fatal(args ...any)         { panic(failure(fmt.Sprint(args...))) }
-func (b *bed) Fatalf(f string, a ...any) { panic(failure(fmt.Sprintf(f, a...))) }
-func (b *bed) Error(args ...any)         { fmt.Fprintln(os.Stderr, args...) }
-
-func (b *bed) end() {
-	for i := len(b.undo) - 1; i >= 0; i-- {
-		b.undo[i]()
-	}
-}
-
 // Rows measures with the programs in bin.
-func Rows(ctx context.Context, bin string) (_ []table.Row, err error) {
+func Rows(ctx context.Context, bin string) ([]table.Row, error) {
 	if _, err := exec.LookPath("iperf3"); err != nil {
 		return nil, errors.New("iperf3 is not installed: `scripts/setup bench` installs it")
 	}
@@ -63,23 +42,18 @@ func Rows(ctx context.Context, bin string) (_ []table.Row, err error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	b := &bed{}
-	defer b.end()
-	defer func() {
-		if f, ok := recover().(failure); ok {
-			err = errors.New(string(f))
+	return onBed(ctx, func(b *bed) (_ []table.Row, err error) {
+		p, err := newPair(ctx, testnet.New(b), dir, filepath.Join(bin, "muster"))
+		if err != nil {
+			return nil, err
 		}
-	}()
-	p, err := newPair(ctx, testnet.New(b), dir, filepath.Join(bin, "muster"))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, p.end()) }()
-	r, err := p.measure(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return rows(r), nil
+		defer func() { err = errors.Join(err, p.end()) }()
+		r, err := p.measure(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return rows(r), nil
+	})
 }
 
 // measure is the order of things.
@@ -131,7 +105,7 @@ func rows(r Result) []table.Row {
 }
 
 // patience is for what has to come; only a failure takes so long.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // await polls until ok says so.
 func await(ctx context.Context, what string, ok func() (bool, error)) error {
