@@ -82,6 +82,9 @@ func (s *Web) viewCluster(ctx context.Context, who account.Principal, cl id.Clus
 		}
 	}
 	out.NodesNote = fmt.Sprintf("%d of %d ready; on failure: %s", ready, len(c.Nodes), c.Spec.OnNodeFailure)
+	if c.State.Final() {
+		out.NodesNote = "as they ended"
+	}
 	if r := c.Replacing; r != nil {
 		out.NodesNote += fmt.Sprintf("; %d waiting for another host until %s", len(r.Ranks), view.Clock(r.Until, now))
 	}

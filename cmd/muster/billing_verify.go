@@ -71,9 +71,9 @@ func proofOf(s *shell, cmd *cobra.Command, args []string, file string) ([]byte, 
 		}
 		return c.LeaseProof(cmd.Context(), l)
 	}
-	cl, err := id.Parse[id.Cluster](args[0])
+	cl, err := findCluster(cmd.Context(), c, args[0])
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "CLUSTER: %s", err)
+		return nil, err
 	}
 	return c.ClusterProof(cmd.Context(), cl)
 }

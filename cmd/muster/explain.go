@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/internal/fault"
@@ -63,7 +64,11 @@ func hint(f *fault.Fault) string {
 	case fault.NoCapacity:
 		return "see what is free: muster offers; or ask for fewer GPUs, another model, or network scope any"
 	case fault.NotFound:
-		return "see what there is with the list command of the same noun"
+		for _, noun := range []string{"cluster", "host", "token", "key"} {
+			if strings.Contains(strings.ToLower(f.Message), noun) {
+				return "see what there is: muster " + strings.Replace(noun, "key", "ssh-key", 1) + " list"
+			}
+		}
 	case fault.Internal:
 		return "if it stays, tell your platform's operator what you did and when"
 	}

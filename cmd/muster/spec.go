@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -46,7 +47,7 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.egress, "egress", "", "full, limited or off")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "KEY=VALUE, or KEY to pass on your own; repeatable")
 	fs.StringVar(&f.envFile, "env-file", "", "file of KEY=VALUE lines, for what others on this machine must not see")
-	fs.StringArrayVarP(&f.ports, "port", "p", nil, "PORT for tcp, PORT/http for what muster cluster open shows in a browser; repeatable")
+	fs.StringArrayVarP(&f.ports, "port", "p", nil, "PORT, which is tcp, or PORT/http, which the page links to; repeatable")
 	fs.Int64Var(&f.disk, "disk", 0, "GB per node (default 10)")
 	fs.StringArrayVar(&f.keys, "ssh-key", nil, "id of an SSH key; repeatable")
 	fs.StringVar(&f.maxPrice, "max-price", "", "most the whole cluster may cost per hour")
@@ -114,7 +115,14 @@ func (f *specFlags) read(cmd *cobra.Command, s *client.Spec) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(s); err != nil {
-		return fault.New(fault.Invalid, "%s: %s", f.file, err)
+		name := f.file
+		if name == "-" {
+			name = "the spec on standard input"
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return fault.New(fault.Invalid, "%s ends before its JSON does", name)
+		}
+		return fault.New(fault.Invalid, "%s: %s", name, err)
 	}
 	return nil
 }

@@ -60,3 +60,39 @@ const reachable = new ResizeObserver((entries) => {
   }
 });
 for (const box of document.querySelectorAll(".scroll")) reachable.observe(box);
+
+// A live part that is swapped leaves the reader where they were: the focus goes back to the same control, by its id or its
+// place, and a dialog that is open in the part stays as it is; what came meanwhile is shown when it closes.
+const controls = "a, button, input, select, textarea, [tabindex]";
+const meanwhile = new Map(); // part → what it is to show
+function focusAgain(part) {
+  const at = [...part.querySelectorAll(controls)].indexOf(document.activeElement);
+  if (at < 0) return () => {};
+  const { id, textContent } = document.activeElement;
+  return () => {
+    const now = [...part.querySelectorAll(controls)];
+    const same = (id && document.getElementById(id)) || (now[at]?.textContent === textContent ? now[at] : now.find((c) => c.textContent === textContent));
+    if (same) same.focus({ preventScroll: true });
+  };
+}
+document.addEventListener("htmx:sseBeforeMessage", (e) => {
+  const part = e.target;
+  if (part.querySelector(":popover-open")) {
+    meanwhile.set(part, e.detail.data);
+    e.preventDefault();
+    return;
+  }
+  meanwhile.delete(part);
+  const again = focusAgain(part);
+  part.addEventListener("htmx:sseMessage", again, { once: true });
+});
+document.addEventListener("toggle", (e) => {
+  if (e.newState !== "closed") return;
+  for (const [part, html] of meanwhile) {
+    if (!part.contains(e.target)) continue;
+    meanwhile.delete(part);
+    const again = focusAgain(part);
+    htmx.swap(part, html, { swapStyle: "innerHTML" });
+    again();
+  }
+}, true);
