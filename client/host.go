@@ -45,6 +45,8 @@ type Host struct {
 	CPUCores     int        `json:"cpu_cores"`
 	RAMMB        int64      `json:"ram_mb"`
 	DiskGB       int64      `json:"disk_gb"`
+	DiskLimited  bool       `json:"disk_limited"` // nodes are held to their disk_gb
+	Runtimes     []string   `json:"runtimes"`     // OCI runtimes that workloads can be run with
 	Driver       string     `json:"driver"`
 	CUDAMax      string     `json:"cuda_max"`
 	AgentVersion string     `json:"agent_version"`

@@ -28,6 +28,8 @@ type Offer struct {
 	CPUCores        int         `json:"cpu_cores"`
 	RAMGB           int64       `json:"ram_gb"`
 	DiskGB          int64       `json:"disk_gb"`
+	DiskLimited     bool        `json:"disk_limited"` // a node cannot write more than its disk_gb
+	Runtimes        []string    `json:"runtimes"`     // OCI runtimes: runc, runsc
 	Region          string      `json:"region"`
 	Fabric          *string     `json:"fabric"`
 	BusbwGbps       *float64    `json:"busbw_gbps"`
@@ -98,6 +100,8 @@ type Spec struct {
 	Env             map[string]string `json:"env,omitempty"`
 	Ports           []Port            `json:"ports,omitempty"`
 	DiskGB          int64             `json:"disk_gb,omitempty"`
+	DiskLimited     bool              `json:"disk_limited,omitempty"` // only hosts that enforce disk_gb
+	Runtime         string            `json:"runtime,omitempty"`      // runc, runsc (gVisor)
 	SSHKeyIDs       []id.SSHKey       `json:"ssh_key_ids,omitempty"`
 	MaxPricePerHour *money.Micro      `json:"max_price_per_hour,omitempty"` // of the whole cluster
 	MaxDuration     *int64            `json:"max_duration,omitempty"`       // seconds of running time

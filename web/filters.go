@@ -18,6 +18,8 @@ var filterTerms = []struct{ name, field, op string }{
 	{"busbw", "busbw_gbps", ">="},
 	{"price", "price_per_gpu_hour", "<="},
 	{"verified", "verified", "="},
+	{"disk_limited", "disk_limited", "="},
+	{"runtime", "runtime", "="},
 }
 
 // filter turns the filters into terms of the query and shows the search for it: the query stays the one truth, so that a

@@ -92,6 +92,7 @@ func hostFacts(d host.Detail) [][2]string {
 	facts := [][2]string{
 		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)},
 		{"Memory", view.Bytes(i.RAMMB << 20)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
+		{"Holds nodes to their disk", yesNo(i.DiskLimited)}, {"Runtimes", runtimesText(d.Runtimes)},
 		{"Driver", i.Driver}, {"CUDA, at most", i.CUDAMax}, {"Docker", i.DockerVersion}, {"NVIDIA Container Toolkit", i.ToolkitVersion},
 		{"GPUs attached by", i.AttachMode}, {"Reachable by other hosts", yesNo(i.MultiNode)}, {"Kernel WireGuard", yesNo(i.KernelWireGuard)},
 		{"Each lease, up", leaseLine(i.LeaseUpMbps)}, {"Each lease, down", leaseLine(i.LeaseDownMbps)},
@@ -112,6 +113,11 @@ func leaseLine(mbps int) string {
 		return ""
 	}
 	return fmt.Sprintf("at most %d Mbit/s", mbps)
+}
+
+// runtimesText are the OCI runtimes renters can choose from.
+func runtimesText(runtimes []string) string {
+	return strings.ReplaceAll(strings.Join(runtimes, ", "), agentapi.RuntimeRunsc, "runsc (gVisor)")
 }
 
 func heldImages(images []agentapi.CachedImage) string {

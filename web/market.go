@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/web/view"
 )
@@ -103,6 +104,14 @@ func offerRow(o market.Offer, quote *view.QuoteBox) view.OfferRow {
 	case o.Simulated:
 		row.Verified = view.State{Word: "Simulated", Icon: "declared", Tone: "idle"}
 	}
+	var has []string
+	if o.DiskLimited {
+		has = append(has, "disk enforced")
+	}
+	if slices.Contains(o.Runtimes, agentapi.RuntimeRunsc) {
+		has = append(has, "gVisor")
+	}
+	row.Isolation = strings.Join(has, ", ")
 	if quote != nil {
 		for _, r := range quote.Rows {
 			if r.Host == o.HostName {

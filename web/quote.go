@@ -92,6 +92,10 @@ func relaxed(r market.Relaxation, m view.Market) string {
 		form.DiskGB = value
 	case "network.scope":
 		form.Scope = value
+	case "runtime":
+		form.Runtime = value
+	case "disk_limited":
+		form.DiskLimited = value == "true"
 	default:
 		return ""
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kballard/go-shellquote"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/money"
@@ -22,6 +23,7 @@ func specForm(v *visit) view.SpecForm {
 		Nodes: f("nodes", "1"), GPUs: f("gpus", "1"), Image: f("image", ""), Command: f("command", ""), Env: v.r.PostFormValue("env"),
 		Name: f("name", ""), Budget: f("budget", ""), DiskGB: f("disk_gb", strconv.FormatInt(market.DefaultSpec().DiskGB, 10)), Scope: f("scope", string(market.ScopeAny)),
 		OnNodeFailure: f("on_node_failure", "fail"), Restart: f("restart", "never"), Egress: f("egress", "full"),
+		Runtime: f("runtime", agentapi.RuntimeRunc), DiskLimited: f("disk_limited", "") != "",
 		Ports: f("ports", ""), Hours: f("hours", ""), MinGbps: f("min_gbps", ""), Project: f("project", ""),
 	}
 }
@@ -31,7 +33,7 @@ func formLink(query string, f view.SpecForm) string {
 	v := url.Values{"q": {query}, "nodes": {f.Nodes}, "gpus": {f.GPUs}, "image": {f.Image}, "command": {f.Command},
 		"name": {f.Name}, "budget": {f.Budget}, "disk_gb": {f.DiskGB}, "scope": {f.Scope},
 		"on_node_failure": {f.OnNodeFailure}, "restart": {f.Restart}, "egress": {f.Egress},
-		"ports": {f.Ports}, "hours": {f.Hours}, "min_gbps": {f.MinGbps}, "project": {f.Project}}
+		"ports": {f.Ports}, "hours": {f.Hours}, "min_gbps": {f.MinGbps}, "project": {f.Project}, "runtime": {f.Runtime}, "disk_limited": {ticked(f.DiskLimited)}}
 	for k, x := range v {
 		if x[0] == "" {
 			delete(v, k)
@@ -40,12 +42,21 @@ func formLink(query string, f view.SpecForm) string {
 	return "/offers?" + v.Encode()
 }
 
+// ticked is what a form sends of a box that is ticked.
+func ticked(on bool) string {
+	if on {
+		return "1"
+	}
+	return ""
+}
+
 // asTyped is the form that gives the spec.
 func asTyped(spec market.Spec) view.SpecForm {
 	f := view.SpecForm{
 		Nodes: strconv.Itoa(spec.Nodes), GPUs: strconv.Itoa(spec.GPUsPerNode), Image: spec.Image, Command: shellquote.Join(spec.Command...),
 		Name: spec.Name, DiskGB: strconv.FormatInt(spec.DiskGB, 10), Scope: string(spec.Network.Scope),
 		OnNodeFailure: spec.OnNodeFailure, Restart: spec.Restart, Egress: spec.Egress, Ports: portsText(spec.Ports),
+		Runtime: cmp.Or(spec.Runtime, agentapi.RuntimeRunc), DiskLimited: spec.DiskLimited,
 	}
 	if spec.MaxDuration != nil {
 		f.Hours = strconv.FormatFloat(float64(*spec.MaxDuration)/3600, 'g', -1, 64)
@@ -85,6 +96,7 @@ func specOf(f view.SpecForm, query string) (market.Spec, error) {
 		spec.Network.Scope = market.Scope(f.Scope)
 	}
 	spec.OnNodeFailure, spec.Restart, spec.Egress = f.OnNodeFailure, f.Restart, f.Egress
+	spec.Runtime, spec.DiskLimited = f.Runtime, f.DiskLimited
 	if p := strings.TrimSpace(f.Project); p != "" {
 		spec.Project = &p
 	}

@@ -68,6 +68,7 @@ func (e *Engine) EnsureGuest(ctx context.Context, spec agentapi.LeaseSpec, files
 			Mounts:         mounts,
 			CapDrop:        []string{"ALL"},
 			SecurityOpt:    []string{"no-new-privileges", "seccomp=" + seccompProfile},
+			Runtime:        agentapi.RuntimeRunc, // whatever Docker's default is: the namespace is shared
 			ReadonlyRootfs: true,
 			RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
 			IpcMode:        container.IPCModePrivate,
@@ -110,6 +111,10 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	if err != nil {
 		return Container{}, Refusal{agentapi.ReasonRuntimeFailed, "the environment is refused: " + err.Error()}
 	}
+	hc := e.workHostConfig(w)
+	if err := e.hold(ctx, w.Lease, hc); err != nil {
+		return Container{}, err
+	}
 	return e.ensure(ctx, w.Lease.LeaseRef, Work, client.ContainerCreateOptions{
 		Config: &container.Config{
 			Image:       w.ImageID,
@@ -117,7 +122,7 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 			Env:         env,
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		},
-		HostConfig: e.workHostConfig(w),
+		HostConfig: hc,
 	})
 }
 
@@ -143,8 +148,11 @@ func (e *Engine) workHostConfig(w WorkloadSpec) *container.HostConfig {
 			DeviceRequests: deviceRequests(e.cfg.Attach, w.Lease.GPUs),
 		},
 	}
+	if e.cfg.Attach != AttachNVIDIA { // there Docker's default may be NVIDIA's wrapper of it
+		hc.Runtime = agentapi.RuntimeRunc
+	}
 	if e.cfg.DiskLimited && w.Lease.DiskGB > 0 {
-		hc.StorageOpt = map[string]string{"size": fmt.Sprintf("%dG", w.Lease.DiskGB)}
+		hc.StorageOpt = sized(w.Lease.DiskGB)
 	}
 	return hc
 }

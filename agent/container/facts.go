@@ -23,6 +23,7 @@ type Facts struct {
 	LiveRestore, DiskLimited             bool
 	CDI, NVIDIARuntime                   bool   // how GPUs could be attached
 	Toolkit                              string // NVIDIA Container Toolkit, "" without one
+	Runsc                                *Runsc // gVisor, where Docker has it
 	Problems                             []agentapi.Problem
 }
 
@@ -37,6 +38,7 @@ func (e *Engine) Facts(ctx context.Context) Facts {
 	f := Facts{Version: info.ServerVersion, API: e.docker.ClientVersion(), StorageDriver: info.Driver, RootDir: info.DockerRootDir,
 		LiveRestore: info.LiveRestoreEnabled, CDI: hasCDISpec(info.CDISpecDirs), Toolkit: toolkitVersion(ctx)}
 	_, f.NVIDIARuntime = info.Runtimes["nvidia"]
+	f.Runsc = runscOf(info.Runtimes)
 	backing := ""
 	for _, kv := range info.DriverStatus {
 		if kv[0] == "Backing Filesystem" {

@@ -95,7 +95,7 @@ var checks = []struct {
 	codes []string
 	good  func(agentapi.Inventory) string // what was seen when nothing is wrong
 }{
-	{"docker", []string{"docker_unreachable", "no_live_restore"}, func(i agentapi.Inventory) string { return "Docker " + i.DockerVersion + ", live-restore on" }},
+	{"docker", []string{"docker_unreachable", "no_live_restore", "runsc_not_usable"}, func(i agentapi.Inventory) string { return "Docker " + i.DockerVersion + ", live-restore on" }},
 	{"toolkit", []string{"toolkit_too_old", "no_gpu_runtime", "attach_none"}, func(i agentapi.Inventory) string {
 		if i.ToolkitVersion == "" {
 			return "GPUs are attached by: " + i.AttachMode

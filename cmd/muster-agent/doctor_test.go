@@ -47,6 +47,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		{"no nft", "firewall", "bad", func(_ *agentapi.Inventory, m *machine) { m.NFT = errors.New("not found") }},
 		{"old toolkit", "toolkit", "bad", problem("toolkit_too_old", "bad")},
 		{"no live-restore", "docker", "warn", problem("no_live_restore", "warn")},
+		{"gVisor not set up", "docker", "warn", problem("runsc_not_usable", "warn")},
 		{"disk not limited", "disk", "warn", problem("disk_not_limited", "warn")},
 		{"little disk", "disk", "warn", func(i *agentapi.Inventory, _ *machine) { i.DiskGB = 10 }},
 		{"a GPU's trouble", "gpus", "warn", problem("ecc_off", "warn")},

@@ -50,6 +50,9 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 			inv.DiskGB = gb
 		}
 	}
+	runtimes, lacking := facts.Runtimes(!inv.Simulated && len(inv.GPUs) > 0)
+	inv.Runtimes = runtimes
+	inv.Problems = append(inv.Problems, lacking...)
 	mode, problem := f.attachMode(facts, inv.Simulated)
 	inv.AttachMode = string(mode)
 	if problem != nil && len(inv.GPUs) > 0 {

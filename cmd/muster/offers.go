@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -61,12 +63,20 @@ func printOffers(p *printer, page client.OfferPage) {
 	}
 }
 
+// note is what else one chooses by.
 func note(o client.Offer) string {
+	var words []string
 	switch {
 	case o.Simulated:
-		return "simulated"
+		words = append(words, "simulated")
 	case o.Verified:
-		return "verified"
+		words = append(words, "verified")
 	}
-	return ""
+	if o.DiskLimited {
+		words = append(words, "disk enforced")
+	}
+	if slices.Contains(o.Runtimes, "runsc") {
+		words = append(words, "gVisor")
+	}
+	return strings.Join(words, ", ")
 }

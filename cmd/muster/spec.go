@@ -24,10 +24,11 @@ import (
 type specFlags struct {
 	file, envFile                              string
 	name, project, gpu, image, restart, egress string
-	scope, onFailure, registryUser             string
+	scope, onFailure, registryUser, runtime    string
 	maxPrice, budget, maxDuration              string
 	nodes, gpus                                int
 	disk                                       int64
+	diskLimited                                bool
 	minGbps                                    float64
 	labels, env, ports, keys                   []string
 }
@@ -49,6 +50,8 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.envFile, "env-file", "", "file of KEY=VALUE lines, for what others on this machine must not see")
 	fs.StringArrayVarP(&f.ports, "port", "p", nil, "PORT, which is tcp, or PORT/http, which the page links to; repeatable")
 	fs.Int64Var(&f.disk, "disk", 0, "GB per node (default 10)")
+	fs.BoolVar(&f.diskLimited, "disk-limited", false, "only hosts that enforce it")
+	fs.StringVar(&f.runtime, "runtime", "", "runc (default), or runsc: gVisor, where a host has it")
 	fs.StringArrayVar(&f.keys, "ssh-key", nil, "id of an SSH key; repeatable")
 	fs.StringVar(&f.maxPrice, "max-price", "", "most the whole cluster may cost per hour")
 	fs.StringVar(&f.maxDuration, "max-duration", "", "longest running time: 90m, 2h, or seconds")
@@ -57,7 +60,7 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.Float64Var(&f.minGbps, "min-gbps", 0, "least all-reduce bandwidth between nodes")
 	fs.StringVar(&f.onFailure, "on-node-failure", "", "fail, ignore or replace")
 	for name, words := range map[string][]string{
-		"restart": {"never", "on_failure"}, "egress": {"full", "limited", "off"}, "scope": {"any", "fabric", "host"}, "on-node-failure": {"fail", "ignore", "replace"},
+		"restart": {"never", "on_failure"}, "runtime": {"runc", "runsc"}, "egress": {"full", "limited", "off"}, "scope": {"any", "fabric", "host"}, "on-node-failure": {"fail", "ignore", "replace"},
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -81,6 +84,8 @@ func (f *specFlags) spec(cmd *cobra.Command, command []string) (client.Spec, err
 	lay(&s.Nodes, f.nodes)
 	lay(&s.GPUsPerNode, f.gpus)
 	lay(&s.DiskGB, f.disk)
+	lay(&s.DiskLimited, f.diskLimited)
+	lay(&s.Runtime, f.runtime)
 	if len(command) > 0 {
 		s.Command = command
 	}

@@ -246,6 +246,7 @@ const (
 	ReasonGPUFailed         = "gpu_failed"
 	ReasonGPUInUse          = "gpu_in_use"     // by the host's owner, when the node was to start
 	ReasonRuntimeFailed     = "runtime_failed" // Docker refused
+	ReasonNotOffered        = "not_offered"    // the host has no more what it was chosen for: a runtime, a bound on its disk
 	ReasonOverlayFailed     = "overlay_failed"
 	ReasonGuestDied         = "guest_died"
 	ReasonRunUntil          = "run_until" // stopped by itself at the end of the authorised time
@@ -277,13 +278,16 @@ type LeaseSpec struct {
 	Command      []string          `json:"command,omitempty"` // in place of the image's own, after its entry point, as `docker run` does
 	Env          map[string]string `json:"env,omitempty"`     // the renter's; only ever put into the create request
 
-	GPUs    []string `json:"gpus"` // NVML UUIDs
-	CPUs    float64  `json:"cpus"`
-	RAMMB   int64    `json:"ram_mb"`
-	DiskGB  int64    `json:"disk_gb"`
-	Ports   []Port   `json:"ports,omitempty"`
-	Egress  string   `json:"egress"` // full, limited, off
-	Network Network  `json:"network"`
+	GPUs   []string `json:"gpus"` // NVML UUIDs
+	CPUs   float64  `json:"cpus"`
+	RAMMB  int64    `json:"ram_mb"`
+	DiskGB int64    `json:"disk_gb"`
+	// DiskLimited: the node runs only where disk_gb is enforced. Runtime is the OCI runtime of the workload, "" = runc.
+	DiskLimited bool    `json:"disk_limited,omitempty"`
+	Runtime     string  `json:"runtime,omitempty"`
+	Ports       []Port  `json:"ports,omitempty"`
+	Egress      string  `json:"egress"` // full, limited, off
+	Network     Network `json:"network"`
 
 	RunUntilMS int64 `json:"run_until_ms"` // 0 = not limited yet
 	GraceS     int   `json:"grace_s"`      // TERM to KILL, ≤ 30

@@ -14,6 +14,9 @@ type Inventory struct {
 	RAMMB        int64  `json:"ram_mb"`
 	DiskGB       int64  `json:"disk_gb"`      // free where container data lives
 	DiskLimited  bool   `json:"disk_limited"` // the storage driver enforces a per-container size
+	// Runtimes are the OCI runtimes that workloads can be run with here, by the Runtime constants. An agent that does not
+	// say offers runc.
+	Runtimes []string `json:"runtimes,omitempty"`
 
 	// LeaseUpMbps and LeaseDownMbps are what the operator lets each lease move over the host's own line; 0: no bound.
 	LeaseUpMbps   int `json:"lease_up_mbps,omitempty"`
@@ -46,6 +49,12 @@ type Inventory struct {
 	// Prefetch: popular public images are fetched while nothing is leased.
 	Prefetch bool `json:"prefetch,omitempty"`
 }
+
+// OCI runtimes that a workload can ask for.
+const (
+	RuntimeRunc  = "runc"  // containers on the host's kernel
+	RuntimeRunsc = "runsc" // gVisor: a kernel of its own between the workload and the host's
+)
 
 // MaxImages is how many images an inventory names.
 const MaxImages = 64

@@ -83,6 +83,8 @@ type hostView struct {
 	CPUCores     int                `json:"cpu_cores"`
 	RAMMB        int64              `json:"ram_mb"`
 	DiskGB       int64              `json:"disk_gb"`
+	DiskLimited  bool               `json:"disk_limited" doc:"nodes are held to their disk_gb; problems say why not"`
+	Runtimes     []string           `json:"runtimes" doc:"OCI runtimes that workloads can be run with"`
 	Driver       string             `json:"driver"`
 	CUDAMax      string             `json:"cuda_max"`
 	AgentVersion string             `json:"agent_version"`
@@ -99,6 +101,7 @@ func viewHost(d host.Detail, offers []market.OwnOffer) hostView {
 	v := hostView{
 		ID: d.ID, Name: d.Name, Region: d.Region, State: d.State, Reachable: d.Reachable(now), NotSelling: d.Unsellable(now),
 		Simulated: d.Simulated, MultiNode: d.MultiNode, ReclaimAt: utc(d.ReclaimAt), Actions: d.Actions(), CPUCores: d.CPUCores, RAMMB: d.RAMMB, DiskGB: d.DiskGB,
+		DiskLimited: d.DiskLimited, Runtimes: append([]string{}, d.Runtimes...),
 		Driver: d.Driver, CUDAMax: d.CUDAMax, AgentVersion: d.Status.AgentVersion, LastSeenAt: utc(d.Status.LastSyncAt),
 		CreatedAt: d.CreatedAt.UTC(), GPUs: []hostGPUView{}, Problems: append([]agentapi.Problem{}, d.Inventory.Problems...),
 		Offers: append([]market.OwnOffer{}, offers...),

@@ -64,6 +64,8 @@ type Host struct {
 	BootID          string
 	CPUCores        int
 	RAMMB, DiskGB   int64
+	DiskLimited     bool     // nodes are held to their disk_gb
+	Runtimes        []string // OCI runtimes workloads can be run with
 	Driver, CUDAMax string
 	InventoryAt     *time.Time
 	CreatedAt       time.Time
@@ -148,7 +150,7 @@ func fromRow(h dbq.Host, s dbq.HostStatus) Host {
 	return Host{
 		ID: h.ID, Org: h.OrgID, Name: h.Name, Region: h.Region, Fabric: h.FabricID, State: State(h.State),
 		Simulated: h.Simulated, MultiNode: h.MultiNode, NeedsFullReport: h.NeedsFullReport, ReclaimAt: h.ReclaimAt, Blocked: h.Blocked,
-		Revision: h.Revision, BootID: h.BootID, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskGB: h.DiskGb,
+		Revision: h.Revision, BootID: h.BootID, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskGB: h.DiskGb, DiskLimited: h.DiskLimited, Runtimes: h.Runtimes,
 		Driver: h.Driver, CUDAMax: h.CudaMax, InventoryAt: h.InventoryAt, CreatedAt: h.CreatedAt, RetiredAt: h.RetiredAt,
 		Status: Status{
 			Session: s.Session, Connected: s.Connected, ConnectedAt: s.ConnectedAt, DisconnectedAt: s.DisconnectedAt,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -81,8 +82,8 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 		return fmt.Errorf("host: inventory of %s: %w", host, err)
 	}
 	err = tx.Q.SetHostInventory(ctx, dbq.SetHostInventoryParams{
-		ID: host, BootID: clip(inv.BootID, 64), CPUCores: int32(inv.CPUCores), RAMMb: inv.RAMMB, DiskGb: inv.DiskGB,
-		Driver: clip(inv.Driver, 40), CudaMax: clip(inv.CUDAMax, 20), MultiNode: inv.MultiNode, Blocked: blocked(inv),
+		ID: host, BootID: clip(inv.BootID, 64), CPUCores: int32(inv.CPUCores), RAMMb: inv.RAMMB, DiskGb: inv.DiskGB, DiskLimited: inv.DiskLimited,
+		Runtimes: runtimes(inv), Driver: clip(inv.Driver, 40), CudaMax: clip(inv.CUDAMax, 20), MultiNode: inv.MultiNode, Blocked: blocked(inv),
 	})
 	if err != nil {
 		return fmt.Errorf("host: inventory of %s: %w", host, err)
@@ -110,6 +111,20 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 		return fmt.Errorf("host: GPUs of %s: %w", host, err)
 	}
 	return nil
+}
+
+// runtimes are the OCI runtimes an inventory offers that can be asked for, sorted, each once.
+func runtimes(inv *agentapi.Inventory) []string {
+	if len(inv.Runtimes) == 0 {
+		return []string{agentapi.RuntimeRunc}
+	}
+	out := []string{}
+	for _, known := range []string{agentapi.RuntimeRunc, agentapi.RuntimeRunsc} {
+		if slices.Contains(inv.Runtimes, known) {
+			out = append(out, known)
+		}
+	}
+	return out
 }
 
 func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old dbq.ActiveGPUsRow) error {

@@ -12,15 +12,18 @@ import (
 
 // Ask is what placement needs to know of a spec, with its query parsed, and of who asks.
 type Ask struct {
-	Renter   id.Org // whose own hosts are left out: nobody rents from themselves
-	Nodes    int
-	GPUs     int // per node
-	Query    Query
-	Scope    Scope
-	MinGbps  float64
-	DiskGB   int64       // per node
-	Duration int64       // seconds; 0 = open-ended
-	MaxRate  money.Micro // per hour for the whole gang; 0 = no limit
+	Renter  id.Org // whose own hosts are left out: nobody rents from themselves
+	Nodes   int
+	GPUs    int // per node
+	Query   Query
+	Scope   Scope
+	MinGbps float64
+	DiskGB  int64 // per node
+	// DiskLimited: only hosts that hold nodes to their disk_gb. Runtime is the OCI runtime it needs; "" = any.
+	DiskLimited bool
+	Runtime     string
+	Duration    int64       // seconds; 0 = open-ended
+	MaxRate     money.Micro // per hour for the whole gang; 0 = no limit
 	// For replacing nodes of a running cluster: they join others on other hosts, within one fabric (zero: any) or on the
 	// one host of the others (zero: any), not on hosts it has or had, on GPUs like those that were lost (empty: any).
 	Joins   bool
@@ -40,7 +43,7 @@ func (s Spec) Ask(renter id.Org) (Ask, error) {
 	}
 	a := Ask{
 		Renter: renter, Nodes: s.Nodes, GPUs: s.GPUsPerNode, Query: q, Scope: s.Network.Scope, MinGbps: s.Network.MinGbps,
-		DiskGB: s.DiskGB, Duration: s.Duration(),
+		DiskGB: s.DiskGB, DiskLimited: s.DiskLimited, Runtime: s.Runtime, Duration: s.Duration(),
 	}
 	if s.MaxPricePerHour != nil {
 		a.MaxRate = *s.MaxPricePerHour
@@ -108,6 +111,12 @@ func (a *Ask) constraints() []constraint {
 		add(func(f *facts) bool { return f.maxDuration == 0 }, "no max_duration: the host takes no open-ended rentals")
 	}
 	add(func(f *facts) bool { return f.diskFreeGB >= a.DiskGB*int64(onHost) }, "disk_gb = %d", a.DiskGB)
+	if a.DiskLimited {
+		add(func(f *facts) bool { return f.diskLimited }, "disk_limited: the host holds nodes to their disk_gb")
+	}
+	if a.Runtime != "" {
+		add(func(f *facts) bool { return hasWord(f.runtimes, a.Runtime) }, "runtime = %s", a.Runtime)
+	}
 	add(func(f *facts) bool { return f.hasShare(a.GPUs) }, "cpu and memory for %d GPUs", a.GPUs)
 	switch {
 	case (a.Nodes > 1 || a.Joins) && a.Scope != ScopeHost:

@@ -36,6 +36,8 @@ type facts struct {
 	cpuLeft             float64
 	ramLeftMB           int64
 	diskFreeGB          int64
+	diskLimited         bool
+	runtimes            string // words
 }
 
 // maybe is a number that may not be known. NaN is not known.
@@ -77,7 +79,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		netDownMbps: maybeOf(h.NetDownMbps), reliability: maybeOf(h.Reliability), verified: h.Verified,
 		simulated: h.Simulated, multiNode: h.MultiNode, price: o.Price, minGPUs: o.MinGPUs, maxDuration: o.MaxDuration,
 		hostTotal: len(h.GPUs), cpuCores: h.CPUCores, ramMB: h.RAMMB, cpuLeft: float64(h.CPUCores) - h.CPUTaken,
-		ramLeftMB: h.sellableRAMMB() - h.RAMTakenMB, diskFreeGB: h.DiskFreeGB,
+		ramLeftMB: h.sellableRAMMB() - h.RAMTakenMB, diskFreeGB: h.DiskFreeGB, diskLimited: h.DiskLimited, runtimes: h.Runtimes,
 	}
 	for i := range h.GPUs {
 		g := &h.GPUs[i]

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -96,7 +97,7 @@ func (r *fleetRows) assemble() (map[id.Host]*Host, error) {
 		}
 		out[h.ID] = &Host{
 			ID: h.ID, Org: h.OrgID, Name: h.Name, Region: h.Region, Fabric: h.FabricID, FabricName: h.FabricName,
-			Simulated: h.Simulated, MultiNode: h.MultiNode, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskFreeGB: h.DiskGb,
+			Simulated: h.Simulated, MultiNode: h.MultiNode, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskFreeGB: h.DiskGb, DiskLimited: h.DiskLimited, Runtimes: strings.Join(h.Runtimes, " "),
 			Driver: h.Driver, CUDAMax: h.CudaMax, BusbwGbps: h.BusbwGbps, NetUpMbps: h.NetUpMbps, NetDownMbps: h.NetDownMbps,
 			Topology: t,
 		}

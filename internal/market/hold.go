@@ -134,6 +134,10 @@ func (h *Host) refuses(n Placed, duration int64) string {
 		return "its GPUs were taken"
 	case h.DiskFreeGB < n.DiskGB:
 		return "its disk was taken"
+	case n.DiskLimited && !h.DiskLimited:
+		return "it no longer holds nodes to their disk_gb"
+	case n.Runtime != "" && !hasWord(h.Runtimes, n.Runtime):
+		return "it no longer has the runtime " + n.Runtime
 	case h.CPUTaken+n.CPUCores > float64(h.CPUCores)+cpuRounding, h.RAMTakenMB+n.RAMMB > h.sellableRAMMB():
 		return "its processors or memory were taken"
 	}

@@ -113,6 +113,8 @@ func TestHoldRefusesAPlanThatNoLongerHolds(t *testing.T) {
 		"draining":  func(w *world, h id.Host) { w.exec("UPDATE host SET state = 'draining'") },
 		"silent":    func(w *world, h id.Host) { w.exec("UPDATE host_status SET last_sync_at = now() - interval '1 hour'") },
 		"gone":      func(w *world, h id.Host) { w.exec("UPDATE host_status SET connected = false") },
+		"no bound":  func(w *world, h id.Host) { w.exec("UPDATE host SET disk_limited = false") },
+		"runtime":   func(w *world, h id.Host) { w.exec("UPDATE host SET runtimes = '{runc}'") },
 		"disk":      func(w *world, h id.Host) { w.exec("UPDATE host SET disk_gb = 5") },
 		"memory":    func(w *world, h id.Host) { w.exec("UPDATE host SET ram_mb = 2048") },
 		"unhealthy": func(w *world, h id.Host) { w.exec("UPDATE gpu SET health = 'suspect' WHERE idx < 3") },
@@ -123,10 +125,13 @@ func TestHoldRefusesAPlanThatNoLongerHolds(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			h := w.host("a", 4, "1.00")
+			w.exec("UPDATE host SET disk_limited = true, runtimes = '{runc,runsc}'")
+			s := spec(1, 2, "disk_limited=true runtime=runsc")
+			s.DiskLimited, s.Runtime = true, "runsc"
 			var plan market.Placement
 			stop := errors.New("stop")
 			err := w.m.Planning(t.Context(), func(ctx context.Context, p *market.Planner) (err error) {
-				if plan, err = p.Place(ctx, w.tenant, spec(1, 2, "")); err == nil {
+				if plan, err = p.Place(ctx, w.tenant, s); err == nil {
 					err = stop
 				}
 				return err

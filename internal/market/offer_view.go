@@ -1,6 +1,8 @@
 package market
 
 import (
+	"strings"
+
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -24,6 +26,8 @@ type Offer struct {
 	CPUCores        int         `json:"cpu_cores" doc:"of the host; a node gets the part its GPUs are of the host's"`
 	RAMGB           int64       `json:"ram_gb" doc:"of the host; as with cpu_cores"`
 	DiskGB          int64       `json:"disk_gb" doc:"free"`
+	DiskLimited     bool        `json:"disk_limited" doc:"a node cannot write more than its disk_gb, nor can its neighbours"`
+	Runtimes        []string    `json:"runtimes" doc:"OCI runtimes that workloads can be run with: runc, runsc (gVisor); in queries: runtime"`
 	Region          string      `json:"region"`
 	Fabric          *string     `json:"fabric"`
 	BusbwGbps       *float64    `json:"busbw_gbps" doc:"all-reduce between hosts of the fabric, measured"`
@@ -47,7 +51,7 @@ func (l *lot) offerView() Offer {
 	o := Offer{
 		ID: l.offer.ID, HostID: h.ID, HostName: h.Name, GPUModel: f.model, GPUArch: f.arch, GPUsFree: f.free, GPUsTotal: f.total,
 		VRAMGB: f.vramGB, ComputeCap: f.computeCap, CUDAMax: f.cudaMax, Driver: f.driver, NVLink: f.nvlink,
-		NVLinkGbps: f.nvlinkGbps, PCIeGen: f.pcieGen, CPUCores: f.cpuCores, RAMGB: f.ramMB >> 10, DiskGB: f.diskFreeGB,
+		NVLinkGbps: f.nvlinkGbps, PCIeGen: f.pcieGen, CPUCores: f.cpuCores, RAMGB: f.ramMB >> 10, DiskGB: f.diskFreeGB, DiskLimited: f.diskLimited, Runtimes: strings.Fields(f.runtimes),
 		Region: f.region, BusbwGbps: f.busbwGbps.pointer(), NetUpMbps: f.netUpMbps.pointer(), NetDownMbps: f.netDownMbps.pointer(),
 		Reliability: f.reliability.pointer(), Verified: f.verified, PricePerGPUHour: f.price, PricePerGPUSec: PerSecond(f.price),
 		MinGPUs: f.minGPUs, Simulated: f.simulated, MultiNode: f.multiNode,

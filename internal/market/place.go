@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -157,7 +158,7 @@ func (p *placing) placement(g gang) Placement {
 		if h == nil {
 			h = l.entry.host
 		}
-		n := h.node(rank, l.offer, p.ask.GPUs, p.ask.DiskGB)
+		n := h.node(rank, l.offer, p.ask)
 		if n.Cached = p.ask.Cached[h.ID]; n.Cached {
 			n.Lines[1].Text += "; it holds the image already"
 		}
@@ -169,16 +170,29 @@ func (p *placing) placement(g gang) Placement {
 	return out
 }
 
-// node is a node on count free GPUs of the offer. The host has that many.
-func (h *Host) node(rank int, o *HostOffer, count int, diskGB int64) Placed {
+// node is a node of the gang on free GPUs of the offer. The host has what it needs.
+func (h *Host) node(rank int, o *HostOffer, a *Ask) Placed {
+	count := a.GPUs
 	cores, ram := h.share(count)
 	n := Placed{
 		Rank: rank, Host: h.ID, HostName: h.Name, HostOrg: h.Org, Offer: o.ID, Fabric: h.Fabric, Model: o.Model, GPUs: h.choose(o.Model, count),
-		CPUCores: cores, RAMMB: ram, DiskGB: diskGB, Price: o.Price, Rate: o.Price * money.Micro(count), HostSharePPM: o.HostSharePPM,
+		CPUCores: cores, RAMMB: ram, DiskGB: a.DiskGB, DiskLimited: a.DiskLimited, Runtime: a.Runtime, Price: o.Price, Rate: o.Price * money.Micro(count), HostSharePPM: o.HostSharePPM,
 	}
 	n.Lines = []Line{
 		{Kind: "gpu", Rank: rank, Text: fmt.Sprintf("%d × %s", count, o.Model), Quantity: int64(count), UnitPrice: o.Price, Price: n.Rate},
-		{Kind: "host", Rank: rank, Text: fmt.Sprintf("%g CPU cores, %d MB memory, %d GB disk, network: included", cores, ram, diskGB), Quantity: 1},
+		{Kind: "host", Rank: rank, Text: fmt.Sprintf("%g CPU cores, %d MB memory, %s, network: included", cores, ram, a.extras()), Quantity: 1},
 	}
 	return n
+}
+
+// extras is what else of the host goes with a node, for people.
+func (a *Ask) extras() string {
+	out := fmt.Sprintf("%d GB disk", a.DiskGB)
+	if a.DiskLimited {
+		out += " (enforced)"
+	}
+	if a.Runtime == agentapi.RuntimeRunsc {
+		out += ", gVisor"
+	}
+	return out
 }

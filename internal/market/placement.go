@@ -29,6 +29,9 @@ type Placed struct {
 	CPUCores float64 `json:"cpu_cores"` // the node's share of its host
 	RAMMB    int64   `json:"ram_mb"`
 	DiskGB   int64   `json:"disk_gb"`
+	// What of the host the renter asked for: that it enforces disk_gb, and an OCI runtime ("" = any).
+	DiskLimited bool   `json:"disk_limited,omitempty"`
+	Runtime     string `json:"runtime,omitempty"`
 
 	Price        money.Micro `json:"price"` // per GPU-hour
 	Rate         money.Micro `json:"rate"`  // per hour, the whole node

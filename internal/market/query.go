@@ -227,7 +227,7 @@ func parseValue(f *field, tok token) (value, error) {
 		default:
 			return bad("true or false")
 		}
-	case kindText, kindIdentity:
+	case kindText, kindSet, kindIdentity:
 	}
 	return v, nil
 }

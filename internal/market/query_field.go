@@ -18,6 +18,7 @@ const (
 	kindPrice                     // decimal, compared exactly
 	kindVersion                   // dotted numbers
 	kindBool                      //
+	kindSet                       // words, of which one is met; case-insensitive
 	kindIdentity                  // names one host or offer; whole, case-insensitive
 )
 
@@ -25,7 +26,7 @@ const (
 type field struct {
 	name string
 	kind fieldKind
-	text func(*facts) string                  // text, model and version; "" = not known
+	text func(*facts) string                  // text, model, version and set; "" = not known
 	num  func(*facts) (v float64, known bool) // number, price and bool
 	who  func(*identity) string               // identity
 }
@@ -49,6 +50,8 @@ var fields = []field{
 	{name: "cpu_cores", kind: kindNumber, num: known(func(f *facts) int { return f.cpuCores })},
 	{name: "ram_gb", kind: kindNumber, num: known(func(f *facts) int64 { return f.ramMB >> 10 })},
 	{name: "disk_gb", kind: kindNumber, num: known(func(f *facts) int64 { return f.diskFreeGB })},
+	{name: "disk_limited", kind: kindBool, num: flag(func(f *facts) bool { return f.diskLimited })},
+	{name: "runtime", kind: kindSet, text: func(f *facts) string { return f.runtimes }},
 	{name: "region", kind: kindText, text: func(f *facts) string { return f.region }},
 	{name: "fabric", kind: kindText, text: func(f *facts) string { return f.fabricName }},
 	{name: "busbw_gbps", kind: kindNumber, num: measured(func(f *facts) maybe { return f.busbwGbps })},
@@ -130,6 +133,12 @@ func (fl *field) compare(f *facts, who *identity, v *value) (c int, known bool) 
 			return 0, s != ""
 		}
 		return 1, s != ""
+	case kindSet:
+		s := fl.text(f)
+		if hasWord(s, v.text) {
+			return 0, true
+		}
+		return 1, s != ""
 	case kindModel:
 		if hasWords(f.modelWords.list, v.words) {
 			return 0, true
@@ -142,6 +151,16 @@ func (fl *field) compare(f *facts, who *identity, v *value) (c int, known bool) 
 		n, known := fl.num(f)
 		return cmp.Compare(n, v.num), known
 	}
+}
+
+// hasWord reports whether word is one of those in list, which are lower case and joined by spaces.
+func hasWord(list, word string) bool {
+	for w := range strings.FieldsSeq(list) {
+		if w == word {
+			return true
+		}
+	}
+	return false
 }
 
 func isVersion(s string) bool {

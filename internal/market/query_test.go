@@ -12,6 +12,7 @@ func testFacts() *facts {
 		cudaMax: "12.4", driver: "550.54.15", vramGB: 80, nvlink: true, nvlinkGbps: 900, pcieGen: 5, region: "eu-west",
 		fabricName: "ams-r4", busbwGbps: maybe{341.8, true}, price: 2_340_000, minGPUs: 1, free: 8, total: 8, cpuCores: 192,
 		ramMB: 2 << 20, diskFreeGB: 4000, multiNode: true, maxDuration: 7200,
+		diskLimited: true, runtimes: "runc runsc",
 	}
 }
 
@@ -56,6 +57,14 @@ func TestQueryMatches(t *testing.T) {
 		{"max_duration>=7200", true},
 		{"max_duration>7200", false},
 		{"ram_gb=2048 gpus_free>=8 disk_gb>100", true},
+		{"disk_limited=true runtime=runsc", true},
+		{"disk_limited=false", false},
+		{"runtime=RUNC", true},
+		{"runtime=run", false},
+		{"runtime!=runsc", false},
+		{"runtime in [kata,runsc]", true},
+		{"runtime notin [kata,runsc]", false},
+		{"runtime notin [kata]", true},
 		{"host_name=AMS-r4-02", true},
 		{"host_name!=ams-r4-02", false},
 		{"fabric=ams-r4 fabric!=osl-a", true},

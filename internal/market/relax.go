@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -223,6 +224,23 @@ func (r *relaxing) limits() {
 	}
 	r.duration()
 	r.disk()
+	r.isolation()
+}
+
+// isolation gives up what only some hosts have.
+func (r *relaxing) isolation() {
+	if a := r.ask; a.DiskLimited {
+		a.DiskLimited = false
+		if p, ok := r.fits(a); ok {
+			r.propose(p, "disk_limited", "true", "false", false)
+		}
+	}
+	if a := r.ask; a.Runtime == agentapi.RuntimeRunsc {
+		a.Runtime = agentapi.RuntimeRunc
+		if p, ok := r.fits(a); ok {
+			r.propose(p, "runtime", agentapi.RuntimeRunsc, agentapi.RuntimeRunc, agentapi.RuntimeRunc)
+		}
+	}
 }
 
 func (r *relaxing) duration() {

@@ -22,6 +22,9 @@ type Host struct {
 	CPUCores   int
 	RAMMB      int64
 	DiskFreeGB int64 // not promised to live leases
+	// DiskLimited: nodes are held to their disk_gb. Runtimes are the OCI runtimes it has, sorted and joined by spaces.
+	DiskLimited bool
+	Runtimes    string
 	// What live leases took of the host.
 	CPUTaken   float64
 	RAMTakenMB int64

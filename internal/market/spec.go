@@ -36,6 +36,8 @@ type Spec struct {
 	Env          map[string]string `json:"env"`
 	Ports        []Port            `json:"ports"`
 	DiskGB       int64             `json:"disk_gb" doc:"per node"`
+	DiskLimited  bool              `json:"disk_limited,omitempty" doc:"only hosts that enforce disk_gb, for this node and its neighbours"`
+	Runtime      string            `json:"runtime,omitempty" enum:"runc,runsc" doc:"runc by default; runsc: gVisor, a kernel of its own between the program and the host's; only hosts that have it"`
 	SSHKeyIDs    []id.SSHKey       `json:"ssh_key_ids"`
 
 	MaxPricePerHour *money.Micro `json:"max_price_per_hour" doc:"for the whole cluster"`

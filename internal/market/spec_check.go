@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -69,6 +70,9 @@ func (s Spec) checkWords(bad *fault.Fields) {
 	}
 	oneOf(bad, "restart", s.Restart, "never", "on_failure")
 	oneOf(bad, "egress", s.Egress, "full", "limited", "off")
+	if s.Runtime != "" {
+		oneOf(bad, "runtime", s.Runtime, agentapi.RuntimeRunc, agentapi.RuntimeRunsc)
+	}
 	oneOf(bad, "on_node_failure", s.OnNodeFailure, "replace", "fail", "ignore")
 	oneOf(bad, "network.scope", string(s.Network.Scope), string(ScopeAny), string(ScopeFabric), string(ScopeHost))
 	if s.Interruptible {

@@ -77,6 +77,8 @@ func TestSpecNamesEveryFault(t *testing.T) {
 		{`{"image":"b","ports":8080}`, "ports"},
 		{`{"image":"b","restart":"always","egress":"none","on_node_failure":"panic","network":{"scope":"rack"}}`, "restart egress on_node_failure network.scope"},
 		{`{"image":"b","network":{"scope":"any","min_gbps":-1}}`, "network.min_gbps"},
+		{`{"image":"b","runtime":"kata","disk_limited":"yes"}`, "disk_limited"},
+		{`{"image":"b","runtime":"kata"}`, "runtime"},
 		{`{"image":"b","network":{"speed":1}}`, "network.speed"},
 		{`{"image":"b","interruptible":true,"template":"x"}`, "interruptible template"},
 		{`{"image":"b","budget":"0","max_price_per_hour":"-1","max_duration":59}`, "max_price_per_hour max_duration budget"},

@@ -30,7 +30,13 @@ const patience = 2 * time.Minute
 // its own containerd as a child does not come back well after a kill.
 func (h *Host) Docker() *Docker {
 	h.net.t.Helper()
-	d := h.docker("{}") // an empty configuration: this machine's own is not ours
+	return h.DockerWith("{}") // an empty configuration: this machine's own is not ours
+}
+
+// DockerWith is Docker with a daemon.json of the test's.
+func (h *Host) DockerWith(config string) *Docker {
+	h.net.t.Helper()
+	d := h.docker(config)
 	d.Start()
 	return d
 }

@@ -627,7 +627,7 @@ func (b *FleetGPUsBatchResults) Close() error {
 
 const fleetHosts = `-- name: FleetHosts :batchmany
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
-       h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
+       h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
        CASE WHEN $1::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
 FROM host h
 JOIN host_status s ON s.host_id = h.id
@@ -666,6 +666,8 @@ type FleetHostsRow struct {
 	CPUCores    int32
 	RAMMb       int64
 	DiskGb      int64
+	DiskLimited bool
+	Runtimes    []string
 	Driver      string
 	CudaMax     string
 	NetUpMbps   *float64
@@ -720,6 +722,8 @@ func (b *FleetHostsBatchResults) Query(f func(int, []FleetHostsRow, error)) {
 					&i.CPUCores,
 					&i.RAMMb,
 					&i.DiskGb,
+					&i.DiskLimited,
+					&i.Runtimes,
 					&i.Driver,
 					&i.CudaMax,
 					&i.NetUpMbps,

@@ -365,21 +365,23 @@ func (q *Queries) SetGPUHealth(ctx context.Context, health string, reason string
 
 const setHostInventory = `-- name: SetHostInventory :exec
 UPDATE host
-SET boot_id = $1, cpu_cores = $2, ram_mb = $3, disk_gb = $4, driver = $5,
-    cuda_max = $6, multi_node = $7, blocked = $8, inventory_at = clock_timestamp()
-WHERE id = $9
+SET boot_id = $1, cpu_cores = $2, ram_mb = $3, disk_gb = $4, disk_limited = $5,
+    runtimes = $6::text[], driver = $7, cuda_max = $8, multi_node = $9, blocked = $10, inventory_at = clock_timestamp()
+WHERE id = $11
 `
 
 type SetHostInventoryParams struct {
-	BootID    string
-	CPUCores  int32
-	RAMMb     int64
-	DiskGb    int64
-	Driver    string
-	CudaMax   string
-	MultiNode bool
-	Blocked   string
-	ID        id.Host
+	BootID      string
+	CPUCores    int32
+	RAMMb       int64
+	DiskGb      int64
+	DiskLimited bool
+	Runtimes    []string
+	Driver      string
+	CudaMax     string
+	MultiNode   bool
+	Blocked     string
+	ID          id.Host
 }
 
 func (q *Queries) SetHostInventory(ctx context.Context, arg SetHostInventoryParams) error {
@@ -388,6 +390,8 @@ func (q *Queries) SetHostInventory(ctx context.Context, arg SetHostInventoryPara
 		arg.CPUCores,
 		arg.RAMMb,
 		arg.DiskGb,
+		arg.DiskLimited,
+		arg.Runtimes,
 		arg.Driver,
 		arg.CudaMax,
 		arg.MultiNode,

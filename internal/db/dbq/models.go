@@ -273,6 +273,8 @@ type Host struct {
 	RetiredAt       *time.Time
 	ReclaimAt       *time.Time
 	ReclaimAskedAt  *time.Time
+	DiskLimited     bool
+	Runtimes        []string
 }
 
 type HostAgent struct {

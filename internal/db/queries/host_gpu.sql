@@ -6,8 +6,8 @@ ON CONFLICT (host_id) DO UPDATE SET inventory = excluded.inventory;
 
 -- name: SetHostInventory :exec
 UPDATE host
-SET boot_id = @boot_id, cpu_cores = @cpu_cores, ram_mb = @ram_mb, disk_gb = @disk_gb, driver = @driver,
-    cuda_max = @cuda_max, multi_node = @multi_node, blocked = @blocked, inventory_at = clock_timestamp()
+SET boot_id = @boot_id, cpu_cores = @cpu_cores, ram_mb = @ram_mb, disk_gb = @disk_gb, disk_limited = @disk_limited,
+    runtimes = @runtimes::text[], driver = @driver, cuda_max = @cuda_max, multi_node = @multi_node, blocked = @blocked, inventory_at = clock_timestamp()
 WHERE id = @id;
 
 -- name: ActiveGPUs :many
