@@ -158,6 +158,15 @@ func (s *Web) hostTelemetry(ctx context.Context, d host.Detail) (map[id.GPU]host
 	return last, nil
 }
 
+// powerLimit is a GPU's power limit beside the one it was made for, where they differ.
+func powerLimit(g agentapi.GPU) string {
+	limit, made := g.PowerLimitMW.Or(0), g.PowerDefaultMW.Or(0)
+	if limit == 0 || made == 0 || limit == made {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d W", limit/1000, made/1000)
+}
+
 func gpuRow(g host.GPU, s host.Sample) view.GPURow {
 	row := view.GPURow{
 		Index: g.Index, UUID: g.UUID, Model: g.Model, HealthReason: g.HealthReason, PowerShare: -1,
@@ -185,6 +194,7 @@ func gpuRow(g host.GPU, s host.Sample) view.GPURow {
 			row.Use = "in use by you (" + g.InUse + ")"
 		}
 	}
+	row.Limit = powerLimit(g.Facts)
 	if s.At.IsZero() {
 		return row
 	}

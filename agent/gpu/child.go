@@ -108,7 +108,7 @@ func (c *child) read(out *os.File) {
 
 // ask sends a request; the channel gets its answer, or is closed when the child ends first. forget must be called when
 // the answer is no longer awaited.
-func (c *child) ask(method, uuid string, patience time.Duration) (answer <-chan wire.Message, forget func(), err error) {
+func (c *child) ask(r wire.Request, patience time.Duration) (answer <-chan wire.Message, forget func(), err error) {
 	ch := make(chan wire.Message, 1)
 	c.mu.Lock()
 	if c.waiting == nil {
@@ -118,7 +118,8 @@ func (c *child) ask(method, uuid string, patience time.Duration) (answer <-chan 
 	c.last++
 	id := c.last
 	c.waiting[id] = ch
-	line, err := json.Marshal(wire.Request{ID: id, Method: method, GPU: uuid})
+	r.ID = id
+	line, err := json.Marshal(r)
 	if err == nil {
 		// Under the lock, so that lines do not mix. A child that reads no more must not block us either.
 		_ = c.in.SetWriteDeadline(time.Now().Add(patience))

@@ -65,6 +65,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 		inv.GPUs = append(inv.GPUs, g)
 	}
 	inv.Problems = append(inv.Problems, m.missing()...)
+	inv.Problems = append(inv.Problems, m.powerProblems()...)
 	m.mu.Unlock()
 	slices.SortFunc(inv.GPUs, func(a, b agentapi.GPU) int {
 		if a.Index != b.Index {

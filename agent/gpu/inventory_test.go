@@ -33,7 +33,7 @@ func TestInventory(t *testing.T) {
 			UUID: want.UUID, Index: i, PCIBus: want.PCI, Model: h100, Architecture: "Hopper", VRAMMB: 81559, ComputeCap: "9.0",
 			PCIeGenMax: agentapi.Known(5), PCIeGenCurrent: agentapi.Known(5), PCIeWidthMax: agentapi.Known(16), PCIeWidthCurrent: agentapi.Known(16),
 			NUMANode: agentapi.Known(i / 4), MIG: agentapi.Known(false), ECC: agentapi.Known(true), Persistence: agentapi.Known(true),
-			PowerLimitMW: agentapi.Known[int64](700_000), VBIOS: agentapi.Known("96.00.74.00.01"), Serial: agentapi.Known(want.Serial),
+			PowerLimitMW: agentapi.Known[int64](700_000), PowerDefaultMW: agentapi.Known[int64](700_000), VBIOS: agentapi.Known("96.00.74.00.01"), Serial: agentapi.Known(want.Serial),
 			ConfidentialCompute: agentapi.Known(false), Health: "healthy",
 		}, got); diff != "" {
 			t.Errorf("GPU %d (-want +got):\n%s", i, diff)

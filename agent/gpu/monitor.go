@@ -39,7 +39,8 @@ type Config struct {
 	// OwnerMemory is how many bytes of a GPU's memory processes of no lease may hold for it to count as free; default:
 	// the constant, negative: none.
 	OwnerMemory int64
-	KernelLog   string // default: /dev/kmsg where it can be read; not looked at when simulated, unless named
+	PowerLimits PowerLimits // none: the GPUs' limits are left alone
+	KernelLog   string      // default: /dev/kmsg where it can be read; not looked at when simulated, unless named
 	// Reset resets a GPU that nothing uses; default: nvidia-smi --gpu-reset, nothing when simulated.
 	Reset func(ctx context.Context, uuid string) error
 

@@ -167,11 +167,16 @@ func (p *prober) stuck() int {
 // call asks the probe and decodes the answer into out. A deadline that passes kills the probe, is told to onHang, and
 // shuns the GPU for a while; others' calls that fall with the probe are asked once more of the next.
 func (p *prober) call(ctx context.Context, method, uuid string, out any) error {
+	return p.request(ctx, wire.Request{Method: method, GPU: uuid}, out)
+}
+
+// request is call with all that a request may say.
+func (p *prober) request(ctx context.Context, r wire.Request, out any) error {
 	for attempt := 0; ; attempt++ {
-		if err := p.mayAsk(uuid); err != nil {
+		if err := p.mayAsk(r.GPU); err != nil {
 			return err
 		}
-		err := p.callOnce(ctx, method, uuid, out)
+		err := p.callOnce(ctx, r, out)
 		if attempt == 0 && errors.Is(err, errGone) && ctx.Err() == nil {
 			continue
 		}
@@ -182,23 +187,23 @@ func (p *prober) call(ctx context.Context, method, uuid string, out any) error {
 	}
 }
 
-func (p *prober) callOnce(ctx context.Context, method, uuid string, out any) error {
+func (p *prober) callOnce(ctx context.Context, r wire.Request, out any) error {
 	c, warm, err := p.running(ctx)
 	if err != nil {
 		return err
 	}
-	if !warm && method != wire.MethodStart {
+	if !warm && r.Method != wire.MethodStart {
 		// First alone: a hang of NVML's start must not be blamed on the GPU that was asked about.
 		var refusal *wire.Error
-		if err := p.callOnce(ctx, wire.MethodStart, "", nil); err != nil && !errors.As(err, &refusal) {
+		if err := p.callOnce(ctx, wire.Request{Method: wire.MethodStart}, nil); err != nil && !errors.As(err, &refusal) {
 			return err
 		}
 	}
 	patience := p.time.call
-	if method == wire.MethodStart {
+	if r.Method == wire.MethodStart {
 		patience = p.time.start
 	}
-	answer, forget, err := c.ask(method, uuid, patience)
+	answer, forget, err := c.ask(r, patience)
 	if err != nil {
 		return err
 	}
@@ -207,12 +212,12 @@ func (p *prober) callOnce(ctx context.Context, method, uuid string, out any) err
 	switch {
 	case errors.Is(err, errOverdue):
 		c.kill()
-		p.hung(uuid, method)
-		return &errHang{uuid, method}
+		p.hung(r.GPU, r.Method)
+		return &errHang{r.GPU, r.Method}
 	case err != nil:
 		return err
 	}
-	p.answered(c, uuid)
+	p.answered(c, r.GPU)
 	if m.Error != nil {
 		return m.Error
 	}
@@ -245,7 +250,7 @@ func (p *prober) await(ctx context.Context, c *child, answer <-chan wire.Message
 			if pong != nil {
 				return wire.Message{}, errOverdue
 			}
-			asked, forget, err := c.ask(wire.MethodPing, "", p.time.late)
+			asked, forget, err := c.ask(wire.Request{Method: wire.MethodPing}, p.time.late)
 			if err != nil {
 				return wire.Message{}, err
 			}

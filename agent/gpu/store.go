@@ -34,6 +34,9 @@ type record struct {
 	Before *Use `json:"before,omitempty"`
 	// Held is why the GPU's memory was not free when a lease had ended; "" when it was, or is again.
 	Held string `json:"held,omitempty"`
+	// PowerSet is the power limit this host's agent has set, milliwatts, 0 = none; powerWhy why it could not just now.
+	PowerSet int64 `json:"power_set,omitempty"`
+	powerWhy string
 }
 
 // maxOutbox bounds the events kept for a server that does not take them; the newest are kept.

@@ -118,7 +118,9 @@ func (m *Monitor) look(ctx context.Context) (wire.System, error) {
 			m.examine(uuid, standing, false)
 		}
 	}
-	m.seeOwners(ctx, slices.Collect(maps.Keys(conditions)))
+	answered := slices.Collect(maps.Keys(conditions))
+	m.keepPower(ctx, answered)
+	m.seeOwners(ctx, answered)
 	return sys, nil
 }
 

@@ -37,6 +37,7 @@ type runFlags struct {
 	prefetch               bool
 	probation              time.Duration
 	sources                []string
+	power                  []string
 }
 
 func runCommand() *cobra.Command {
@@ -74,6 +75,7 @@ func (f *runFlags) addRun(cmd *cobra.Command) {
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	fl.DurationVar(&f.probation, "probation", time.Minute, "for how long all must be well before a new version of the agent is kept")
 	fl.StringSliceVar(&f.sources, "allow-source", nil, "host:port of a source of releases that may be at a private address, without TLS")
+	fl.StringSliceVar(&f.power, "power-limit", nil, "watts each GPU may draw, or INDEX=WATTS, UUID=WATTS for one (default: its limit is left alone)")
 	f.add(cmd)
 }
 
@@ -97,7 +99,11 @@ func (f *runFlags) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	monitor, err := gpu.Start(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv), OwnerMemory: f.ownerMemory(), StateDir: filepath.Join(f.state, "gpu"), Logger: log})
+	limits, err := gpu.ParsePowerLimits(f.power)
+	if err != nil {
+		return fmt.Errorf("--power-limit: %w", err)
+	}
+	monitor, err := gpu.Start(ctx, gpu.Config{PowerLimits: limits, LibraryPath: os.Getenv(gpu.LibraryEnv), OwnerMemory: f.ownerMemory(), StateDir: filepath.Join(f.state, "gpu"), Logger: log})
 	if err != nil {
 		return err
 	}

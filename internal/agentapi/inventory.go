@@ -116,6 +116,7 @@ type GPU struct {
 	ECC                 Optional[bool]   `json:"ecc"`
 	Persistence         Optional[bool]   `json:"persistence"`
 	PowerLimitMW        Optional[int64]  `json:"power_limit_mw"`
+	PowerDefaultMW      Optional[int64]  `json:"power_default_mw"` // what it was made for
 	VBIOS               Optional[string] `json:"vbios"`
 	Serial              Optional[string] `json:"serial"`
 	ConfidentialCompute Optional[bool]   `json:"confidential_compute"`

@@ -90,6 +90,8 @@ enum { MAX_PROCESSES = 64 };
 long long fake_now_ms(void);
 int fake_processes(const char *uuid, struct process *out, int max); /* those that live */
 int fake_load(const struct gpu *g, long long at_ms);                /* percent */
+long long fake_power_limit_mw(const struct gpu *g);                 /* as set last, else what it was made for */
+bool fake_set_power_limit(const struct gpu *g, long long mw);
 long long fake_power_mw(const struct gpu *g, long long at_ms);
 bool fake_energy_mj(const struct gpu *g, long long *energy);
 

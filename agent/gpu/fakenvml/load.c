@@ -80,8 +80,37 @@ static int base_load(const struct gpu *g) {
 	return load > 100 ? 100 : load;
 }
 
+/* A limit that was set lies in PROFILE.power-UUID, so that it outlives the probe, as a driver's does. */
+static bool power_file(const struct gpu *g, char *path, size_t size) {
+	char suffix[TEXT + 8];
+	snprintf(suffix, sizeof suffix, ".power-%s", g->uuid);
+	return beside(suffix, path, size);
+}
+
+long long fake_power_limit_mw(const struct gpu *g) {
+	char path[4096];
+	long long mw = g->power_limit_mw;
+	FILE *f = power_file(g, path, sizeof path) ? fopen(path, "re") : NULL;
+	if (!f)
+		return mw;
+	if (fscanf(f, "%lld", &mw) != 1 || mw < 1 || mw > g->power_limit_mw)
+		mw = g->power_limit_mw;
+	fclose(f);
+	return mw;
+}
+
+bool fake_set_power_limit(const struct gpu *g, long long mw) {
+	char path[4096];
+	FILE *f = power_file(g, path, sizeof path) ? fopen(path, "we") : NULL;
+	if (!f)
+		return false;
+	fprintf(f, "%lld\n", mw);
+	return fclose(f) == 0;
+}
+
 static long long power_of(const struct gpu *g, int load) {
-	return g->power_idle_mw + (g->power_limit_mw - g->power_idle_mw) * load / 100;
+	long long mw = g->power_idle_mw + (g->power_limit_mw - g->power_idle_mw) * load / 100, limit = fake_power_limit_mw(g);
+	return mw < limit ? mw : limit;
 }
 
 int fake_load(const struct gpu *g, long long at_ms) { return load_of(g, base_load(g), at_ms); }

@@ -58,13 +58,34 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned l
 
 nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *limit) {
 	ENTER(device);
+	*limit = (unsigned int)fake_power_limit_mw(&g);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device, unsigned int *limit) {
+	ENTER(device);
 	*limit = (unsigned int)g.power_limit_mw;
 	return NVML_SUCCESS;
 }
 
+/* From two sevenths, which an H100's 200 of 700 W are, to what it was made for. */
+nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned int *least, unsigned int *most) {
+	ENTER(device);
+	*least = (unsigned int)(g.power_limit_mw * 2 / 7);
+	*most = (unsigned int)g.power_limit_mw;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceSetPowerManagementLimit(nvmlDevice_t device, unsigned int limit) {
+	ENTER(device);
+	if (limit < g.power_limit_mw * 2 / 7 || limit > g.power_limit_mw)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	return fake_set_power_limit(&g, limit) ? NVML_SUCCESS : NVML_ERROR_UNKNOWN;
+}
+
 nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *limit) {
 	ENTER(device);
-	*limit = (unsigned int)g.power_limit_mw;
+	*limit = (unsigned int)fake_power_limit_mw(&g);
 	return NVML_SUCCESS;
 }
 

@@ -115,6 +115,10 @@ func (p *probe) describe(d nvml.Device) (wire.GPU, *wire.Error) {
 		mw, ret := d.GetPowerManagementLimit()
 		return int64(mw), ret
 	}))
+	g.PowerDefaultMW = optional(call(p, "nvmlDeviceGetPowerManagementDefaultLimit", func() (int64, nvml.Return) {
+		mw, ret := d.GetPowerManagementDefaultLimit()
+		return int64(mw), ret
+	}))
 	g.ConfidentialCompute = optional(call(p, "nvmlSystemGetConfComputeState", func() (bool, nvml.Return) {
 		state, ret := p.lib.SystemGetConfComputeState()
 		return state.CcFeature != 0, ret

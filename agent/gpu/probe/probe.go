@@ -96,6 +96,8 @@ func (p *probe) serve(ctx context.Context, r wire.Request) (json.RawMessage, *wi
 			result, err = p.condition(d)
 		case wire.MethodUse:
 			result, err = p.use(d)
+		case wire.MethodPower:
+			result, err = p.power(d, r.Milliwatts)
 		default:
 			err = &wire.Error{Call: r.Method, Text: "no such method"}
 		}

@@ -22,6 +22,7 @@ const (
 	MethodSample    = "sample"    // → agentapi.GPUSample
 	MethodCondition = "condition" // → Condition
 	MethodUse       = "use"       // → Use
+	MethodPower     = "power"     // → Power, after it was set to Milliwatts
 )
 
 // Request asks the probe.
@@ -29,6 +30,8 @@ type Request struct {
 	ID     uint64 `json:"id"` // from 1
 	Method string `json:"method"`
 	GPU    string `json:"gpu,omitempty"` // UUID
+	// Milliwatts is the power limit to set, or DefaultPower.
+	Milliwatts int64 `json:"mw,omitempty"`
 }
 
 // Message is what the probe says: the answer to the request ID, or with ID 0 an event.
@@ -92,6 +95,14 @@ type Condition struct {
 	RemapFailure     bool    `json:"remap_failure,omitempty"`
 	RecoveryAction   int     `json:"recovery_action,omitempty"` // 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset
 	Odd              *Error  `json:"odd,omitempty"`             // an answer no well GPU gives
+}
+
+// DefaultPower asks for the power limit that the GPU was made for.
+const DefaultPower = -1
+
+// Power is a GPU's power limit.
+type Power struct {
+	LimitMW int64 `json:"limit_mw"`
 }
 
 // Use is who uses a GPU's memory.
