@@ -16,7 +16,8 @@ type TaxReport struct {
 	Lines    []DeclaredTax `json:"lines"`
 	Net      money.Nano    `json:"net"`
 	Tax      money.Nano    `json:"tax"`
-	Book     money.Nano    `json:"book"`    // all tax ever charged, less what was given back
+	Offices  []TaxOffice   `json:"offices"` // by country
+	Book     money.Nano    `json:"book"`    // all tax ever charged, less what was given back and what was paid to tax offices
 	Payable  money.Nano    `json:"payable"` // the same by the ledger
 }
 
@@ -39,4 +40,25 @@ type DeclaredTax struct {
 // TaxReport reads the taxes of a year, quarter or month: 2026, 2026-Q1, 2026-01.
 func (c *Client) TaxReport(ctx context.Context, period string) (TaxReport, error) {
 	return get[TaxReport](ctx, c, "/admin/tax", url.Values{"period": {period}})
+}
+
+// TaxOffice is what a country's tax office gets for a period, and has got.
+type TaxOffice struct {
+	Country  string     `json:"country"`
+	Tax      money.Nano `json:"tax"`
+	Remitted money.Nano `json:"remitted"` // for periods that have time in common with this one
+	Left     money.Nano `json:"left"`
+}
+
+// TaxRemittance is a payment to a tax office from the platform's bank account.
+type TaxRemittance struct {
+	Period  string `json:"period"`
+	Country string `json:"country"`
+	Amount  string `json:"amount"` // a decimal
+	Reason  string `json:"reason"` // such as the reference of the bank's transfer
+}
+
+// RemitTax books that a tax office was paid, and returns the report of the period as it is then.
+func (c *Client) RemitTax(ctx context.Context, r TaxRemittance) (TaxReport, error) {
+	return post[TaxReport](ctx, c, "/admin/tax/remittances", r)
 }

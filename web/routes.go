@@ -82,6 +82,8 @@ func (s *Web) Routes(r chi.Router) {
 		post("/admin/payouts", platformAdmin, s.runPayouts)
 		get("/admin/reviews", platformAdmin, s.reviews)
 		post("/admin/reviews", platformAdmin, s.decide)
+		get("/admin/tax", platformAdmin, s.taxPage)
+		post("/admin/tax", platformAdmin, s.remitTax)
 		get("/admin/promo", platformAdmin, s.promoPage)
 		post("/admin/promo", platformAdmin, s.createPromo)
 		post("/admin/promo/{code}/disable", platformAdmin, s.disablePromo)

@@ -149,6 +149,7 @@ func (a *API) inside(t *table) {
 	post(t, "/admin/orgs/{id}/invoices/{invoice}/write-off", platformAdmin, 202, "writeOffInvoice: Give up an invoice that the card did not pay, with a reason; it is bad debt once Stripe has it as uncollectible", a.writeOff)
 	post(t, "/admin/refunds/{id}/release", platformAdmin, 200, "releaseRefund: Let hosts have what they earned in the period of an invoice that was given back at Stripe, with a reason", a.releaseRefund)
 	get(t, "/admin/tax", platformAdmin, "getTaxReport: The taxes of a period, by country, rate and reason", a.taxReport)
+	post(t, "/admin/tax/remittances", platformAdmin, 201, "remitTax: Book that a tax office was paid, at most what is owed to it for a period that is over, with a reason", a.remitTax)
 	t.stream("GET", "/admin/tax.csv", platformAdmin, "getTaxReportCSV: Its lines as a table", a.taxReportCSV, taxParams()...)
 	get(t, "/admin/reconciliation", platformAdmin, "getReconciliation: Stripe's balance beside the books", a.reconciliation)
 }

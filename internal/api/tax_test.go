@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/musterhq/muster/internal/id"
 )
 
 // The payer knows what is charged before they pay, and is charged that or nothing.
@@ -52,5 +54,33 @@ func TestTaxOnATopUpOverREST(t *testing.T) {
 	w.want(w.call(boss, "GET", "/api/v1/admin/tax?period=2026-13", nil), 422, "validation_failed")
 	if r = w.call(boss, "GET", "/api/v1/admin/tax.csv?period="+period, nil); !strings.Contains(r.raw, "DE,destination,VAT,19") {
 		t.Errorf("%s %s", r.Status, r.raw)
+	}
+}
+
+// A platform operator books that a tax office was paid; nobody else, and never more than is owed.
+func TestRemitTax(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	renter, boss := w.user("ada"), w.boss("ann")
+	org := w.want(w.call(renter, "GET", "/api/v1/me", nil), 200, "").text("org.id")
+	of, err := id.Parse[id.Org](org)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.db.Pool.Exec(t.Context(), `INSERT INTO tax_entry (key, org_id, kind, ref, country, vat_id, reason, name, ppm, net, tax, currency, created_at)
+		VALUES ('old', $1, 'topup', '', 'DE', '', 'home', 'VAT', 190000, 100000000000, 19000000000, 'USD', '2025-02-03')`, of); err != nil {
+		t.Fatal(err)
+	}
+	path, body := "/api/v1/admin/tax/remittances", `{"period":"2025-Q1","country":"DE","amount":"10.00","reason":"transfer 17"}`
+	w.want(w.call(renter, "POST", path, body), 403, "forbidden")
+	for _, bad := range []string{`{"period":"2025-Q1","country":"DE","amount":"ten","reason":"x"}`, `{"period":"2025-Q1","country":"DE","amount":"19.01","reason":"x"}`,
+		`{"period":"2025-Q1","country":"DE","amount":"0.001","reason":"x"}`, `{"period":"2025-Q1","country":"DE","amount":"1.00","reason":""}`, `{"period":"2025-Q9","country":"DE","amount":"1.00","reason":"x"}`} {
+		w.want(w.call(boss, "POST", path, bad), 422, "validation_failed")
+	}
+	if r := w.want(w.call(boss, "POST", path, body), 201, ""); !strings.Contains(r.raw, `"remitted":"10.000000000","left":"9.000000000"`) {
+		t.Error(r.raw)
+	}
+	if r := w.want(w.call(boss, "GET", "/api/v1/admin/tax?period=2025", nil), 200, ""); !strings.Contains(r.raw, `"remitted":"10.000000000"`) {
+		t.Error(r.raw)
 	}
 }

@@ -23,7 +23,9 @@ type Report struct {
 	Lines    []Declared `json:"lines"`
 	Net      money.Nano `json:"net"` // sums of the lines
 	Tax      money.Nano `json:"tax"`
-	// Book is all tax ever charged less what was given back, by this book; Payable the same by the ledger. They are equal.
+	Offices  []Office   `json:"offices"` // what each country gets and has got, by country
+	// Book is all tax ever charged less what was given back and what was paid to tax offices, by this book; Payable the same by
+	// the ledger. They are equal.
 	Book    money.Nano `json:"book"`
 	Payable money.Nano `json:"payable"`
 }
@@ -63,6 +65,9 @@ func ReportOf(ctx context.Context, q *dbq.Queries, currency, period string) (Rep
 		d.Net, d.Tax = d.Sold-d.Returned, d.Charged-d.GivenBack
 		r.Net, r.Tax = r.Net+d.Net, r.Tax+d.Tax
 		r.Lines = append(r.Lines, d)
+	}
+	if r.Offices, err = offices(ctx, q, r); err != nil {
+		return r, err
 	}
 	b, err := q.TaxBooked(ctx, currency)
 	if err != nil {

@@ -6,7 +6,9 @@
 // What always holds:
 //   - What a payment bears is decided once, before the payer pays, and kept with the payment. A rate or an address that
 //     changes later changes nothing of it.
-//   - Σ tax of the book (tax_entry) is the balance of the ledger's tax_payable: both are written in one transaction.
+//   - Σ tax of the book (tax_entry), less what was paid to tax offices (tax_remittance), is the balance of the ledger's
+//     tax_payable: both are written in one transaction.
+//   - No tax office is paid more than is owed to its country for a period that is over.
 //   - What is given back of a payment takes its tax along in proportion, by cumulative floors: never more than was
 //     charged, and all of it when all is given back.
 package tax

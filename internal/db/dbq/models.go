@@ -964,6 +964,19 @@ type TaxEntry struct {
 	CreatedAt time.Time
 }
 
+type TaxRemittance struct {
+	ID        int64
+	Country   string
+	Period    string
+	FromTime  time.Time
+	ToTime    time.Time
+	Amount    money.Nano
+	Currency  string
+	Reason    string
+	UserID    id.User
+	CreatedAt time.Time
+}
+
 type Telemetry struct {
 	GPUID  id.GPU
 	Bucket time.Time

@@ -51,8 +51,52 @@ func (q *Queries) InsertTaxEntry(ctx context.Context, arg InsertTaxEntryParams) 
 	return err
 }
 
+const insertTaxRemittance = `-- name: InsertTaxRemittance :one
+INSERT INTO tax_remittance (country, period, from_time, to_time, amount, currency, reason, user_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+RETURNING id
+`
+
+type InsertTaxRemittanceParams struct {
+	Country  string
+	Period   string
+	FromTime time.Time
+	ToTime   time.Time
+	Amount   money.Nano
+	Currency string
+	Reason   string
+	UserID   id.User
+}
+
+func (q *Queries) InsertTaxRemittance(ctx context.Context, arg InsertTaxRemittanceParams) (int64, error) {
+	row := q.db.QueryRow(ctx, insertTaxRemittance,
+		arg.Country,
+		arg.Period,
+		arg.FromTime,
+		arg.ToTime,
+		arg.Amount,
+		arg.Currency,
+		arg.Reason,
+		arg.UserID,
+	)
+	var id int64
+	err := row.Scan(&id)
+	return id, err
+}
+
+const lockTaxRemittances = `-- name: LockTaxRemittances :exec
+SELECT pg_advisory_xact_lock(hashtext('tax_remittance'), hashtext($1::text || $2::text))
+`
+
+// Until the end of the transaction: what is paid to the office of a country is counted one after the other.
+func (q *Queries) LockTaxRemittances(ctx context.Context, country string, currency string) error {
+	_, err := q.db.Exec(ctx, lockTaxRemittances, country, currency)
+	return err
+}
+
 const taxBooked = `-- name: TaxBooked :one
-SELECT (SELECT coalesce(sum(t.tax), 0) FROM tax_entry t WHERE t.currency = $1)::bigint AS book,
+SELECT ((SELECT coalesce(sum(t.tax), 0) FROM tax_entry t WHERE t.currency = $1)
+        - (SELECT coalesce(sum(m.amount), 0) FROM tax_remittance m WHERE m.currency = $1))::bigint AS book,
        (SELECT coalesce(sum(e.amount), 0) FROM ledger_entry e JOIN ledger_account a ON a.id = e.account_id
         WHERE a.kind = 'tax_payable' AND a.currency = $1)::bigint AS payable
 `
@@ -62,12 +106,46 @@ type TaxBookedRow struct {
 	Payable int64
 }
 
-// All tax by the book, and by the ledger.
+// All tax less what was paid to tax offices, by the book, and by the ledger.
 func (q *Queries) TaxBooked(ctx context.Context, currency string) (TaxBookedRow, error) {
 	row := q.db.QueryRow(ctx, taxBooked, currency)
 	var i TaxBookedRow
 	err := row.Scan(&i.Book, &i.Payable)
 	return i, err
+}
+
+const taxRemittedByCountry = `-- name: TaxRemittedByCountry :many
+SELECT country, sum(amount)::bigint AS amount
+FROM tax_remittance
+WHERE currency = $1 AND from_time < $2 AND to_time > $3
+GROUP BY country
+ORDER BY country
+`
+
+type TaxRemittedByCountryRow struct {
+	Country string
+	Amount  int64
+}
+
+// What was paid for periods that have time in common with this one.
+func (q *Queries) TaxRemittedByCountry(ctx context.Context, currency string, toTime time.Time, fromTime time.Time) ([]TaxRemittedByCountryRow, error) {
+	rows, err := q.db.Query(ctx, taxRemittedByCountry, currency, toTime, fromTime)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TaxRemittedByCountryRow{}
+	for rows.Next() {
+		var i TaxRemittedByCountryRow
+		if err := rows.Scan(&i.Country, &i.Amount); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const taxReport = `-- name: TaxReport :many
