@@ -77,7 +77,7 @@ var acts = map[string]string{
 // factNames are the names of details that are not their key with spaces.
 var factNames = map[string]string{
 	"at": "at, UTC", "enrollment": "enrolment", "fee_ppm": "fee", "gpus": "GPUs", "gpus_per_node": "GPUs per node", "max_uses": "uses at most",
-	"notice_seconds": "notice", "org": "organisation", "percent": "hosts", "vat_id": "VAT id",
+	"notice_seconds": "notice", "org": "organisation", "percent": "hosts", "vat_id": "VAT id", "was": "before", "was_limit": "limit before",
 }
 
 func factName(key string) string {
@@ -88,7 +88,7 @@ func factName(key string) string {
 }
 
 // amounts are the details that hold money, as decimals with all their digits.
-var amounts = []string{"amount", "cap", "daily_cap", "limit", "posted", "price_per_hour", "threshold", "total"}
+var amounts = []string{"amount", "cap", "credit_limit", "daily_cap", "limit", "posted", "price_per_hour", "threshold", "total", "was_limit"}
 
 // detailText is a stored detail for people; "" when it says nothing.
 func detailText(key string, v any) string {

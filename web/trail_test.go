@@ -11,6 +11,7 @@ func TestDetailsOfTheTrailAreReadable(t *testing.T) {
 		{"amount", `"100.000000000"`, "100.00"},
 		{"price_per_hour", `"19.200000"`, "19.20"},
 		{"name", `"100.000000000"`, "100.000000000"}, // a name that looks like money is a name
+		{"was_limit", `"0.000000000"`, "0.00"},
 		{"fee_ppm", `150000`, "15 %"},
 		{"fee_ppm", `12500`, "1.25 %"},
 		{"percent", `5`, "5 %"},

@@ -145,7 +145,7 @@ func adminOrg(s *shell) *cobra.Command {
 				p.facts("Organisation", o.Name, "Id", o.ID.String(), "Legal name", o.LegalName, "Since", when(o.CreatedAt),
 					"Available", nano(o.Available)+in, "Held", nano(o.Held)+in, "In the holdback", nano(o.Earnings.Pending)+in,
 					"In review", nano(o.Earnings.InReview)+in, "Disputed", nano(o.Earnings.Disputed)+in, "Payable", nano(o.Earnings.Payable)+in,
-					"On its way", nano(o.Earnings.Sending)+in, "Paid", nano(o.Earnings.Paid)+in, "Fee", fmt.Sprintf("%d ppm of new leases", o.FeePPM),
+					"On its way", nano(o.Earnings.Sending)+in, "Paid", nano(o.Earnings.Paid)+in, "Fee", feeWords(o.FeePPM),
 					"Payout account", o.Account.State, "Stopped", o.Account.Stopped, "Next payout", whenPtr(o.Account.NextAt),
 					"Hosts", fmt.Sprint(o.Hosts), "Clusters", fmt.Sprint(o.Clusters))
 				p.line("")
@@ -201,7 +201,7 @@ func adminSet(s *shell) *cobra.Command {
 				return err
 			}
 			return s.show(cmd, o.Raw, func(p *printer) {
-				p.facts("Organisation", o.Name, "Fee", fmt.Sprintf("%d ppm of new leases", o.FeePPM), "Payouts stopped", o.Account.Stopped)
+				p.facts("Organisation", o.Name, "Fee", feeWords(o.FeePPM), "Payouts stopped", o.Account.Stopped)
 			})
 		},
 	}
@@ -244,6 +244,11 @@ func adminAudit(s *shell) *cobra.Command {
 	cmd.Flags().StringVar(&action, "action", "", "a word such as payout.stop, or its noun: payout")
 	cmd.Flags().StringVar(&org, "org", "", "what this organisation did, and what was done to it (its id)")
 	return cmd
+}
+
+// feeWords is a fee as people say it, and as --fee-ppm takes it.
+func feeWords(ppm int) string {
+	return fmt.Sprintf("%g %% of new leases (%d ppm)", float64(ppm)/10_000, ppm)
 }
 
 // auditDetail is a line of an act's details, in the order of their names.

@@ -180,7 +180,7 @@ func BillingPage(p Page, b Billing) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if b.Postpaid != nil {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "; on credit, your limit less what is used of it")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "(on credit: your limit less what is used of it)")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
