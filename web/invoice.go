@@ -6,6 +6,8 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/web/view"
 )
@@ -16,6 +18,18 @@ func (s *Web) invoicePage(v *visit) error {
 		return err
 	}
 	return s.render(v, view.InvoicePage(v.page("Invoice "+i.Number, "billing"), i))
+}
+
+func (s *Web) receiptPage(v *visit) error {
+	topup, err := id.Parse[id.TopUp](chi.URLParam(v.r, "id"))
+	if err != nil {
+		return fault.New(fault.NotFound, "there is no such payment")
+	}
+	r, err := s.Payments.Receipt(v.r.Context(), v.who.Org, topup)
+	if err != nil {
+		return err
+	}
+	return s.render(v, view.ReceiptPage(v.page("Receipt "+r.Number, "billing"), r))
 }
 
 func (s *Web) setLegal(v *visit) error {

@@ -54,7 +54,7 @@ func (s *Web) viewNotices(list []notify.Delivered) []view.Notice {
 	for _, n := range list {
 		x := view.Notice{
 			ID: n.ID.String(), Tone: "idle", Icon: "info", Title: n.Title, Body: n.Body, Time: view.Clock(n.At, s.Now()),
-			Unread: n.ReadAt == nil, Href: hrefOf(n.Object),
+			Unread: n.ReadAt == nil, Href: hrefOf(n),
 		}
 		switch {
 		case n.ReadAt != nil: // what was read is no news
@@ -85,15 +85,20 @@ func (s *Web) noticesOf(ctx context.Context, who account.Principal, object strin
 	return out
 }
 
-// hrefOf is the page of an object by the prefix of its id, or "".
-func hrefOf(object string) string {
-	prefix, _, _ := strings.Cut(object, "_")
+// hrefOf is the page of what a notice is about, by the prefix of its id, or "".
+func hrefOf(n notify.Delivered) string {
+	prefix, _, _ := strings.Cut(n.Object, "_")
 	switch prefix {
 	case "cl":
-		return "/clusters/" + object
+		return "/clusters/" + n.Object
 	case "host":
-		return "/hosts/" + object
-	case "top", "org":
+		return "/hosts/" + n.Object
+	case "top":
+		if n.Severity == notify.Info { // it was paid
+			return receiptURL(n.Object)
+		}
+		return "/billing"
+	case "org":
 		return "/billing"
 	}
 	return ""

@@ -89,6 +89,9 @@ func (s *Web) setAutoTopUp(v *visit) error {
 	return back(v, "/billing#auto")
 }
 
+// receiptURL is the page of a payment's receipt.
+func receiptURL(topup string) string { return "/billing/payments/" + topup + "/receipt" }
+
 func (s *Web) viewPayment(t payment.TopUp) view.PaymentRow {
 	x := view.PaymentRow{Time: view.Clock(t.CreatedAt, s.Now()), Amount: t.Amount, Why: t.Failure, Receipt: t.ReceiptURL}
 	if t.Tax.Amount > 0 {
@@ -102,6 +105,7 @@ func (s *Web) viewPayment(t payment.TopUp) view.PaymentRow {
 	case t.State == payment.Pending:
 		x.State = view.State{Word: "Under way", Icon: "info", Tone: "live"}
 	case t.State == payment.Succeeded:
+		x.Document = receiptURL(t.ID.String())
 		x.State = view.State{Word: "Paid", Icon: "check", Tone: "ok"}
 	case t.State == payment.Failed:
 		x.State = view.State{Word: "Failed", Icon: "error", Tone: "bad"}

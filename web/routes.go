@@ -56,6 +56,7 @@ func (s *Web) Routes(r chi.Router) {
 		get("/billing/statement.csv", signedIn, s.statementCSV)
 		get("/billing/invoices", signedIn, s.invoicePage)
 		get("/billing/invoices/{month}", signedIn, s.invoicePage)
+		get("/billing/payments/{id}/receipt", signedIn, s.receiptPage)
 		post("/billing/topups", signedIn, s.topUp)
 		post("/billing/auto-topup", signedIn, s.setAutoTopUp)
 		post("/billing/cards", signedIn, s.addCard)

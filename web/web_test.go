@@ -93,7 +93,7 @@ func sandboxPayments(t *testing.T, d *db.DB, r chi.Router, site string) *payment
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := payment.New(d, c, payment.Config{Currency: "USD", DefaultMethod: "pm_card_visa", ReturnURL: site + "/billing?returned=1", Sandbox: true, Taxer: tax.Flat{Rates: tax.EU()}}, slog.New(slog.DiscardHandler))
+	p, err := payment.New(d, c, payment.Config{Currency: "USD", DefaultMethod: "pm_card_visa", ReturnURL: site + "/billing?returned=1", Sandbox: true, Merchant: report.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}}, Taxer: tax.Flat{Rates: tax.EU()}}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 // openPayments connects to Stripe, or without a key to a fake Stripe of our own behind the same client.
 func (a *app) openPayments(ctx context.Context) (*payment.Payments, error) {
 	sc := stripepay.Config{Key: string(a.cfg.StripeKey), WebhookSecret: string(a.cfg.StripeWebhookSecret)}
-	pc := payment.Config{Currency: a.cfg.Currency, ReturnURL: a.cfg.PublicURL + "/billing?returned=1", Sandbox: a.cfg.sandbox()}
+	pc := payment.Config{Currency: a.cfg.Currency, ReturnURL: a.cfg.PublicURL + "/billing?returned=1", Sandbox: a.cfg.sandbox(), Merchant: a.cfg.merchant()}
 	var err error
 	if pc.UnverifiedLimit, err = a.cfg.unverifiedLimit(); err != nil {
 		return nil, err

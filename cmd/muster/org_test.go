@@ -75,3 +75,29 @@ func TestTheTaxReportByCommand(t *testing.T) {
 		t.Errorf("exit %d %s", r.code, r.errs)
 	}
 }
+
+// A receipt by command is the one of the page: with the parties of then.
+func TestAReceiptByCommand(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t)
+	p.signUp("ada@example.com")
+	p.ok("org", "legal", "--name", "Ada GmbH", "--address", "b", "--country", "DE")
+	if r := p.run("", "billing", "topup", "100"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	topup := p.json("billing", "topups")["items"].([]any)[0].(map[string]any)["id"].(string)
+	p.ok("org", "legal", "--name", "Another AG")
+	p.ok("billing", "refund", "50")
+	out := p.ok("billing", "receipt", topup)
+	for _, want := range []string{"R-", "Ada GmbH, b, DE", "119.00", "VAT 19 %", "Given back", "59.50"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in %s", want, out)
+		}
+	}
+	if r := p.json("billing", "receipt", topup); r["total"] != "119.000000000" || r["left"] != "59.500000000" || r["customer"].(map[string]any)["name"] != "Ada GmbH" {
+		t.Error(r)
+	}
+	if r := p.run("", "billing", "receipt", "x"); r.code != 2 {
+		t.Errorf("exit %d %s", r.code, r.errs)
+	}
+}

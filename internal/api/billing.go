@@ -101,6 +101,14 @@ func (a *API) getTopUp(ctx context.Context, p account.Principal, in *idInput) (p
 	return a.payments.Get(ctx, p.Org, t)
 }
 
+func (a *API) getReceipt(ctx context.Context, p account.Principal, in *idInput) (payment.Receipt, error) {
+	t, err := pathID[id.TopUp](in.ID, "top-up")
+	if err != nil {
+		return payment.Receipt{}, err
+	}
+	return a.payments.Receipt(ctx, p.Org, t)
+}
+
 func (a *API) clusterUsage(ctx context.Context, p account.Principal, in *idInput) (report.Usage, error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {

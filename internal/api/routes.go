@@ -101,6 +101,7 @@ func (a *API) inside(t *table) {
 	postBy(t, "/billing/topups", writeBilling, 201, "createTopUp: Add credit", a.topUp)
 	get(t, "/billing/topups", readBilling, "listTopUps: Payments into the wallet, newest first", a.listTopUps)
 	get(t, "/billing/topups/{id}", readBilling, "getTopUp: Look at a payment", a.getTopUp)
+	get(t, "/billing/topups/{id}/receipt", readBilling, "getReceipt: The receipt of a payment, as it was when it arrived, and what went back since", a.getReceipt)
 	get(t, "/billing/cards", readBilling, "listCards: Your organisation's cards", a.listCards)
 	postBy(t, "/billing/cards", writeBilling, 201, "addCard: Open the page on which a card is saved", a.addCard)
 	get(t, "/billing/card-setups/{id}", readBilling, "getCardSetup: Whether the card was saved", a.getCardSetup)

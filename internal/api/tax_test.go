@@ -33,6 +33,11 @@ func TestTaxOnATopUpOverREST(t *testing.T) {
 	if r.text("amount") != "10.000000000" || r.text("total") != "11.900000000" || r.text("tax.amount") != "1.900000000" || r.text("state") != "succeeded" {
 		t.Errorf("%s", r.raw)
 	}
+	receipt := "/api/v1/billing/topups/" + r.text("id") + "/receipt"
+	w.want(w.call(w.user("eve"), "GET", receipt, nil), 404, "not_found")
+	if r := w.want(w.call(ada, "GET", receipt, nil), 200, ""); r.text("total") != "11.900000000" || r.text("tax.amount") != "1.900000000" || r.text("customer.name") != "Ada" || r.text("left") != "11.900000000" {
+		t.Errorf("%s", r.raw)
+	}
 	if r := w.want(w.call(ada, "GET", "/api/v1/billing/balance", nil), 200, ""); r.text("available") != "10.000000000" {
 		t.Errorf("%s", r.raw)
 	}

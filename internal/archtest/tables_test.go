@@ -21,7 +21,7 @@ var owners = map[string]string{
 	"fabric": "host", "host": "host", "host_inventory": "host", "host_image": "host", "host_status": "host", "host_agent": "host", "agent_channel": "host", "host_key": "host", "enrollment_token": "host",
 	"lease_traffic": "host", "gpu": "host", "gpu_health": "host", "gpu_claim": "host", "telemetry": "host",
 	"stripe_customer": "payment", "topup": "payment", "stripe_outbox": "payment", "stripe_event": "payment",
-	"payment_card": "payment", "card_setup": "payment", "auto_topup": "payment", "refund": "payment", "dispute": "payment",
+	"payment_card": "payment", "card_setup": "payment", "auto_topup": "payment", "refund": "payment", "receipt": "payment", "dispute": "payment",
 	"promo_code": "payment", "promo_redemption": "payment", "promo_attempt": "payment", "stripe_balance": "payment",
 	"tax_entry": "tax", "tax_remittance": "tax",
 	"payout_account": "payout", "payout": "payout", "payout_reversal": "payout",

@@ -10,6 +10,8 @@
 //   - A failed payment credits nothing; it is final, and trying again is a new top-up.
 //   - Amounts exclude tax. What tax a payment bears is decided and kept when it is made; it is charged beside the amount,
 //     booked with it to tax_payable, and goes back with it in proportion (package tax).
+//   - A payment's receipt is written in the transaction that books it, and never changes: whatever its parties call
+//     themselves later.
 package payment
 
 import (
@@ -21,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -44,6 +47,8 @@ type Config struct {
 	ReturnURL string
 	// UnverifiedLimit is what an org may add before an owner's e-mail address and a card are verified; 0: any amount.
 	UnverifiedLimit money.Nano
+	// Merchant is who sells, as receipts name it: of record.
+	Merchant account.Party
 	// Taxer says what tax a payment bears; nil: none.
 	Taxer   tax.Taxer
 	Sandbox bool // the Stripe behind it is our own fake; no real money moves

@@ -48,6 +48,19 @@ func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay st
 		if err := tx.Q.SettleTopup(ctx, string(Succeeded), "", topup); err != nil {
 			return fmt.Errorf("top-up %s: %w", topup, err)
 		}
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return err
+		}
+		if err := p.issue(ctx, tx, t, pay.ID, now); err != nil {
+			return err
+		}
+		if t.Automatic {
+			if _, err := notify.Add(ctx, tx, notify.Notice{Org: t.OrgID, Key: noticeKey(topup), Severity: notify.Info, Object: topup.String(),
+				Title: fmt.Sprintf("%s %s were added by auto top-up", t.Amount.Plain(), t.Currency), Body: "The payment has a receipt."}); err != nil {
+				return err
+			}
+		}
 		if pay.Receipt != "" {
 			if err := tx.Q.SetTopupReceipt(ctx, pay.Receipt, topup); err != nil {
 				return fmt.Errorf("top-up %s: %w", topup, err)

@@ -19,12 +19,7 @@ import (
 )
 
 // Party is one side of an invoice.
-type Party struct {
-	Name    string   `json:"name"`
-	Address []string `json:"address"` // lines
-	Country string   `json:"country"` // ISO 3166-1 alpha-2; "" where the address says it
-	VATID   string   `json:"vat_id"`  // "": none
-}
+type Party = account.Party
 
 // Invoice is what an org used in one calendar month of its zone. Amounts exclude tax, which was charged when
 // credit was paid in: those payments stand on it too. Until it is
@@ -152,7 +147,7 @@ func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currenc
 		return Invoice{}, err
 	}
 	if v.Told = legal.Told(); v.Told {
-		v.Customer = Party{legal.Name, legal.Address, legal.Country, legal.VATID}
+		v.Customer = Party{Name: legal.Name, Address: legal.Address, Country: legal.Country, VATID: legal.VATID}
 	}
 	if !v.Final || len(v.Lines)+len(v.Credits)+len(v.Payments) == 0 {
 		return v, nil

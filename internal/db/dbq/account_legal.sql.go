@@ -49,6 +49,17 @@ func (q *Queries) OrgLegal(ctx context.Context, orgID id.Org) (OrgLegalRow, erro
 	return i, err
 }
 
+const orgName = `-- name: OrgName :one
+SELECT name FROM org WHERE id = $1
+`
+
+func (q *Queries) OrgName(ctx context.Context, argID id.Org) (string, error) {
+	row := q.db.QueryRow(ctx, orgName, argID)
+	var name string
+	err := row.Scan(&name)
+	return name, err
+}
+
 const setOrgLegal = `-- name: SetOrgLegal :one
 INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (org_id) DO UPDATE SET name = excluded.name, address = excluded.address, country = excluded.country,

@@ -814,6 +814,12 @@ type Quote struct {
 	EndedAt   *time.Time
 }
 
+type Receipt struct {
+	TopupID  id.TopUp
+	IssuedAt time.Time
+	Content  []byte
+}
+
 type Refund struct {
 	ID        id.Refund
 	OrgID     id.Org

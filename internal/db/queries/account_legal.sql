@@ -9,3 +9,6 @@ RETURNING changed_at;
 
 -- name: EraseOrgLegal :execrows
 DELETE FROM org_legal WHERE org_id = $1;
+
+-- name: OrgName :one
+SELECT name FROM org WHERE id = $1;
