@@ -37,13 +37,17 @@ func runscOf(runtimes map[string]system.RuntimeWithStatus) *Runsc {
 	return nil
 }
 
-// has reports whether a flag of runsc's is on among its arguments: -flag, --flag, --flag=true, or with another value.
-func (r *Runsc) has(flag, value string) bool {
+// has reports whether a flag of runsc's has one of the values among its arguments: -flag=value, --flag=value; a flag
+// without one is "true". The last one counts.
+func (r *Runsc) has(flag string, values ...string) bool {
 	on := false
 	for _, arg := range r.Args {
 		name, v, given := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		if name == flag && strings.HasPrefix(arg, "-") {
-			on = v == value || !given && value == "true"
+			if !given {
+				v = "true"
+			}
+			on = slices.Contains(values, v)
 		}
 	}
 	return on
@@ -51,12 +55,16 @@ func (r *Runsc) has(flag, value string) bool {
 
 // lacks says what keeps gVisor from being offered, nil when nothing does. A workload shares its guest's network
 // namespace, with the cluster's network in it: gVisor's own network stack would take the addresses away from the guest,
-// so it must use the namespace's. With GPUs it needs its passage to NVIDIA's driver. Whether that knows the driver's
-// version, and that it works, is not looked at.
+// so it must use the namespace's. Its init tells the guest by a socket in a folder that both mount, which gVisor opens only
+// when it is told to. With GPUs it needs its passage to NVIDIA's driver. Whether that knows the driver's version, and that
+// it works, is not looked at.
 func (r *Runsc) lacks(gpus bool) *agentapi.Problem {
 	var missing []string
 	if !r.has("network", "host") {
 		missing = append(missing, "--network=host")
+	}
+	if !r.has("host-uds", "open", "all") && !r.has("fsgofer-host-uds", "true") { // its name until 2023
+		missing = append(missing, "--host-uds=open")
 	}
 	if gpus && !r.has("nvproxy", "true") {
 		missing = append(missing, "--nvproxy")

@@ -39,13 +39,14 @@ func TestWhenGVisorIsOffered(t *testing.T) {
 		evidence string // of the problem; "" = there is none
 	}{
 		{"none", map[string]system.Runtime{"runc": {Path: "runc"}}, true, false, ""},
-		{"bare", map[string]system.Runtime{"runsc": {Path: "/usr/bin/runsc"}}, true, false, "--network=host and --nvproxy"},
-		{"no passage", map[string]system.Runtime{"runsc": {Path: "/usr/bin/runsc", Args: []string{"--network=host"}}}, true, false, "without --nvproxy"},
-		{"passage off", map[string]system.Runtime{"runsc": {Args: []string{"--network=host", "--nvproxy=false"}}}, true, false, "without --nvproxy"},
-		{"own network", map[string]system.Runtime{"runsc": {Args: []string{"--network=sandbox", "--nvproxy"}}}, true, false, "without --network=host"},
-		{"whole", map[string]system.Runtime{"runsc": {Args: []string{"--network=host", "-nvproxy"}}}, true, true, ""},
-		{"simulated GPUs", map[string]system.Runtime{"runsc": {Args: []string{"--network=host"}}}, false, true, ""},
-		{"other name", map[string]system.Runtime{"gvisor": {Path: "/opt/runsc", Args: []string{"--network=host", "--nvproxy=true"}}}, true, true, ""},
+		{"bare", map[string]system.Runtime{"runsc": {Path: "/usr/bin/runsc"}}, true, false, "--network=host and --host-uds=open and --nvproxy"},
+		{"no passage", map[string]system.Runtime{"runsc": {Path: "/usr/bin/runsc", Args: []string{"--network=host", "--host-uds=open"}}}, true, false, "without --nvproxy"},
+		{"passage off", map[string]system.Runtime{"runsc": {Args: []string{"--network=host", "--host-uds=all", "--nvproxy=false"}}}, true, false, "without --nvproxy"},
+		{"own network", map[string]system.Runtime{"runsc": {Args: []string{"--network=sandbox", "-host-uds=open", "--nvproxy"}}}, true, false, "without --network=host"},
+		{"whole", map[string]system.Runtime{"runsc": {Args: []string{"--network=host", "--fsgofer-host-uds", "-nvproxy"}}}, true, true, ""},
+		{"no socket", map[string]system.Runtime{"runsc": {Args: []string{"--network=host", "--host-uds=none", "-nvproxy"}}}, true, false, "without --host-uds=open"},
+		{"simulated GPUs", map[string]system.Runtime{"runsc": {Args: []string{"--network=host", "--host-uds=open"}}}, false, true, ""},
+		{"other name", map[string]system.Runtime{"gvisor": {Path: "/opt/runsc", Args: []string{"--network=host", "--host-uds=open", "--nvproxy=true"}}}, true, true, ""},
 	} {
 		got, problems := docker(c.runtimes).Runtimes(c.gpus)
 		if !slices.Contains(got, "runc") || slices.Contains(got, "runsc") != c.offered || (len(problems) == 1) != (c.evidence != "") {
@@ -72,10 +73,10 @@ func TestTheRuntimeThatIsAskedFor(t *testing.T) {
 	}
 	net := testnet.New(t)
 	script := filepath.Join(net.Dir(), "runsc")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\n[ \"$1\" = --network=host ] && shift\nexec "+runc+" \"$@\"\n"), 0o755); err != nil {
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nshift 2\nexec "+runc+" \"$@\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	other := net.Host("gvisor").DockerWith(`{"runtimes": {"gvisor": {"path": "` + script + `", "runtimeArgs": ["--network=host"]}}}`)
+	other := net.Host("gvisor").DockerWith(`{"runtimes": {"gvisor": {"path": "` + script + `", "runtimeArgs": ["--network=host", "--host-uds=open"]}}}`)
 	with, err := New(Config{Docker: other.Socket, Host: id.New[id.Host](), GuestBinary: e.cfg.GuestBinary, Attach: AttachNone,
 		Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
