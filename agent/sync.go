@@ -80,11 +80,12 @@ func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 // sync is the report of this moment, and the runs that are gone in it.
 func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 	s = agentapi.Sync{Protocol: agentapi.Protocol, AgentVersion: a.cfg.Version, BootID: a.cfg.BootID, Leases: []agentapi.LeaseStatus{},
-		Segments: a.journal.Pending(agentapi.MaxSegments), Health: a.cfg.GPUs.Pending(), Capabilities: agentapi.Capabilities()}
+		Health: a.cfg.GPUs.Pending(), Capabilities: agentapi.Capabilities()}
 	if a.cfg.Updates != nil {
 		st := a.cfg.Updates.Status()
 		s.Update = &st
 	}
+	s.Segments, s.SegmentsSignature = a.journal.Report(agentapi.MaxSegments)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.seq++

@@ -180,6 +180,12 @@ func (j *Journal) Pending(n int) []agentapi.Segment {
 	return append([]agentapi.Segment(nil), j.s.Pending[:min(n, len(j.s.Pending))]...)
 }
 
+// Report is Pending with the host's signature over the list, as a report carries both; nil where they are too few for one.
+func (j *Journal) Report(n int) (segs []agentapi.Segment, signature []byte) {
+	segs = j.Pending(n)
+	return segs, agentapi.SignBatch(j.cfg.Host, segs, j.cfg.Key)
+}
+
 // Drained reports whether nothing of a lease epoch is open or waits for an acknowledgement.
 func (j *Journal) Drained(ref agentapi.LeaseRef) bool {
 	j.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/merkle"
 )
 
 var (
@@ -100,6 +101,27 @@ func TestARunIsProvenToTheMillisecond(t *testing.T) {
 	ok(t, j.Ack([]agentapi.UsageAck{{LeaseRef: leaseA, BootID: "b1", Through: 3, Refused: "too late"}}))
 	if !j.Drained(leaseA) || len(j.s.Runs) != 0 {
 		t.Error("not drained after all was acknowledged")
+	}
+}
+
+// A report's list is signed as a whole once it is long enough for that, and each segment is signed in any case.
+func TestAReportIsSignedAsAWhole(t *testing.T) {
+	t.Parallel()
+	j := open(t, t.TempDir(), config("b1"))
+	ok(t, j.SetAnchor(agentapi.Anchor{BootID: "b1", Number: 1, BootMS: 1000, ServerMS: 5_000_000}))
+	ok(t, j.Start(leaseA, 2000, nil))
+	tick(t, j, leaseA, 2000+agentapi.MinBatch*300_000)
+	if segs, signature := j.Report(agentapi.MinBatch - 1); len(segs) != agentapi.MinBatch-1 || signature != nil {
+		t.Errorf("%d segments, signature %x", len(segs), signature)
+	}
+	segs, signature := j.Report(agentapi.MaxSegments)
+	checkChain(t, segs, 1)
+	hashes := make([][32]byte, len(segs))
+	for i, s := range segs {
+		hashes[i] = s.Hash("host_1")
+	}
+	if len(segs) != agentapi.MinBatch || !ed25519.Verify(pub, agentapi.BatchPayload("host_1", len(segs), merkle.Root(hashes)), signature) {
+		t.Errorf("%d segments, signature %x", len(segs), signature)
 	}
 }
 

@@ -3,14 +3,15 @@
 //
 // Ours is what a replica does with them: decode the report, verify every signature, lock the meters, look for what is
 // known already, judge each segment, store it, charge it, book it, answer. The baseline is one statement per batch,
-// INSERT … SELECT unnest(…) ON CONFLICT DO NOTHING, over as many connections as ours writes on; it verifies, charges
-// and books nothing.
+// INSERT … SELECT unnest(…) ON CONFLICT DO NOTHING, over as many connections as ours writes on; it writes the same bytes of
+// segments and signed lists, and verifies, charges and books nothing.
 package ingest
 
 import (
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -20,18 +21,21 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/merkle"
 	"github.com/musterhq/muster/internal/metering"
+	"github.com/musterhq/muster/internal/signature"
 )
 
 // Config says how much is measured.
 type Config struct {
 	Rounds   int
-	Hosts    int // of eight leases each
-	Past     int // segments of each lease that were taken in before, to fill the tables
-	PerLease int // segments of each lease in a report: 1 when all is well, more after an outage
-	Reports  int // of each host, timed, per round
-	Clients  int // reports under way at a time: what a replica handles at once
-	Batch    int // rows per insert of the baseline
+	Hosts    int  // of eight leases each
+	Past     int  // segments of each lease that were taken in before, to fill the tables
+	PerLease int  // segments of each lease in a report: 1 when all is well, more after an outage
+	Reports  int  // of each host, timed, per round
+	Clients  int  // reports under way at a time: what a replica handles at once
+	Batch    int  // rows per insert of the baseline
+	Alone    bool // each segment signed alone, as agents did that do not sign lists
 
 	meter *platform.Meter
 }
@@ -43,8 +47,8 @@ const writers = 2
 type Result struct {
 	Ours []platform.Run `json:"ours"`
 	Bare []platform.Run `json:"bare"`
-	// Verify is how many signatures per second this machine verifies and does nothing else: no ingest that checks them
-	// can be faster.
+	// Verify is how many segments per second this machine verifies and does nothing else: no ingest that checks them can be
+	// faster.
 	Verify float64 `json:"verify_per_second"`
 }
 
@@ -55,7 +59,7 @@ func Measure(ctx context.Context, base string, c Config) (Result, error) {
 		if err := w.fill(ctx, d, c.Hosts); err != nil {
 			return err
 		}
-		past, err := w.reports(0, c.Past)
+		past, err := w.reports(0, c.Past, c.Alone)
 		if err != nil {
 			return err
 		}
@@ -70,7 +74,7 @@ func Measure(ctx context.Context, base string, c Config) (Result, error) {
 	}
 	var warm, timed []report
 	for n := range c.Reports + 1 {
-		more, err := w.reports(c.Past+n*c.PerLease, c.PerLease)
+		more, err := w.reports(c.Past+n*c.PerLease, c.PerLease, c.Alone)
 		if err != nil {
 			return Result{}, err
 		}
@@ -146,7 +150,7 @@ func take(ctx context.Context, c *metering.Collector, r report) error {
 	if err := json.Unmarshal(r.json, &s); err != nil {
 		return err
 	}
-	acks, err := c.Ingest(ctx, r.host, s.Segments)
+	acks, err := c.Ingest(ctx, r.host, s.Segments, s.SegmentsSignature)
 	if err != nil {
 		return err
 	}
@@ -184,7 +188,8 @@ func (c Config) bare(ctx context.Context, t *platform.Template, warm, timed []re
 		}
 	}
 	batches := func(rows []row) int { return (len(rows) + c.Batch - 1) / c.Batch }
-	first, rest := rowsOf(warm), rowsOf(timed)
+	first, rest := rowsOf(warm, 1<<40), rowsOf(timed, 1<<41) // far from the numbers that were drawn
+
 	if _, _, err := platform.Load(ctx, writers, batches(first), insert(first)); err != nil {
 		return platform.Run{}, err
 	}
@@ -199,16 +204,33 @@ func (c Config) bare(ctx context.Context, t *platform.Template, warm, timed []re
 // row is a segment as the table has it.
 type row struct {
 	agentapi.Segment
-	lease pgtype.UUID
-	hash  [32]byte
+	lease    pgtype.UUID
+	hash     [32]byte
+	list     int64 // 0: signed alone
+	position int16
+	whole    []byte // of a list's first row: the list's signature
+	hashes   []byte // and its hashes
 }
 
-func rowsOf(reports []report) []row {
+// rowsOf are the segments of reports whose lists are numbered from list on.
+func rowsOf(reports []report, list int64) []row {
 	var out []row
 	for _, r := range reports {
-		for _, s := range r.segs {
+		list++
+		first := len(out)
+		for i, s := range r.segs {
 			l, _ := id.Parse[id.Lease](s.Lease) // made by us
-			out = append(out, row{s, pgtype.UUID{Bytes: l.UUID(), Valid: true}, s.Hash(r.host.String())})
+			v := row{Segment: s, lease: pgtype.UUID{Bytes: l.UUID(), Valid: true}, hash: s.Hash(r.host.String())}
+			if r.signature != nil {
+				v.Signature, v.list, v.position = []byte{}, list, int16(i)
+			}
+			out = append(out, v)
+		}
+		if r.signature != nil {
+			out[first].whole = r.signature
+			for _, v := range out[first:] {
+				out[first].hashes = append(out[first].hashes, v.hash[:]...)
+			}
 		}
 	}
 	return out
@@ -221,6 +243,9 @@ func insertBare(ctx context.Context, c *pgx.Conn, rows []row) error {
 		ints[k] = make([]int64, len(rows))
 	}
 	finals, hashes, signatures := make([]bool, len(rows)), make([][]byte, len(rows)), make([][]byte, len(rows))
+	lists, positions := make([]int64, len(rows)), make([]int16, len(rows))
+	var numbers []int64
+	var whole, members [][]byte
 	for i := range rows {
 		r := &rows[i]
 		leases[i], epochs[i], boots[i] = r.lease, int32(r.Epoch), r.BootID
@@ -228,16 +253,22 @@ func insertBare(ctx context.Context, c *pgx.Conn, rows []row) error {
 			ints[k][i] = v
 		}
 		finals[i], hashes[i], signatures[i] = r.Final, r.hash[:], r.Signature
+		lists[i], positions[i] = r.list, r.position
+		if r.whole != nil {
+			numbers, whole, members = append(numbers, r.list), append(whole, r.whole), append(members, r.hashes)
+		}
 	}
-	_, err := c.Exec(ctx, `INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, payload_hash, signature)
+	_, err := c.Exec(ctx, `WITH lists AS (INSERT INTO segment_batch (id, signature, hashes) SELECT * FROM unnest($15::bigint[], $16::bytea[], $17::bytea[]))
+		INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, payload_hash, signature,
+			batch, batch_position)
 		SELECT * FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[],
-			$10::boolean[], $11::bytea[], $12::bytea[])
+			$10::boolean[], $11::bytea[], $12::bytea[], $13::bigint[], $14::smallint[])
 		ON CONFLICT (lease_id, epoch, boot_id, seq) DO NOTHING`,
-		leases, epochs, boots, ints[0], ints[1], ints[2], ints[3], ints[4], ints[5], finals, hashes, signatures)
+		leases, epochs, boots, ints[0], ints[1], ints[2], ints[3], ints[4], ints[5], finals, hashes, signatures, lists, positions, numbers, whole, members)
 	return err
 }
 
-// verify measures signatures alone, on as many goroutines as there are processors.
+// verify measures hashes and signatures alone, on as many goroutines as there are processors.
 func verify(ctx context.Context, w world, reports []report) (float64, error) {
 	keys := map[id.Host]ed25519.PublicKey{}
 	for _, h := range w.hosts {
@@ -246,6 +277,17 @@ func verify(ctx context.Context, w world, reports []report) (float64, error) {
 	n := min(len(reports), 2000)
 	_, all, err := platform.Load(ctx, platform.Processors(), n, func(_ context.Context, _, i int) error {
 		r := &reports[i]
+		if r.signature != nil {
+			hashes := make([][32]byte, len(r.segs))
+			for k := range r.segs {
+				hashes[k] = r.segs[k].Hash(r.host.String())
+			}
+			s := signature.Signed{Key: keys[r.host], Message: agentapi.BatchPayload(r.host.String(), len(hashes), merkle.Root(hashes)), Signature: r.signature}
+			if !signature.Verify(s) {
+				return errors.New("a list's signature does not hold")
+			}
+			return nil
+		}
 		for k := range r.segs {
 			if err := r.segs[k].Verify(r.host.String(), keys[r.host]); err != nil {
 				return err

@@ -66,7 +66,7 @@ func storage(ctx context.Context, base string) (usage, books, perSecond float64,
 	}
 	c := Config{Clients: 8}
 	for n := range segments {
-		reports, err := w.reports(n, 1)
+		reports, err := w.reports(n, 1, false)
 		if err != nil {
 			return 0, 0, 0, err
 		}
@@ -176,7 +176,7 @@ func takeInTurn(ctx context.Context, t [2]*platform.Template, w [2]world, report
 		defer d.Close()
 		collect[i] = metering.NewCollector(d)
 		for n := range reports + warm {
-			more, err := w[i].reports(n, 1)
+			more, err := w[i].reports(n, 1, false)
 			if err != nil {
 				return ms, err
 			}

@@ -81,11 +81,14 @@ func (w *world) fill(ctx context.Context, d *db.DB, hosts int) (err error) {
 type report struct {
 	host id.Host
 	json []byte
-	segs []agentapi.Segment // what json holds: for the baseline
+	// What json holds: for the baseline.
+	segs      []agentapi.Segment
+	signature []byte // of the list; nil: each is signed alone
 }
 
-// reports are the syncs of all hosts in which each lease sends its segments from number first on, so many at a time.
-func (w *world) reports(first, count int) ([]report, error) {
+// reports are the syncs of all hosts in which each lease sends its segments from number first on, so many at a time. With
+// alone they are as agents send them that do not sign lists.
+func (w *world) reports(first, count int, alone bool) ([]report, error) {
 	out := make([]report, len(w.hosts))
 	for i, h := range w.hosts {
 		r := report{host: h.ID}
@@ -94,8 +97,11 @@ func (w *world) reports(first, count int) ([]report, error) {
 				r.segs = append(r.segs, w.segment(&h, l, int64(first+k)))
 			}
 		}
+		if !alone {
+			r.signature = agentapi.SignBatch(h.ID.String(), r.segs, h.Key)
+		}
 		var err error
-		if r.json, err = json.Marshal(agentapi.Sync{BootID: boot, BootMS: bootAt, Segments: r.segs}); err != nil {
+		if r.json, err = json.Marshal(agentapi.Sync{BootID: boot, BootMS: bootAt, Segments: r.segs, SegmentsSignature: r.signature}); err != nil {
 			return nil, err
 		}
 		out[i] = r

@@ -63,8 +63,11 @@ type Sync struct {
 	Full     bool          `json:"full"`
 	Leases   []LeaseStatus `json:"leases"`
 	Segments []Segment     `json:"segments,omitempty"` // oldest first, ≤ MaxSegments
-	Health   []HealthEvent `json:"health,omitempty"`
-	Seq      uint64        `json:"seq"` // of this report, for StatusAck
+	// SegmentsSignature signs Segments as a list, from MinBatch on: Ed25519 by the host's attestation key over BatchPayload.
+	// The segments' own signatures are for servers that do not know it, and for when it does not hold.
+	SegmentsSignature []byte        `json:"segments_signature,omitempty"`
+	Health            []HealthEvent `json:"health,omitempty"`
+	Seq               uint64        `json:"seq"` // of this report, for StatusAck
 	// Capabilities are what the agent can do beyond its protocol, by the Cap constants; Update is how it stands with the
 	// version it should run, nil where it cannot update itself.
 	Capabilities []string      `json:"capabilities,omitempty"`

@@ -28,7 +28,7 @@ var owners = map[string]string{
 	"payout_matured": "payout", "payout_review": "payout",
 	"org_fee": "market", "offer": "market", "offer_price": "market", "quote": "market", "fleet_change": "market",
 	"budget": "budget", "lease": "metering", "lease_price": "metering", "cluster_window": "metering", "lease_meter": "metering",
-	"time_anchor": "metering", "usage_segment": "metering", "segment_quarantine": "metering",
+	"time_anchor": "metering", "usage_segment": "metering", "segment_batch": "metering", "segment_quarantine": "metering",
 	"service_credit": "metering",
 	"cluster":        "cluster", "node": "cluster", "node_status": "cluster", "cluster_event": "cluster", "node_log": "cluster",
 	"node_replacement": "cluster",

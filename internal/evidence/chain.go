@@ -30,7 +30,7 @@ type Transfer struct {
 	Amount      int64     `json:"amount"` // nano-units
 }
 
-// Hash is of all that the entry says: a leaf of its batch's tree.
+// Hash is of all that the entry says: a leaf of its batch's tree (merkle).
 func (t Tx) Hash() [32]byte {
 	b := []byte("\x00muster-entry-v1\x00")
 	text := func(s string) {
@@ -73,66 +73,4 @@ func (b Batch) Sum() []byte {
 	h = append(append(h, b.Root...), b.Prev...)
 	sum := sha256.Sum256(h)
 	return sum[:]
-}
-
-// node is the parent of two hashes. A leaf's preimage begins with 0, a node's with 1, so neither passes for the other.
-func node(left, right [32]byte) [32]byte {
-	return sha256.Sum256(append(append([]byte{1}, left[:]...), right[:]...))
-}
-
-// up is the level above: pairs are joined, an odd one at the end rises as it is.
-func up(level [][32]byte) [][32]byte {
-	var out [][32]byte
-	for i := 0; i < len(level); i += 2 {
-		if i+1 < len(level) {
-			out = append(out, node(level[i], level[i+1]))
-		} else {
-			out = append(out, level[i])
-		}
-	}
-	return out
-}
-
-// Root is the Merkle root over leaves, at least one.
-func Root(leaves [][32]byte) []byte {
-	for len(leaves) > 1 {
-		leaves = up(leaves)
-	}
-	return leaves[0][:]
-}
-
-// Path is the hashes beside the way from leaf i to the root.
-func Path(leaves [][32]byte, i int) (path [][]byte) {
-	for ; len(leaves) > 1; leaves, i = up(leaves), i/2 {
-		if j := i ^ 1; j < len(leaves) {
-			path = append(path, leaves[j][:])
-		}
-	}
-	return path
-}
-
-// rootOf is the root that leaf i of n has by its path; nil when the path is not of the right length.
-func rootOf(leaf [32]byte, i, n int, path [][]byte) []byte {
-	if i < 0 || i >= n {
-		return nil
-	}
-	for ; n > 1; i, n = i/2, (n+1)/2 {
-		if i^1 >= n {
-			continue
-		}
-		if len(path) == 0 || len(path[0]) != 32 {
-			return nil
-		}
-		side := [32]byte(path[0])
-		path = path[1:]
-		if i%2 == 0 {
-			leaf = node(leaf, side)
-		} else {
-			leaf = node(side, leaf)
-		}
-	}
-	if len(path) > 0 {
-		return nil
-	}
-	return leaf[:]
 }

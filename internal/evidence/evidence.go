@@ -15,8 +15,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Version of the file.
-const Version = 1
+// Version is the newest of the file. Files without segments that were signed in batches are of version 1.
+const Version = 2
 
 // File is a proof, as JSON.
 type File struct {
@@ -33,20 +33,34 @@ type File struct {
 
 // Lease is one node's use of its host, with the terms frozen when it was rented.
 type Lease struct {
-	ID       string             `json:"id"`
-	Host     string             `json:"host"`
-	HostKeys [][]byte           `json:"host_keys"` // Ed25519, those it signs or signed with
-	Rank     int                `json:"rank"`
-	GPUs     int                `json:"gpus"`
-	FromMS   int64              `json:"from_ms"`            // its life, unix ms
-	UntilMS  int64              `json:"until_ms,omitempty"` // 0: it lives
-	SharePPM int64              `json:"host_share_ppm"`
-	Prices   []Price            `json:"prices"` // by from_ms, the first from 0
-	Segments []agentapi.Segment `json:"segments"`
-	Billed   money.Nano         `json:"billed"`    // what the platform says it charged
-	HostPart money.Nano         `json:"host_part"` // of that
-	BilledMS int64              `json:"billed_ms"` // the time behind it
-	Settled  bool               `json:"settled"`   // all that is proven is charged, and nothing will be added
+	ID       string     `json:"id"`
+	Host     string     `json:"host"`
+	HostKeys [][]byte   `json:"host_keys"` // Ed25519, those it signs or signed with
+	Rank     int        `json:"rank"`
+	GPUs     int        `json:"gpus"`
+	FromMS   int64      `json:"from_ms"`            // its life, unix ms
+	UntilMS  int64      `json:"until_ms,omitempty"` // 0: it lives
+	SharePPM int64      `json:"host_share_ppm"`
+	Prices   []Price    `json:"prices"` // by from_ms, the first from 0
+	Segments []Segment  `json:"segments"`
+	Billed   money.Nano `json:"billed"`    // what the platform says it charged
+	HostPart money.Nano `json:"host_part"` // of that
+	BilledMS int64      `json:"billed_ms"` // the time behind it
+	Settled  bool       `json:"settled"`   // all that is proven is charged, and nothing will be added
+}
+
+// Segment is one as its host signed it: alone, or in a batch, and then Signature is the batch's.
+type Segment struct {
+	agentapi.Segment
+	Batch *agentapi.InBatch `json:"batch,omitempty"`
+}
+
+// SignedBy reports whether the segment was signed by the key, and has the shape of a segment.
+func (s *Segment) SignedBy(host string, key []byte) bool {
+	if s.Batch == nil {
+		return s.Verify(host, key) == nil
+	}
+	return s.VerifyInBatch(host, key, *s.Batch) == nil
 }
 
 // Price is what a lease costs per hour from FromMS on.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/merkle"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -38,8 +39,8 @@ func (v *Verdict) problem(format string, a ...any) {
 // Verify computes the bill anew from the segments and compares it with the books. It reads nothing but f.
 func Verify(f File) Verdict {
 	var v Verdict
-	if f.Version != Version {
-		v.problem("the file is of version %d; this program reads version %d", f.Version, Version)
+	if f.Version < 1 || f.Version > Version {
+		v.problem("the file is of version %d; this program reads versions up to %d", f.Version, Version)
 		return v
 	}
 	if len(f.Leases) == 0 {
@@ -72,7 +73,7 @@ func (v *Verdict) segments(l Lease, anchors map[string]agentapi.Anchor) {
 		if s.Lease != l.ID {
 			v.problem("%s is of another lease, %s", name, s.Lease)
 		}
-		if !slices.ContainsFunc(l.HostKeys, func(k []byte) bool { return s.Verify(l.Host, k) == nil }) {
+		if !slices.ContainsFunc(l.HostKeys, func(k []byte) bool { return s.SignedBy(l.Host, k) }) {
 			v.problem("%s is not signed by the host, or was changed", name)
 		}
 		key := fmt.Sprintf("%d/%s/%d", s.Epoch, s.BootID, s.Seq)
@@ -149,7 +150,7 @@ func (v *Verdict) chain(f File) {
 		b, ok := batches[e.Batch]
 		if !ok {
 			v.problem("entry %s is said to be in batch %d of the chain, which is not in the file", e.ID, e.Batch)
-		} else if !bytes.Equal(rootOf(e.Hash(), e.Position, b.Txs, e.Path), b.Root) {
+		} else if root, whole := merkle.RootOf(e.Hash(), e.Position, b.Txs, e.Path); !whole || !bytes.Equal(root[:], b.Root) {
 			v.problem("entry %s is not the one that batch %d of the chain holds", e.ID, e.Batch)
 		}
 	}

@@ -58,7 +58,7 @@ func (w *fakeWorld) RenewRelays(_ context.Context, _ *db.Tx, _ id.Host, ext []ag
 	return nil
 }
 
-func (w *fakeWorld) Ingest(_ context.Context, _ id.Host, segs []agentapi.Segment) ([]agentapi.UsageAck, error) {
+func (w *fakeWorld) Ingest(_ context.Context, _ id.Host, segs []agentapi.Segment, _ []byte) ([]agentapi.UsageAck, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ingestErr != nil {

@@ -52,7 +52,8 @@ type Offers interface {
 
 // Metering is what hostlink needs of package metering.
 type Metering interface {
-	Ingest(ctx context.Context, host id.Host, segs []agentapi.Segment) ([]agentapi.UsageAck, error)
+	// Ingest takes in what a host reports of its leases' use; signature is nil or the host's over the list.
+	Ingest(ctx context.Context, host id.Host, segs []agentapi.Segment, signature []byte) ([]agentapi.UsageAck, error)
 	IssueAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error)
 	Extensions(ctx context.Context, q *dbq.Queries, host id.Host) ([]agentapi.LeaseExtension, error)
 }

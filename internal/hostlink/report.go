@@ -51,7 +51,7 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 	r.Anchor, err = l.metering.IssueAnchor(ctx, l.db.Q, h, s.BootID, s.BootMS)
 	fail("time anchor", err)
 	if len(s.Segments) > 0 { // before the statuses: once nothing of a cluster is left it is settled
-		r.UsageAcks, err = l.metering.Ingest(ctx, h, s.Segments)
+		r.UsageAcks, err = l.metering.Ingest(ctx, h, s.Segments, s.SegmentsSignature)
 		fail("usage", err)
 	}
 	fail("status", l.takeStatus(ctx, h, s, &r))

@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/evidence"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/merkle"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -82,7 +83,8 @@ func appendBatch(ctx context.Context, tx *db.Tx, last dbq.LedgerBatch, now time.
 		leaves[i], positions[i] = t.Hash(), int32(i)
 		raws[i] = raw(t.id)
 	}
-	b := evidence.Batch{N: last.N + 1, MadeAt: now, Txs: len(txs), Root: evidence.Root(leaves), Prev: last.Hash}
+	root := merkle.Root(leaves)
+	b := evidence.Batch{N: last.N + 1, MadeAt: now, Txs: len(txs), Root: root[:], Prev: last.Hash}
 	lines, err := linesOf(ctx, tx.Q, txs, orgs)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/evidence"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/merkle"
 )
 
 // Charges is what was charged for the object with this prefixed id and what corrects it, those that keep says, with their
@@ -63,7 +64,7 @@ func place(ctx context.Context, q *dbq.Queries, entries []evidence.Entry, ids []
 			}
 		}
 		e := &entries[at[l.TxID]]
-		e.Batch, e.Position, e.Path = l.Batch, int(l.Position), evidence.Path(leaves, int(l.Position))
+		e.Batch, e.Position, e.Path = l.Batch, int(l.Position), merkle.Path(leaves, int(l.Position))
 	}
 	last, err := q.LastLedgerBatch(ctx)
 	if err != nil {

@@ -43,10 +43,10 @@ type delivered struct {
 	err  error
 }
 
-// Ingest is the package's Ingest. When ctx ends first its error is returned, and the segments may be taken in or not:
+// Ingest takes in what one host sends at a time, as Delivery has it. When ctx ends first its error is returned, and the segments may be taken in or not:
 // the host sends them again.
-func (c *Collector) Ingest(ctx context.Context, host id.Host, segs []agentapi.Segment) ([]agentapi.UsageAck, error) {
-	v := &delivered{Delivery: Delivery{host, segs}, done: make(chan struct{})}
+func (c *Collector) Ingest(ctx context.Context, host id.Host, segs []agentapi.Segment, signature []byte) ([]agentapi.UsageAck, error) {
+	v := &delivered{Delivery: Delivery{host, segs, signature}, done: make(chan struct{})}
 	if c.add(v) {
 		go c.run(context.WithoutCancel(ctx)) // until nothing waits
 	}

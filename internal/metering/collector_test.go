@@ -32,11 +32,11 @@ func TestManyHostsInOneTransaction(t *testing.T) {
 	forged := b.segment(b.leases[0], 2, t0+300_000, t0+600_000, false)
 	forged.EnergyMJ++
 	acks, err := IngestAll(t.Context(), d, []Delivery{
-		{a.host, []agentapi.Segment{stolen}},
-		{b.host, b.segments(b.leases[0], 1, t0, t0+300_000, false)},
-		{a.host, a.segments(a.leases[0], 1, t0, t0+600_000, false)},
-		{b.host, append(b.segments(b.leases[0], 1, t0, t0+300_000, false), forged)}, // sent twice, and something bad
-		{a.host, nil},
+		{a.host, []agentapi.Segment{stolen}, nil},
+		{b.host, b.segments(b.leases[0], 1, t0, t0+300_000, false), nil},
+		{a.host, a.segments(a.leases[0], 1, t0, t0+600_000, false), nil},
+		{b.host, append(b.segments(b.leases[0], 1, t0, t0+300_000, false), forged), nil}, // sent twice, and something bad
+		{a.host, nil, nil},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestTheCollectorIsolatesAndGathers(t *testing.T) {
 	var wg sync.WaitGroup
 	deliver := func(h id.Host) {
 		wg.Go(func() {
-			acks, err := c.Ingest(context.Background(), h, make([]agentapi.Segment, 8))
+			acks, err := c.Ingest(context.Background(), h, make([]agentapi.Segment, 8), nil)
 			switch {
 			case h == bad && !errors.Is(err, boom):
 				t.Errorf("the bad host: %v", err)
@@ -117,7 +117,7 @@ func TestTheCollectorIsolatesAndGathers(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.Ingest(gone, bad, nil); err == nil {
+	if _, err := c.Ingest(gone, bad, nil, nil); err == nil {
 		t.Error("no error for one who left")
 	}
 }

@@ -2,7 +2,9 @@ package metering
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/merkle"
 )
 
 // ClusterProof is all that the cluster's bill depends on, as one moment saw it. The caller has checked that it may be
@@ -69,7 +72,7 @@ func prove(ctx context.Context, q *dbq.Queries, cluster id.Cluster, ids []id.Lea
 	if err != nil {
 		return evidence.File{}, err
 	}
-	f := evidence.File{Version: evidence.Version, Cluster: cluster.String(), MadeAt: now.UTC().Truncate(time.Second), Currency: leases[0].Currency,
+	f := evidence.File{Version: 1, Cluster: cluster.String(), MadeAt: now.UTC().Truncate(time.Second), Currency: leases[0].Currency,
 		Windows: []evidence.Window{}, Anchors: []evidence.Anchor{}}
 	for _, w := range leases[0].windows {
 		f.Windows = append(f.Windows, evidence.Window{FromMS: w.OpenedMS, UntilMS: w.end()})
@@ -104,6 +107,9 @@ func prove(ctx context.Context, q *dbq.Queries, cluster id.Cluster, ids []id.Lea
 		e := evidence.Lease{ID: l.ID.String(), Host: l.HostID.String(), HostKeys: keys[l.HostID], Rank: int(l.Rank), GPUs: int(l.GPUCount),
 			FromMS: l.terms.Life.Start, SharePPM: l.terms.SharePPM, Segments: segments[l.ID],
 			Billed: l.meter.Posted, HostPart: l.meter.HostPosted, BilledMS: l.meter.PostedBilledMS, Settled: l.settled()}
+		if slices.ContainsFunc(e.Segments, func(s evidence.Segment) bool { return s.Batch != nil }) {
+			f.Version = evidence.Version // programs that only know version 1 go on verifying what they can
+		}
 		if l.ended() {
 			e.UntilMS = l.terms.Life.End
 		}
@@ -122,15 +128,77 @@ func prove(ctx context.Context, q *dbq.Queries, cluster id.Cluster, ids []id.Lea
 	return f, err
 }
 
-func signedSegments(ctx context.Context, q *dbq.Queries, ids []id.Lease) (map[id.Lease][]agentapi.Segment, error) {
+// signedSegments are the leases' segments as their hosts signed them.
+func signedSegments(ctx context.Context, q *dbq.Queries, ids []id.Lease) (map[id.Lease][]evidence.Segment, error) {
 	rows, err := q.SignedSegments(ctx, idList(ids...))
 	if err != nil {
 		return nil, err
 	}
-	out := map[id.Lease][]agentapi.Segment{}
+	var inBatch []dbq.SignedSegmentsRow
 	for _, r := range rows {
-		out[r.LeaseID] = append(out[r.LeaseID], agentapi.Segment{Lease: r.LeaseID.String(), Epoch: int(r.Epoch), BootID: r.BootID, Seq: r.Seq,
-			Anchor: r.Anchor, BootEndMS: r.BootEndMs, StartMS: r.StartMs, EndMS: r.EndMs, EnergyMJ: r.EnergyMj, Final: r.Final, Signature: r.Signature})
+		if r.Batch != 0 {
+			inBatch = append(inBatch, r)
+		}
+	}
+	proofs, err := batchProofs(ctx, q, inBatch)
+	if err != nil {
+		return nil, err
+	}
+	out := map[id.Lease][]evidence.Segment{}
+	for _, r := range rows {
+		s := evidence.Segment{Segment: agentapi.Segment{Lease: r.LeaseID.String(), Epoch: int(r.Epoch), BootID: r.BootID, Seq: r.Seq,
+			Anchor: r.Anchor, BootEndMS: r.BootEndMs, StartMS: r.StartMs, EndMS: r.EndMs, EnergyMJ: r.EnergyMj, Final: r.Final, Signature: r.Signature}}
+		if p, ok := proofs[place{r.Batch, r.BatchPosition}]; ok {
+			s.Signature, s.Batch = p.signature, &p.in
+		}
+		out[r.LeaseID] = append(out[r.LeaseID], s)
+	}
+	return out, nil
+}
+
+// place is where a segment is among all batches.
+type place struct {
+	batch    int64
+	position int16
+}
+
+// batchProof is what proves a segment that was signed in a batch.
+type batchProof struct {
+	signature []byte
+	in        agentapi.InBatch
+}
+
+// batchesAtOnce bounds what is in memory of the hashes of a lease that ran for years.
+const batchesAtOnce = 1000
+
+// batchProofs makes the proofs of segments that were signed in batches. Of other leases in them only hashes are said, and no
+// more than it takes.
+func batchProofs(ctx context.Context, q *dbq.Queries, segs []dbq.SignedSegmentsRow) (map[place]batchProof, error) {
+	positions := map[int64][]int16{}
+	var ids []int64
+	for _, s := range segs {
+		if positions[s.Batch] == nil {
+			ids = append(ids, s.Batch)
+		}
+		positions[s.Batch] = append(positions[s.Batch], s.BatchPosition)
+	}
+	out := make(map[place]batchProof, len(segs))
+	for some := range slices.Chunk(ids, batchesAtOnce) {
+		batches, err := q.SegmentBatches(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range batches {
+			hashes := make([][32]byte, len(b.Hashes)/sha256.Size)
+			for i := range hashes {
+				hashes[i] = [32]byte(b.Hashes[i*sha256.Size:])
+			}
+			for _, at := range positions[b.ID] {
+				if int(at) < len(hashes) {
+					out[place{b.ID, at}] = batchProof{b.Signature, agentapi.InBatch{Size: len(hashes), Position: int(at), Path: merkle.Path(hashes, int(at))}}
+				}
+			}
+		}
 	}
 	return out, nil
 }

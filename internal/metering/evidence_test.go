@@ -19,14 +19,13 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// provenStory is a settled rental and its proof as a file.
+// provenStory is a settled rental and its proof as a file. Its segments are signed alone and in a list.
 func provenStory(t *testing.T) (*world, []byte) {
 	t.Helper()
 	w := newWorld(t, newDB(t), 100*money.Unit, 25_920_000, 7_777_777)
 	batches, finish := story(w)
-	for _, b := range batches {
-		w.ingest(b...)
-	}
+	w.ingest(batches[0]...)
+	w.deliver(w.list(slices.Concat(batches[1:]...)...))
 	finish()
 	w.settle()
 	if _, err := ledger.LinkNow(t.Context(), w.d); err != nil {

@@ -22,7 +22,7 @@ const maxFragments = 512
 // bill. The acks name what the journal may let go of: what is committed, and what will never be accepted, with the
 // reason. An error means nothing was taken and the agent sends again.
 func Ingest(ctx context.Context, d *db.DB, host id.Host, segs []agentapi.Segment) ([]agentapi.UsageAck, error) {
-	all, err := IngestAll(ctx, d, []Delivery{{host, segs}})
+	all, err := IngestAll(ctx, d, []Delivery{{Host: host, Segments: segs}})
 	if err != nil {
 		return nil, err
 	}
@@ -33,6 +33,9 @@ func Ingest(ctx context.Context, d *db.DB, host id.Host, segs []agentapi.Segment
 type Delivery struct {
 	Host     id.Host
 	Segments []agentapi.Segment // at most agentapi.MaxSegments
+	// Signature is the host's over the list, agentapi.SignBatch; nil where it signed each segment alone. Where it does not
+	// hold, the segments' own count.
+	Signature []byte
 }
 
 // IngestAll is Ingest for many hosts in one transaction: the acks are in the order of the deliveries.
@@ -198,11 +201,17 @@ type anchorKey struct {
 }
 
 // before reads what the segments are judged by: the anchors they name, the hash of each of them that is stored already,
-// and PostgreSQL's clock, unix ms. To be called after the meters are locked.
+// and PostgreSQL's clock, unix ms; and it draws the batches' numbers. To be called after the meters are locked.
 func before(ctx context.Context, q *dbq.Queries, rs []*received) (map[anchorKey]*agentapi.Anchor, map[segmentKey][]byte, int64, error) {
 	named := map[anchorKey]bool{}
 	var a dbq.AnchorsOfHostsParams
 	var k dbq.KnownSegmentsParams
+	batches := batchesOf(rs)
+	var count []int32
+	if len(batches) > 0 {
+		count = append(count, int32(len(batches)))
+	}
+	var last *received
 	for _, r := range rs {
 		if r.refused != "" {
 			continue
@@ -211,20 +220,34 @@ func before(ctx context.Context, q *dbq.Queries, rs []*received) (map[anchorKey]
 			named[n] = true
 			a.Hosts, a.Boots, a.Numbers = append(a.Hosts, raw(r.host)), append(a.Boots, r.BootID), append(a.Numbers, r.Anchor)
 		}
-		k.Leases, k.Epochs = append(k.Leases, raw(r.lease)), append(k.Epochs, int32(r.Epoch))
-		k.Boots, k.Seqs = append(k.Boots, r.BootID), append(k.Seqs, r.Seq)
+		if last != nil && r.follows(last) {
+			k.Lasts[len(k.Lasts)-1] = r.Seq
+		} else {
+			k.Leases, k.Epochs = append(k.Leases, raw(r.lease)), append(k.Epochs, int32(r.Epoch))
+			k.Boots, k.Firsts, k.Lasts = append(k.Boots, r.BootID), append(k.Firsts, r.Seq), append(k.Lasts, r.Seq)
+		}
+		last = r
 	}
 	p := db.NewPipe(q)
 	askAnchors, askKnown := p.Q.AnchorsOfHosts(ctx, []dbq.AnchorsOfHostsParams{a}), p.Q.KnownSegments(ctx, []dbq.KnownSegmentsParams{k})
 	askNow := p.Now()
+	askNumbers := p.Q.NewBatchNumbers(ctx, count)
 	p.Send(ctx)
 	var anchorRows []dbq.TimeAnchor
 	var known []dbq.KnownSegmentsRow
+	var numbers []int64
 	askAnchors.Query(db.Keep(p, &anchorRows))
 	askKnown.Query(db.Keep(p, &known))
 	now := askNow()
+	askNumbers.Query(db.Keep(p, &numbers))
 	if err := p.Close(); err != nil {
 		return nil, nil, 0, fmt.Errorf("anchors and known segments: %w", err)
+	}
+	if len(numbers) != len(batches) {
+		return nil, nil, 0, fmt.Errorf("%d numbers for %d batches", len(numbers), len(batches))
+	}
+	for i, b := range batches {
+		b.id = numbers[i]
 	}
 	anchors := make(map[anchorKey]*agentapi.Anchor, len(anchorRows))
 	for _, r := range anchorRows {
@@ -237,9 +260,19 @@ func before(ctx context.Context, q *dbq.Queries, rs []*received) (map[anchorKey]
 	return anchors, accepted, now.UnixMilli(), nil
 }
 
-// store writes the segments that are taken in.
+// follows reports whether r is the segment after before.
+func (r *received) follows(before *received) bool {
+	return r.Seq == before.Seq+1 && r.lease == before.lease && r.Epoch == before.Epoch && r.BootID == before.BootID
+}
+
+// store writes the segments that are taken in, and of the lists that were signed as a whole those that hold any of them.
 func store(ctx context.Context, q *dbq.Queries, rs []*received) error {
 	var p dbq.InsertSegmentsParams
+	var lists struct {
+		ids                []int64
+		signatures, hashes [][]byte
+	}
+	stored := map[*batch]bool{}
 	for _, r := range rs {
 		if r.refused != "" || r.known || r.waits {
 			continue
@@ -249,10 +282,24 @@ func store(ctx context.Context, q *dbq.Queries, rs []*received) error {
 		p.Anchors, p.BootEnds = append(p.Anchors, r.Anchor), append(p.BootEnds, r.BootEndMS)
 		p.Starts, p.Ends = append(p.Starts, r.StartMS), append(p.Ends, r.EndMS)
 		p.Energies, p.Finals = append(p.Energies, r.EnergyMJ), append(p.Finals, r.Final)
-		p.Hashes, p.Signatures = append(p.Hashes, r.hash[:]), append(p.Signatures, r.Signature)
+		p.Hashes = append(p.Hashes, r.hash[:])
+		if b := r.batch; b == nil {
+			p.Signatures, p.Batches, p.Positions = append(p.Signatures, r.Signature), append(p.Batches, 0), append(p.Positions, 0)
+		} else {
+			p.Signatures, p.Batches, p.Positions = append(p.Signatures, []byte{}), append(p.Batches, b.id), append(p.Positions, int16(r.position))
+			if !stored[b] {
+				stored[b] = true
+				lists.ids, lists.signatures, lists.hashes = append(lists.ids, b.id), append(lists.signatures, b.signature), append(lists.hashes, b.hashes)
+			}
+		}
 	}
 	if len(p.Leases) == 0 {
 		return nil
+	}
+	if len(lists.ids) > 0 {
+		if err := q.InsertSegmentBatches(ctx, lists.ids, lists.signatures, lists.hashes); err != nil {
+			return err
+		}
 	}
 	return q.InsertSegments(ctx, p)
 }

@@ -4,14 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"math"
-	"runtime"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/signature"
 )
 
 // Reasons for which a segment is refused for ever. It is quarantined, the journal lets go of it, and it is never billed.
@@ -30,84 +27,30 @@ const (
 )
 
 const (
-	futureMS   = 2_000             // an end may be that much later than its receipt
-	overrunMS  = 60_000            // a run may start a segment that much after run_until while it stops; it is not billed
-	maxEnergy  = 1_000_000_000_000 // mJ in one segment: over 3 MW
-	maxBootID  = 100               // bytes
-	manySigned = 32                // from so many on signatures are checked on several cores
+	futureMS  = 2_000             // an end may be that much later than its receipt
+	overrunMS = 60_000            // a run may start a segment that much after run_until while it stops; it is not billed
+	maxEnergy = 1_000_000_000_000 // mJ in one segment: over 3 MW
+	maxBootID = 100               // bytes
+
 )
 
 // received is one segment on its way in.
 type received struct {
 	agentapi.Segment
-	host    id.Host
-	lease   id.Lease // zero when it cannot be read
-	hash    [32]byte
-	refused string // why, "" = not so far
-	known   bool   // accepted before with the same content
-	waits   bool   // neither: to be sent again
-}
-
-// receive checks what needs no database but the hosts' keys: shape and signature. Its result is in the order of the
-// deliveries.
-func receive(in []Delivery, keys map[id.Host][][]byte) []*received {
-	var out []*received
-	for _, v := range in {
-		for _, s := range v.Segments {
-			out = append(out, &received{Segment: s, host: v.Host})
-		}
-	}
-	workers := 1
-	if len(out) >= manySigned {
-		workers = runtime.GOMAXPROCS(0)
-	}
-	var wg sync.WaitGroup
-	for w := range workers { // neighbours stay together: signatures by one key are the cheapest to check at once
-		wg.Go(func() { check(out[w*len(out)/workers:(w+1)*len(out)/workers], keys) })
-	}
-	wg.Wait()
-	return out
-}
-
-// check hashes the segments and refuses those that are malformed or not signed by a key of their host.
-func check(rs []*received, keys map[id.Host][][]byte) {
-	var asked []*received
-	var signed []signature.Signed
-	for _, r := range rs {
-		payload := r.Payload(r.host.String())
-		r.hash = sha256.Sum256(payload)
-		var err error
-		r.lease, err = id.Parse[id.Lease](r.Lease)
-		switch {
-		case err != nil || !r.inRange():
-			r.refused = refusedMalformed
-		case len(keys[r.host]) == 0 || r.CheckShape() != nil:
-			r.refused = refusedSignature
-		default:
-			asked = append(asked, r)
-			signed = append(signed, signature.Signed{Key: keys[r.host][0], Message: payload, Signature: r.Signature})
-		}
-	}
-	for i, valid := range signature.VerifyAll(signed) {
-		if !valid && !signedByAny(signed[i], keys[asked[i].host][1:]) {
-			asked[i].refused = refusedSignature
-		}
-	}
+	host     id.Host
+	lease    id.Lease // zero when it cannot be read
+	hash     [32]byte
+	batch    *batch // the list it was signed in; nil: it was signed alone
+	position int    // in the batch
+	refused  string // why, "" = not so far
+	known    bool   // accepted before with the same content
+	waits    bool   // neither: to be sent again
 }
 
 func (r *received) inRange() bool {
 	return r.BootID != "" && len(r.BootID) <= maxBootID && utf8.ValidString(r.BootID) && !strings.ContainsRune(r.BootID, 0) &&
 		r.Epoch >= 1 && r.Epoch <= math.MaxInt32 && r.Seq >= 1 && r.StartMS >= 0 && r.EndMS >= r.StartMS &&
 		r.EnergyMJ >= 0 && r.EnergyMJ <= maxEnergy
-}
-
-func signedByAny(s signature.Signed, keys [][]byte) bool {
-	for _, s.Key = range keys {
-		if signature.Verify(s) {
-			return true
-		}
-	}
-	return false
 }
 
 // judge checks r against its lease (nil: none of this host) and its anchor (nil: none) at PostgreSQL's time now. The

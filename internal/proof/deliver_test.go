@@ -14,6 +14,22 @@ import (
 	"github.com/musterhq/muster/internal/metering"
 )
 
+// signedOrNot is a delivery as an agent makes it that signs lists, or one that does not; a list that holds what the host
+// did not sign, or a false signature of a list, must leave each segment to its own signature.
+func signedOrNot(r *rand.Rand, h *machine, segs []agentapi.Segment) metering.Delivery {
+	v := metering.Delivery{Host: h.id, Segments: segs}
+	name, public := h.id.String(), h.key.Public().(ed25519.PublicKey)
+	switch r.IntN(3) {
+	case 0:
+		if !slices.ContainsFunc(segs, func(s agentapi.Segment) bool { return s.Verify(name, public) != nil }) {
+			v.Signature = agentapi.SignBatch(name, segs, h.key)
+		}
+	case 1:
+		v.Signature = agentapi.SignBatch(name, append(segs[1:len(segs):len(segs)], segs[0]), h.key) // of another order
+	}
+	return v
+}
+
 // deliver packs what all hosts send, with repeats and lies, in batches large and small.
 func deliver(r *rand.Rand, hosts []*machine, all []*rental) (out []metering.Delivery) {
 	queue := map[id.Host][]agentapi.Segment{}
@@ -37,7 +53,7 @@ func deliver(r *rand.Rand, hosts []*machine, all []*rental) (out []metering.Deli
 				n = 1 + r.IntN(3) // as a host sends while its link holds
 			}
 			n = min(len(segs), n)
-			out = append(out, metering.Delivery{Host: h.id, Segments: segs[:n]})
+			out = append(out, signedOrNot(r, h, segs[:n]))
 			segs = segs[n:]
 		}
 	}

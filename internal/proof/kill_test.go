@@ -100,7 +100,7 @@ func TestKilledWorkersAndDatabases(t *testing.T) {
 		for _, l := range c.leases {
 			for segs := l.sent; len(segs) > 0; {
 				n := min(len(segs), 1+r.IntN(20))
-				o.Deliveries = append(o.Deliveries, metering.Delivery{Host: l.host.id, Segments: segs[:n]})
+				o.Deliveries = append(o.Deliveries, signedOrNot(r, l.host, segs[:n]))
 				segs = segs[n:]
 			}
 		}

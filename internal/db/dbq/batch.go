@@ -1420,10 +1420,10 @@ func (b *InsertLeaseBatchResults) Close() error {
 const knownSegments = `-- name: KnownSegments :batchmany
 SELECT s.lease_id, s.epoch, s.boot_id, s.seq, s.payload_hash
 FROM (SELECT unnest($1::uuid[]) AS lease_id, unnest($2::integer[]) AS epoch,
-             unnest($3::text[]) AS boot_id, unnest($4::bigint[]) AS seq) u
+             unnest($3::text[]) AS boot_id, unnest($4::bigint[]) AS first, unnest($5::bigint[]) AS last) u
 CROSS JOIN LATERAL (
     SELECT k.lease_id, k.epoch, k.boot_id, k.seq, k.payload_hash FROM usage_segment k
-    WHERE k.lease_id = u.lease_id AND k.epoch = u.epoch AND k.boot_id = u.boot_id AND k.seq = u.seq
+    WHERE k.lease_id = u.lease_id AND k.epoch = u.epoch AND k.boot_id = u.boot_id AND k.seq BETWEEN u.first AND u.last
     OFFSET 0) s
 `
 
@@ -1437,7 +1437,8 @@ type KnownSegmentsParams struct {
 	Leases []pgtype.UUID
 	Epochs []int32
 	Boots  []string
-	Seqs   []int64
+	Firsts []int64
+	Lasts  []int64
 }
 
 type KnownSegmentsRow struct {
@@ -1448,7 +1449,8 @@ type KnownSegmentsRow struct {
 	PayloadHash []byte
 }
 
-// (OFFSET 0: one lookup by key per segment, also by a plan made while the table was small.)
+// Of runs of numbers, those that are there. (OFFSET 0: one lookup by key per run, also by a plan made while the table was
+// small.)
 func (q *Queries) KnownSegments(ctx context.Context, arg []KnownSegmentsParams) *KnownSegmentsBatchResults {
 	batch := &pgx.Batch{}
 	for _, a := range arg {
@@ -1456,7 +1458,8 @@ func (q *Queries) KnownSegments(ctx context.Context, arg []KnownSegmentsParams) 
 			a.Leases,
 			a.Epochs,
 			a.Boots,
-			a.Seqs,
+			a.Firsts,
+			a.Lasts,
 		}
 		batch.Queue(knownSegments, vals...)
 	}
@@ -2108,6 +2111,64 @@ func (b *LostLeasesBatchResults) Query(f func(int, []LostLeasesRow, error)) {
 }
 
 func (b *LostLeasesBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const newBatchNumbers = `-- name: NewBatchNumbers :batchmany
+SELECT nextval('segment_batch_id')::bigint AS id FROM generate_series(1, $1::integer)
+`
+
+type NewBatchNumbersBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+func (q *Queries) NewBatchNumbers(ctx context.Context, count []int32) *NewBatchNumbersBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range count {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(newBatchNumbers, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &NewBatchNumbersBatchResults{br, len(count), false}
+}
+
+func (b *NewBatchNumbersBatchResults) Query(f func(int, []int64, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []int64{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var id int64
+				if err := rows.Scan(&id); err != nil {
+					return err
+				}
+				items = append(items, id)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *NewBatchNumbersBatchResults) Close() error {
 	b.closed = true
 	return b.br.Close()
 }

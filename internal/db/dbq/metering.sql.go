@@ -465,12 +465,23 @@ func (q *Queries) InsertQuarantined(ctx context.Context, arg InsertQuarantinedPa
 	return items, nil
 }
 
+const insertSegmentBatches = `-- name: InsertSegmentBatches :exec
+INSERT INTO segment_batch (id, signature, hashes)
+SELECT unnest($1::bigint[]), unnest($2::bytea[]), unnest($3::bytea[])
+`
+
+func (q *Queries) InsertSegmentBatches(ctx context.Context, ids []int64, signatures [][]byte, hashes [][]byte) error {
+	_, err := q.db.Exec(ctx, insertSegmentBatches, ids, signatures, hashes)
+	return err
+}
+
 const insertSegments = `-- name: InsertSegments :exec
 INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final,
-                           payload_hash, signature)
+                           payload_hash, signature, batch, batch_position)
 SELECT unnest($1::uuid[]), unnest($2::integer[]), unnest($3::text[]), unnest($4::bigint[]),
        unnest($5::bigint[]), unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]),
-       unnest($9::bigint[]), unnest($10::boolean[]), unnest($11::bytea[]), unnest($12::bytea[])
+       unnest($9::bigint[]), unnest($10::boolean[]), unnest($11::bytea[]), unnest($12::bytea[]),
+       unnest($13::bigint[]), unnest($14::smallint[])
 `
 
 type InsertSegmentsParams struct {
@@ -486,6 +497,8 @@ type InsertSegmentsParams struct {
 	Finals     []bool
 	Hashes     [][]byte
 	Signatures [][]byte
+	Batches    []int64
+	Positions  []int16
 }
 
 func (q *Queries) InsertSegments(ctx context.Context, arg InsertSegmentsParams) error {
@@ -502,6 +515,8 @@ func (q *Queries) InsertSegments(ctx context.Context, arg InsertSegmentsParams) 
 		arg.Finals,
 		arg.Hashes,
 		arg.Signatures,
+		arg.Batches,
+		arg.Positions,
 	)
 	return err
 }
@@ -965,6 +980,30 @@ func (q *Queries) RunningLeasesOfHost(ctx context.Context, hostID id.Host) ([]id
 	return items, nil
 }
 
+const segmentBatches = `-- name: SegmentBatches :many
+SELECT id, signature, hashes FROM segment_batch WHERE id = ANY($1::bigint[])
+`
+
+func (q *Queries) SegmentBatches(ctx context.Context, ids []int64) ([]SegmentBatch, error) {
+	rows, err := q.db.Query(ctx, segmentBatches, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SegmentBatch{}
+	for rows.Next() {
+		var i SegmentBatch
+		if err := rows.Scan(&i.ID, &i.Signature, &i.Hashes); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const segmentRuns = `-- name: SegmentRuns :many
 SELECT lease_id, epoch, boot_id, (count(*) = max(seq))::boolean AS whole, bool_or(final)::boolean AS final
 FROM usage_segment
@@ -1205,24 +1244,26 @@ func (q *Queries) SettleLeases(ctx context.Context, ids []pgtype.UUID) error {
 }
 
 const signedSegments = `-- name: SignedSegments :many
-SELECT lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, signature
+SELECT lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, signature, batch, batch_position
 FROM usage_segment
 WHERE lease_id = ANY($1::uuid[])
 ORDER BY lease_id, start_ms, end_ms, epoch, boot_id, seq
 `
 
 type SignedSegmentsRow struct {
-	LeaseID   id.Lease
-	Epoch     int32
-	BootID    string
-	Seq       int64
-	Anchor    int64
-	BootEndMs int64
-	StartMs   int64
-	EndMs     int64
-	EnergyMj  int64
-	Final     bool
-	Signature []byte
+	LeaseID       id.Lease
+	Epoch         int32
+	BootID        string
+	Seq           int64
+	Anchor        int64
+	BootEndMs     int64
+	StartMs       int64
+	EndMs         int64
+	EnergyMj      int64
+	Final         bool
+	Signature     []byte
+	Batch         int64
+	BatchPosition int16
 }
 
 func (q *Queries) SignedSegments(ctx context.Context, ids []pgtype.UUID) ([]SignedSegmentsRow, error) {
@@ -1246,6 +1287,8 @@ func (q *Queries) SignedSegments(ctx context.Context, ids []pgtype.UUID) ([]Sign
 			&i.EnergyMj,
 			&i.Final,
 			&i.Signature,
+			&i.Batch,
+			&i.BatchPosition,
 		); err != nil {
 			return nil, err
 		}

@@ -869,6 +869,12 @@ type SandboxObject struct {
 	ChangedAt time.Time
 }
 
+type SegmentBatch struct {
+	ID        int64
+	Signature []byte
+	Hashes    []byte
+}
+
 type SegmentQuarantine struct {
 	ID          int64
 	HostID      id.Host
@@ -1036,17 +1042,19 @@ type Topup struct {
 }
 
 type UsageSegment struct {
-	LeaseID     id.Lease
-	Epoch       int32
-	BootID      string
-	Seq         int64
-	Anchor      int64
-	BootEndMs   int64
-	StartMs     int64
-	EndMs       int64
-	EnergyMj    int64
-	Final       bool
-	PayloadHash []byte
-	Signature   []byte
-	ReceivedAt  time.Time
+	LeaseID       id.Lease
+	Epoch         int32
+	BootID        string
+	Seq           int64
+	Anchor        int64
+	BootEndMs     int64
+	StartMs       int64
+	EndMs         int64
+	EnergyMj      int64
+	Final         bool
+	PayloadHash   []byte
+	Signature     []byte
+	ReceivedAt    time.Time
+	Batch         int64
+	BatchPosition int16
 }

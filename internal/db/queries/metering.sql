@@ -217,21 +217,33 @@ INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) VALUES ($
 ON CONFLICT DO NOTHING;
 
 -- name: KnownSegments :batchmany
--- (OFFSET 0: one lookup by key per segment, also by a plan made while the table was small.)
+-- Of runs of numbers, those that are there. (OFFSET 0: one lookup by key per run, also by a plan made while the table was
+-- small.)
 SELECT s.lease_id, s.epoch, s.boot_id, s.seq, s.payload_hash
 FROM (SELECT unnest(@leases::uuid[]) AS lease_id, unnest(@epochs::integer[]) AS epoch,
-             unnest(@boots::text[]) AS boot_id, unnest(@seqs::bigint[]) AS seq) u
+             unnest(@boots::text[]) AS boot_id, unnest(@firsts::bigint[]) AS first, unnest(@lasts::bigint[]) AS last) u
 CROSS JOIN LATERAL (
     SELECT k.lease_id, k.epoch, k.boot_id, k.seq, k.payload_hash FROM usage_segment k
-    WHERE k.lease_id = u.lease_id AND k.epoch = u.epoch AND k.boot_id = u.boot_id AND k.seq = u.seq
+    WHERE k.lease_id = u.lease_id AND k.epoch = u.epoch AND k.boot_id = u.boot_id AND k.seq BETWEEN u.first AND u.last
     OFFSET 0) s;
+
+-- name: NewBatchNumbers :batchmany
+SELECT nextval('segment_batch_id')::bigint AS id FROM generate_series(1, @count::integer);
+
+-- name: InsertSegmentBatches :exec
+INSERT INTO segment_batch (id, signature, hashes)
+SELECT unnest(@ids::bigint[]), unnest(@signatures::bytea[]), unnest(@hashes::bytea[]);
+
+-- name: SegmentBatches :many
+SELECT id, signature, hashes FROM segment_batch WHERE id = ANY(@ids::bigint[]);
 
 -- name: InsertSegments :exec
 INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final,
-                           payload_hash, signature)
+                           payload_hash, signature, batch, batch_position)
 SELECT unnest(@leases::uuid[]), unnest(@epochs::integer[]), unnest(@boots::text[]), unnest(@seqs::bigint[]),
        unnest(@anchors::bigint[]), unnest(@boot_ends::bigint[]), unnest(@starts::bigint[]), unnest(@ends::bigint[]),
-       unnest(@energies::bigint[]), unnest(@finals::boolean[]), unnest(@hashes::bytea[]), unnest(@signatures::bytea[]);
+       unnest(@energies::bigint[]), unnest(@finals::boolean[]), unnest(@hashes::bytea[]), unnest(@signatures::bytea[]),
+       unnest(@batches::bigint[]), unnest(@positions::smallint[]);
 
 -- name: InsertQuarantined :many
 -- The zero lease stands for one that does not exist.
@@ -288,7 +300,7 @@ SELECT id FROM lease WHERE cluster_id = ANY(@clusters::uuid[]) ORDER BY id;
 SELECT host_id, attest_key FROM host_key WHERE host_id = ANY(@hosts::uuid[]) ORDER BY host_id, attest_key;
 
 -- name: SignedSegments :many
-SELECT lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, signature
+SELECT lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, signature, batch, batch_position
 FROM usage_segment
 WHERE lease_id = ANY(@ids::uuid[])
 ORDER BY lease_id, start_ms, end_ms, epoch, boot_id, seq;

@@ -3,6 +3,7 @@ package main
 const (
 	chargeGo  = "internal/metering/charge.go"
 	segmentGo = "internal/metering/segment.go"
+	signedGo  = "internal/metering/signed.go"
 	ingestGo  = "internal/metering/ingest.go"
 	meterGo   = "internal/metering/meter.go"
 	postingGo = "internal/metering/posting.go"
@@ -66,9 +67,15 @@ var mutants = []mutant{
 		new: "		if r.known = false; !bytes.Equal(before, r.hash[:]) {\n",
 	},
 	{
-		name: "any-signature", rule: "only what the host signed counts", file: segmentGo,
-		old: "		if !valid && !signedByAny(signed[i], keys[asked[i].host][1:]) {\n",
+		name: "any-signature", rule: "only what the host signed counts", file: signedGo,
+		old: "		if !valid && !signedByAny(signed[i], keys[rs[i].host][1:]) {\n",
 		new: "		if !valid && len(keys) == 0 {\n",
+	},
+	{
+		name: "any-list", rule: "a list counts as signed only by its host, as it is", file: signedGo,
+		old: "		if !valid && !signedByAny(signed[k], keys[v.Host][1:]) {\n",
+		new: "		if !valid && len(keys) == 0 {\n",
+		by:  []suite{{"./internal/metering", "TestAListThatDoesNotHold"}},
 	},
 	{
 		name: "any-host", rule: "a host proves only its own leases", file: "internal/db/dbq/metering.sql.go",
