@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,12 +18,13 @@ import (
 type engine struct {
 	t      *testing.T
 	dir    string
+	link   string // its bridge
 	docker *exec.Cmd
 	gone   chan struct{} // of docker
 }
 
 // startEngine starts a containerd and a dockerd that share nothing with the machine's: not their data, not their
-// sockets, not the bridge, no firewall rules.
+// sockets, not its bridge, no firewall rules.
 func startEngine(t *testing.T) *engine {
 	t.Helper()
 	dir, err := os.MkdirTemp(ground, "engine-")
@@ -30,6 +32,7 @@ func startEngine(t *testing.T) *engine {
 		t.Fatal(err)
 	}
 	e := &engine{t: t, dir: dir}
+	e.bridge(t)
 	containerd, gone := e.spawn("containerd", "--root", e.path("containerd"), "--state", e.path("cd"), "--address", e.path("cd.sock"),
 		"--log-level", "warn")
 	t.Cleanup(func() {
@@ -47,6 +50,21 @@ func startEngine(t *testing.T) *engine {
 	})
 	e.start()
 	return e
+}
+
+// bridge makes a bridge for containers that name no network. Without one, dockerd takes docker0 for its own: told to have none, it
+// deletes what may be another engine's.
+func (e *engine) bridge(t *testing.T) {
+	t.Helper()
+	e.link = "mse" + strconv.Itoa(os.Getpid())
+	if out, err := exec.Command("ip", "link", "add", e.link, "type", "bridge").CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", e.link, err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("ip", "link", "delete", e.link).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", e.link, err, out)
+		}
+	})
 }
 
 func (e *engine) path(name string) string { return filepath.Join(e.dir, name) }
@@ -75,7 +93,7 @@ func (e *engine) spawn(name string, args ...string) (*exec.Cmd, chan struct{}) {
 func (e *engine) start() {
 	e.t.Helper()
 	e.docker, e.gone = e.spawn("dockerd", "--containerd", e.path("cd.sock"), "-H", "unix://"+e.path("docker.sock"), "--data-root", e.path("data"),
-		"--exec-root", e.path("exec"), "--pidfile", e.path("docker.pid"), "--live-restore", "--bridge=none", "--iptables=false", "--ip6tables=false")
+		"--exec-root", e.path("exec"), "--pidfile", e.path("docker.pid"), "--live-restore", "--bridge", e.link, "--iptables=false", "--ip6tables=false")
 	eventually(e.t, "dockerd answers", func() bool {
 		cmd := exec.Command("docker", "version")
 		cmd.Env = append(os.Environ(), e.host())
