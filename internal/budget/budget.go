@@ -7,7 +7,9 @@
 //   - Committed never rises above the cap. (A cap may be set below what is committed: then nothing more is.) Money is
 //     held before time runs, so a cap is never exceeded by a nano-unit.
 //   - A budget is read and changed under the lock of its org's wallet.
-//   - Whoever owns it is told once when half, four fifths and all of it is committed.
+//   - Whoever owns it is told once when half, four fifths and all of it is spent, what is merely held left out: the first hour
+//     that is held for a cluster may be most of a small budget and come back. That what is held keeps a cluster from being
+//     extended is told too.
 package budget
 
 import (

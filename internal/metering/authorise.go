@@ -100,6 +100,11 @@ func authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest, leases []*lea
 	if err != nil {
 		return out, 0, err
 	}
+	if out.spent {
+		if err := limits.Exhausted(ctx, tx, r.Cluster); err != nil {
+			return out, 0, err
+		}
+	}
 	if err := r.count(ctx, tx, leases, limits, out, missing); err != nil {
 		return out, 0, err
 	}
@@ -121,27 +126,19 @@ func (r AuthoriseRequest) limits(ctx context.Context, tx *db.Tx) (budget.Watch, 
 	return w, now, nil
 }
 
-// count counts what goes into the hold against the budgets, and tells of what that leaves. It only writes.
+// count counts what goes into the hold against the budgets, and tells of what that leaves of the cluster's own. It only writes.
 func (r AuthoriseRequest) count(ctx context.Context, tx *db.Tx, leases []*lease, limits budget.Watch, a Authorisation, missing money.Nano) error {
-	if a.spent {
-		if err := limits.Exhausted(ctx, tx); err != nil {
-			return err
-		}
-	}
 	if missing == 0 {
 		return nil
 	}
 	if err := limits.Commit(ctx, tx, missing); err != nil || r.Budget == nil {
 		return err
 	}
-	var posted money.Nano
-	for _, l := range leases {
-		posted += l.meter.Posted
-	}
+	posted := postedOf(leases)
 	if posted == 0 && a.Held == missing {
 		return nil // the first hold, of up to an hour: the budget was set just now, and nothing of it is spent
 	}
-	return budget.Tell(ctx, tx, budget.Notice(r.Org, r.Cluster.String(), "the budget of this cluster", posted+a.Held, *r.Budget, r.Currency))
+	return budget.Tell(ctx, tx, budget.Notice(r.Org, r.Cluster.String(), "the budget of this cluster", "spent or held", posted+a.Held, *r.Budget, r.Currency))
 }
 
 // accounts are the cluster's hold and the wallet it is filled from.

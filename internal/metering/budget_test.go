@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -215,26 +216,20 @@ func TestAClustersBudgetIsNotToldOfAtItsStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit)
 	w.addLeases(1_000_000)
-	told := func() int {
-		all, err := notify.List(t.Context(), w.d.Q, w.renter, notify.Filter{Limit: 100})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(all)
-	}
 	limit := 11 * money.Unit / 10 // an hour and six minutes
-	if a, err := w.authorise(&limit); err != nil || a.Held < 9*money.Unit/10 || told() != 0 {
-		t.Fatalf("%+v %v, %d notices", a, err, told())
+	if a, err := w.authorise(&limit); err != nil || a.Held < 9*money.Unit/10 || len(w.told()) != 0 {
+		t.Fatalf("%+v %v, %d notices", a, err, len(w.told()))
 	}
 	w.window(w.now, w.now, 0)
 	w.age(57 * time.Minute)
-	if a, err := w.authorise(&limit); err != nil || a.Held != limit || told() != 1 {
-		t.Fatalf("%+v %v, %d notices", a, err, told())
+	if a, err := w.authorise(&limit); err != nil || a.Held != limit || len(w.told()) != 1 {
+		t.Fatalf("%+v %v, %d notices", a, err, len(w.told()))
 	}
 }
 
-// A budget that is set while clusters run counts what is held for them, and each level is told once.
-func TestABudgetIsToldOfOnce(t *testing.T) {
+// A budget that is set while clusters run counts what is held for them. What is held warns nobody, however much of the budget
+// it is; that it keeps a cluster from being extended is told once.
+func TestABudgetIsNotToldOfForWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDB(t), 100*money.Unit)
 	if _, _, err := w.begin(1_000_000); err != nil {
@@ -244,40 +239,82 @@ func TestABudgetIsToldOfOnce(t *testing.T) {
 	if b := w.setBudget(budget.Limits{Cap: &limit}); b.Committed != w.committed() || b.Committed < money.Unit {
 		t.Errorf("begins with %s, %s is held", b.Committed, w.committed())
 	}
-	told := func() (titles []string) {
-		all, err := notify.List(t.Context(), w.d.Q, w.renter, notify.Filter{Limit: 100})
+	for range 3 { // the last is short of money, and takes a short step
+		cl, _, err := w.begin(1_000_000)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, n := range all {
-			titles = append(titles, n.Title)
-		}
-		return titles
+		w.cluster = cl
 	}
-	var last id.Cluster
-	for i, want := range []int{1, 2, 2} { // a half with the second cluster, four fifths with the third
-		cl, _, err := w.begin(1_000_000)
-		if err != nil {
-			t.Fatal(i, err)
-		}
-		if got := told(); len(got) != want {
-			t.Fatalf("after %d more: %q", i+1, got)
-		}
-		last = cl
+	if got := w.told(); len(got) != 0 || w.budgets()[0].Committed < 8*limit/10 {
+		t.Fatalf("%s committed: %q", w.budgets()[0].Committed, got)
 	}
-	w.cluster = last
 	w.window(w.now, w.now, 0)
-	for range 6 { // extended as far as the budget goes, then no further: all of it is used, told once
+	for range 6 { // extended as far as the budget goes, then no further
 		w.age(9 * time.Minute)
-		a, err := w.authorise(nil)
-		if err != nil || a.Limit != LimitOrg {
-			t.Fatal(a, err)
+		for range 2 {
+			a, err := w.authorise(nil)
+			if err != nil || a.Limit != LimitOrg {
+				t.Fatal(a, err)
+			}
 		}
 	}
-	if got := told(); len(got) != 3 || got[0] != "Used up: your organisation's budget" {
+	if got := w.told(); !slices.Equal(got, []string{"All of your organisation's budget is spent or held"}) {
 		t.Errorf("%q", got)
 	}
 	if b := w.budgets()[0]; b.Committed > limit || b.Committed != w.committed() {
 		t.Errorf("%s of %s", b.Committed, limit)
 	}
+}
+
+// Each level is told once, when so much of the budget is booked, whichever way it is.
+func TestABudgetIsToldOfAsItIsSpent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)
+	limit := 101 * money.Unit / 100
+	w.setBudget(budget.Limits{Cap: &limit})
+	w.mustAuthorise() // an hour: 99 % of it
+	w.age(time.Hour)
+	from := w.now - time.Hour.Milliseconds()
+	w.window(from, w.now, 0)
+	half, most := "50 % of your organisation's budget is spent", "80 % of your organisation's budget is spent"
+	segs := w.segments(w.leases[0], 1, from, w.now, false)
+	for _, c := range []struct {
+		minutes int64
+		want    []string
+	}{{30, nil}, {46, []string{half}}, {48, []string{half}}, {60, []string{most, half}}} {
+		for len(segs) > 0 && segs[0].EndMS <= from+c.minutes*60_000 {
+			w.ingest(segs[0])
+			segs = segs[1:]
+		}
+		for range 2 {
+			w.post()
+		}
+		if got := w.told(); !slices.Equal(got, c.want) {
+			t.Errorf("after %d minutes, %s: %q", c.minutes, w.usage().Posted, got)
+		}
+	}
+	if _, err := w.authorise(nil); err != nil { // what is left is not worth a millisecond more than is held
+		t.Fatal(err)
+	}
+	w.exec("UPDATE budget SET cap = committed WHERE org_id = $1", w.renter)
+	if _, err := w.authorise(nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.told(); len(got) != 3 || got[0] != "All of your organisation's budget is spent or held" {
+		t.Errorf("%q", got)
+	}
+}
+
+// told is the titles of the renter's notices, newest first.
+func (w *world) told() (titles []string) {
+	w.t.Helper()
+	all, err := notify.List(w.t.Context(), w.d.Q, w.renter, notify.Filter{Limit: 100})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, n := range all {
+		titles = append(titles, n.Title)
+	}
+	return titles
 }

@@ -124,7 +124,11 @@ func ingest(ctx context.Context, tx *db.Tx, rs []*received) error {
 			touched = append(touched, l)
 		}
 	}
-	return charge(ctx, tx, touched, add, rs, inSteps)
+	was := postedOf(touched)
+	if err := charge(ctx, tx, touched, add, rs, inSteps); err != nil || postedOf(touched) == was {
+		return err
+	}
+	return tellSpent(ctx, tx, touched)
 }
 
 // decide says what is to become of a signed segment. The first content accepted under a number stands.

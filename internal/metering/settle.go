@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
 )
 
 // SettleAfter is how long after a lease's end its journal may still arrive.
@@ -25,7 +26,31 @@ func Post(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	if err != nil {
 		return err
 	}
-	return charge(ctx, tx, unsettled(leases), nil, nil, inSteps)
+	open := unsettled(leases)
+	was := postedOf(open)
+	if err := charge(ctx, tx, open, nil, nil, inSteps); err != nil || postedOf(open) == was {
+		return err
+	}
+	return tellSpent(ctx, tx, open)
+}
+
+// postedOf is what is booked of the leases in all.
+func postedOf(leases []*lease) (n money.Nano) {
+	for _, l := range leases {
+		n += l.meter.Posted
+	}
+	return n
+}
+
+// tellSpent tells of what the leases' clusters have spent of the budgets they count against. Last in a transaction.
+func tellSpent(ctx context.Context, tx *db.Tx, leases []*lease) error {
+	var users []budget.User
+	for _, l := range leases {
+		if u := (budget.User{Org: l.RenterOrgID, Cluster: l.ClusterID, Currency: l.Currency}); !slices.Contains(users, u) {
+			users = append(users, u)
+		}
+	}
+	return budget.Spent(ctx, tx, users...)
 }
 
 // Settle posts what can be posted and gives back what can no longer be needed of the hold. It is done when every
@@ -47,7 +72,10 @@ func Settle(ctx context.Context, tx *db.Tx, cluster id.Cluster) (done bool, err 
 	if err := bookCredits(ctx, tx, cluster, leases); err != nil {
 		return false, err
 	}
-	return len(unsettled(leases)) == 0, release(ctx, tx, leases)
+	if err := release(ctx, tx, leases); err != nil {
+		return false, err
+	}
+	return len(unsettled(leases)) == 0, tellSpent(ctx, tx, leases[:1])
 }
 
 func unsettled(leases []*lease) (out []*lease) {

@@ -8,6 +8,7 @@ package dbq
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -168,4 +169,57 @@ func (q *Queries) SetBudget(ctx context.Context, arg SetBudgetParams) (Budget, e
 		&i.CreatedAt,
 	)
 	return i, err
+}
+
+const spentOfBudgets = `-- name: SpentOfBudgets :many
+SELECT b.id, b.org_id, b.project, b.cap::bigint AS cap, b.currency, b.committed, (b.committed - (
+    SELECT coalesce(sum(bal.amount), 0)
+    FROM ledger_account a JOIN ledger_balance bal ON bal.account_id = a.id LEFT JOIN cluster c ON c.id = a.owner
+    WHERE a.kind = 'renter_hold' AND a.org_id = b.org_id AND a.currency = b.currency AND (b.project = '' OR c.project = b.project)))::bigint AS spent
+FROM (SELECT unnest($1::uuid[]) AS org_id, unnest($2::uuid[]) AS cluster_id, unnest($3::text[]) AS currency) u
+JOIN budget b ON b.org_id = u.org_id AND b.currency = u.currency
+    AND (b.project = '' OR b.project = (SELECT x.project FROM cluster x WHERE x.id = u.cluster_id))
+WHERE b.cap IS NOT NULL AND 2 * b.committed >= b.cap
+GROUP BY b.id
+ORDER BY b.id
+`
+
+type SpentOfBudgetsRow struct {
+	ID        id.Budget
+	OrgID     id.Org
+	Project   string
+	Cap       int64
+	Currency  string
+	Committed int64
+	Spent     int64
+}
+
+// The caps that the clusters count against, and what of each is spent: what is committed less what is held still. A budget
+// of which less than half is committed has nothing to be told of and is left out.
+func (q *Queries) SpentOfBudgets(ctx context.Context, orgs []pgtype.UUID, clusters []pgtype.UUID, currencies []string) ([]SpentOfBudgetsRow, error) {
+	rows, err := q.db.Query(ctx, spentOfBudgets, orgs, clusters, currencies)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SpentOfBudgetsRow{}
+	for rows.Next() {
+		var i SpentOfBudgetsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.Project,
+			&i.Cap,
+			&i.Currency,
+			&i.Committed,
+			&i.Spent,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

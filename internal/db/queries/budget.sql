@@ -14,6 +14,20 @@ UPDATE budget b SET committed = b.committed - @amount::bigint
 WHERE b.org_id = @org_id AND b.currency = @currency
   AND (b.project = '' OR b.project = (SELECT c.project FROM cluster c WHERE c.id = @cluster_id));
 
+-- name: SpentOfBudgets :many
+-- The caps that the clusters count against, and what of each is spent: what is committed less what is held still. A budget
+-- of which less than half is committed has nothing to be told of and is left out.
+SELECT b.id, b.org_id, b.project, b.cap::bigint AS cap, b.currency, b.committed, (b.committed - (
+    SELECT coalesce(sum(bal.amount), 0)
+    FROM ledger_account a JOIN ledger_balance bal ON bal.account_id = a.id LEFT JOIN cluster c ON c.id = a.owner
+    WHERE a.kind = 'renter_hold' AND a.org_id = b.org_id AND a.currency = b.currency AND (b.project = '' OR c.project = b.project)))::bigint AS spent
+FROM (SELECT unnest(@orgs::uuid[]) AS org_id, unnest(@clusters::uuid[]) AS cluster_id, unnest(@currencies::text[]) AS currency) u
+JOIN budget b ON b.org_id = u.org_id AND b.currency = u.currency
+    AND (b.project = '' OR b.project = (SELECT x.project FROM cluster x WHERE x.id = u.cluster_id))
+WHERE b.cap IS NOT NULL AND 2 * b.committed >= b.cap
+GROUP BY b.id
+ORDER BY b.id;
+
 -- name: SetBudget :one
 INSERT INTO budget (id, org_id, project, cap, max_rate, max_duration_s, currency, committed)
 VALUES (@id, @org_id, @project::text, sqlc.narg(cap), sqlc.narg(max_rate), sqlc.narg(max_duration_s), @currency, (
