@@ -53,6 +53,49 @@ func TestPowerLimit(t *testing.T) {
 	}
 }
 
+// When the agent goes for good the limits go with it: those that it set, and once.
+func TestPowerIsGivenBackWhenTheAgentGoes(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, h100, 3)
+	m := h.start(t, func(c *Config) { c.PowerLimits, c.timing.watch = PowerLimits{"0": 500, "1": 250}, time.Hour })
+	becomes(t, m, h.uuid(1), Healthy)
+	inventory(t, m)
+	m.Close()
+	limits := func() (out [3]int64) {
+		m := h.start(t, func(c *Config) { c.StateDir = "" }) // only looks
+		defer m.Close()
+		for i, g := range inventory(t, m).GPUs {
+			out[i] = g.PowerLimitMW.Or(0) / 1000
+		}
+		return out
+	}
+	if got := limits(); got != [3]int64{500, 250, 700} {
+		t.Fatalf("set: %v", got)
+	}
+	h.fault(t, 1, func(g *fakeprofile.GPU) {
+		g.Errors = append(g.Errors, fakeprofile.Error{Function: "nvmlDeviceSetPowerManagementLimit", Code: 4})
+	})
+	if err := GivePowerBack(t.Context(), h.config(t)); err == nil || !strings.Contains(err.Error(), "GPU 1 keeps its power limit of 250 W") || strings.Contains(err.Error(), "GPU 0") {
+		t.Errorf("one that refuses: %v", err)
+	}
+	h.fault(t, 1, func(g *fakeprofile.GPU) { g.ClearFaults() })
+	if got := limits(); got != [3]int64{700, 250, 700} {
+		t.Errorf("but for the one that refuses: %v", got)
+	}
+	if err := GivePowerBack(t.Context(), h.config(t)); err != nil {
+		t.Error(err)
+	}
+	if got := limits(); got != [3]int64{700, 700, 700} {
+		t.Errorf("given back: %v", got)
+	}
+	// Nothing is left to give: the driver is not asked any more.
+	broken := h.config(t)
+	broken.Exe = []string{"/nonexistent"}
+	if err := GivePowerBack(t.Context(), broken); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestParsePowerLimits(t *testing.T) {
 	t.Parallel()
 	if l, err := ParsePowerLimits([]string{"300", "0=250", "GPU-1=200"}); err != nil || l[""] != 300 || l["0"] != 250 || l["GPU-1"] != 200 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/musterhq/muster/agent"
 	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/link"
 )
@@ -24,8 +25,9 @@ func purgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge",
 		Short: "Remove all containers, networks and rules this agent has made",
-		Long: `Remove all containers, overlays, networks and firewall rules this agent has made on the machine. The agent must not
-run. Whatever runs for renters ends; what the host has proven so far stays in its journal and is still owed to it.`,
+		Long: `Remove all containers, overlays, networks and firewall rules this agent has made on the machine, and give back
+the power limits it has set on GPUs. The agent must not run. Whatever runs for renters ends; what the host has proven so far
+stays in its journal and is still owed to it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			unlock, err := lockState(state)
@@ -45,7 +47,8 @@ run. Whatever runs for renters ends; what the host has proven so far stays in it
 				return err
 			}
 			defer engine.Close()
-			err = agent.Purge(ctx, identity.Host, state, engine)
+			err = errors.Join(agent.Purge(ctx, identity.Host, state, engine),
+				gpu.GivePowerBack(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv), StateDir: filepath.Join(state, "gpu")}))
 			if images {
 				err = errors.Join(err, purgeImages(ctx, state, identity, engine))
 			}

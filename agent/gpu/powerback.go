@@ -1,0 +1,50 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/musterhq/muster/agent/gpu/wire"
+	"github.com/musterhq/muster/agent/hostinfo"
+)
+
+// GivePowerBack gives every GPU whose power limit the agent has set the one it was made for, for when the agent goes for
+// good. No Monitor may use cfg's state. The driver is asked only when there is something to give back; a limit ends with the
+// boot, and with a GPU that is there no more. It goes on after an error and returns all of them; doing it again is no error.
+func GivePowerBack(ctx context.Context, cfg Config) error {
+	if err := cfg.defaults(); err != nil {
+		return err
+	}
+	boot, err := hostinfo.BootID()
+	if err != nil {
+		return err
+	}
+	store, mem, err := openStore(cfg.StateDir)
+	if err != nil {
+		return err
+	}
+	probe := newProber(cfg, func(string, string) {})
+	defer probe.close()
+	var errs []error
+	for _, uuid := range slices.Sorted(maps.Keys(mem.GPUs)) {
+		r := mem.GPUs[uuid]
+		if r.PowerSet == 0 {
+			continue
+		}
+		if r.Seen == boot {
+			var refusal *wire.Error
+			err := probe.request(ctx, wire.Request{Method: wire.MethodPower, GPU: uuid, Milliwatts: wire.DefaultPower}, nil)
+			gone := errors.As(err, &refusal) && (refusal.Code == wire.CodeNotFound || refusal.Code == wire.CodeGPULost)
+			if err != nil && !gone {
+				errs = append(errs, fmt.Errorf("GPU %d keeps its power limit of %d W (nvidia-smi -pl gives it another): %w", r.GPU.Index, r.PowerSet/1000, err))
+				continue
+			}
+		}
+		r.PowerSet = 0
+		errs = append(errs, store.save(mem))
+	}
+	return errors.Join(errs...)
+}
