@@ -68,18 +68,42 @@ func OrgBalances(ctx context.Context, q *dbq.Queries, org id.Org, currency strin
 		if r.Currency != currency {
 			continue
 		}
-		switch Kind(r.Kind) {
-		case KindRenterWallet:
-			b.Available, b.Credit = money.Nano(r.Amount), money.Nano(r.Credit)
-		case KindReceivable:
-			b.Owed = -money.Nano(r.Amount)
-		case KindRenterHold:
-			b.Held = money.Nano(r.Amount)
-		case KindHostPending, KindHostPayable:
-			b.Earned += money.Nano(r.Amount)
-		}
+		b.add(Kind(r.Kind), money.Nano(r.Amount), money.Nano(r.Credit))
 	}
 	return b, nil
+}
+
+// BalancesOf reads the balances of several orgs in one statement. One without accounts has none.
+func BalancesOf(ctx context.Context, q *dbq.Queries, orgs []id.Org, currency string) (map[id.Org]Balances, error) {
+	ids := make([]pgtype.UUID, len(orgs))
+	for i, o := range orgs {
+		ids[i] = pgtype.UUID{Bytes: o.UUID(), Valid: true}
+	}
+	rows, err := q.LedgerBalancesOfOrgs(ctx, ids, currency)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: balances of %d orgs: %w", len(orgs), err)
+	}
+	out := make(map[id.Org]Balances, len(orgs))
+	for _, r := range rows {
+		b := out[r.OrgID]
+		b.add(Kind(r.Kind), money.Nano(r.Amount), money.Nano(r.Credit))
+		out[r.OrgID] = b
+	}
+	return out, nil
+}
+
+// add counts what is in an org's accounts of a kind.
+func (b *Balances) add(k Kind, amount, credit money.Nano) {
+	switch k {
+	case KindRenterWallet:
+		b.Available, b.Credit = amount, credit
+	case KindReceivable:
+		b.Owed = -amount
+	case KindRenterHold:
+		b.Held = amount
+	case KindHostPending, KindHostPayable:
+		b.Earned += amount
+	}
 }
 
 // Line is one entry as the org it concerns sees it: what it changed, and what the org had right after it.

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"time"
 
@@ -226,9 +227,13 @@ func (p *Postpaid) use(ctx context.Context, q *dbq.Queries, t *Terms) error {
 	if err != nil {
 		return err
 	}
+	t.useOf(b)
+	return nil
+}
+
+func (t *Terms) useOf(b ledger.Balances) {
 	t.Owed, t.Left = b.Owed, max(0, b.Available+b.Credit)
 	t.Used = b.Owed + max(0, -b.Available)
-	return nil
 }
 
 // All is everybody who pays afterwards or did, those after the given org (zero: from the first), at most limit. Only a platform
@@ -241,13 +246,23 @@ func (p *Postpaid) All(ctx context.Context, who account.Principal, after id.Org,
 	if err != nil {
 		return nil, fmt.Errorf("postpaid: all: %w", err)
 	}
+	orgs := map[string][]id.Org{} // by currency: one, unless the platform's was changed
+	for _, r := range rows {
+		orgs[r.Currency] = append(orgs[r.Currency], r.OrgID)
+	}
+	have := map[id.Org]ledger.Balances{}
+	for currency, of := range orgs {
+		some, err := ledger.BalancesOf(ctx, p.d.Q, of, currency)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(have, some)
+	}
 	out := make([]Terms, len(rows))
 	for i, r := range rows {
 		out[i] = Terms{Org: r.OrgID, Name: r.Name, State: State(r.State), Limit: r.CreditLimit, Stopped: r.Stopped, Reason: r.Reason, Since: &r.ChangedAt, Currency: r.Currency,
 			WrittenOff: money.Nano(r.WrittenOff)}
-		if err := p.use(ctx, p.d.Q, &out[i]); err != nil {
-			return nil, err
-		}
+		out[i].useOf(have[r.OrgID])
 	}
 	return out, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -110,5 +111,21 @@ func TestWhoDecides(t *testing.T) {
 	if err := d.Pool.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM notice WHERE org_id = $1), (SELECT count(*) FROM audit_event WHERE object = $2 AND action = 'billing.postpaid')",
 		w.org, w.org.String()).Scan(&notices, &trail); err != nil || notices != 4 || trail != 5 {
 		t.Errorf("%d notices, %d in the trail: %v", notices, trail, err)
+	}
+}
+
+// The list says of an org what its own terms say.
+func TestTheListSaysWhatTheTermsSay(t *testing.T) {
+	t.Parallel()
+	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
+	w.invoiced()
+	w.settle()
+	want := w.terms()
+	all, err := w.p.All(t.Context(), w.boss, id.Org{}, 10)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%+v %v", all, err)
+	}
+	if got := all[0]; got.Org != w.org || got.Owed != 10*money.Unit || got.Owed != want.Owed || got.Used != want.Used || got.Left != want.Left || got.Limit != want.Limit {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -321,6 +321,47 @@ func (q *Queries) LedgerBalance(ctx context.Context, kind string, owner pgtype.U
 	return amount, err
 }
 
+const ledgerBalancesOfOrgs = `-- name: LedgerBalancesOfOrgs :many
+SELECT a.org_id, a.kind, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit
+FROM ledger_account a
+JOIN ledger_balance b ON b.account_id = a.id
+WHERE a.org_id = ANY($1::uuid[]) AND a.currency = $2
+GROUP BY a.org_id, a.kind
+`
+
+type LedgerBalancesOfOrgsRow struct {
+	OrgID  id.Org
+	Kind   string
+	Amount int64
+	Credit int64
+}
+
+// What several orgs have in each kind of account of a currency.
+func (q *Queries) LedgerBalancesOfOrgs(ctx context.Context, orgs []pgtype.UUID, currency string) ([]LedgerBalancesOfOrgsRow, error) {
+	rows, err := q.db.Query(ctx, ledgerBalancesOfOrgs, orgs, currency)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LedgerBalancesOfOrgsRow{}
+	for rows.Next() {
+		var i LedgerBalancesOfOrgsRow
+		if err := rows.Scan(
+			&i.OrgID,
+			&i.Kind,
+			&i.Amount,
+			&i.Credit,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ledgerBatchTxIDs = `-- name: LedgerBatchTxIDs :many
 SELECT tx_id FROM ledger_link WHERE batch = $1 ORDER BY position
 `

@@ -89,6 +89,14 @@ JOIN ledger_balance b ON b.account_id = a.id
 WHERE a.org_id = $1
 GROUP BY a.kind, a.currency;
 
+-- name: LedgerBalancesOfOrgs :many
+-- What several orgs have in each kind of account of a currency.
+SELECT a.org_id, a.kind, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit
+FROM ledger_account a
+JOIN ledger_balance b ON b.account_id = a.id
+WHERE a.org_id = ANY(@orgs::uuid[]) AND a.currency = @currency
+GROUP BY a.org_id, a.kind;
+
 -- name: LedgerHistory :many
 -- One statement, so that an entry on its way into the chain is seen once. First what is not in the chain yet (n is NULL),
 -- newest first, then lines of the chain below the one of before. Without a line of before all of both.
