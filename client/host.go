@@ -70,16 +70,18 @@ type HostAgent struct {
 
 // HostGPU is one device of a host.
 type HostGPU struct {
-	ID           id.GPU `json:"id"`
-	UUID         string `json:"uuid"`
-	Index        int    `json:"index"`
-	Model        string `json:"model"`
-	VRAMMB       int64  `json:"vram_mb"`
-	Health       string `json:"health"`
-	HealthReason string `json:"health_reason"`
-	InUse        string `json:"in_use"` // on the host itself, beside leases
-	Present      bool   `json:"present"`
-	TakenFor     string `json:"taken_for"` // "": free
+	ID            id.GPU `json:"id"`
+	UUID          string `json:"uuid"`
+	Index         int    `json:"index"`
+	Model         string `json:"model"`
+	VRAMMB        int64  `json:"vram_mb"`
+	PowerLimitW   *int   `json:"power_limit_w"`   // what it may draw; nil: not known
+	PowerDefaultW *int   `json:"power_default_w"` // what it was made for
+	Health        string `json:"health"`
+	HealthReason  string `json:"health_reason"`
+	InUse         string `json:"in_use"` // on the host itself, beside leases
+	Present       bool   `json:"present"`
+	TakenFor      string `json:"taken_for"` // "": free
 }
 
 // Problem is something wrong with a host: cause, evidence, fix.

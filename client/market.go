@@ -24,6 +24,8 @@ type Offer struct {
 	Driver          string      `json:"driver"`
 	NVLink          bool        `json:"nvlink"`
 	NVLinkGbps      float64     `json:"nvlink_gbps"`
+	PowerLimitW     *int64      `json:"power_limit_w"`   // what each GPU may draw
+	PowerDefaultW   *int64      `json:"power_default_w"` // what it was made for
 	PCIeGen         int         `json:"pcie_gen"`
 	CPUCores        int         `json:"cpu_cores"`
 	RAMGB           int64       `json:"ram_gb"`

@@ -15,6 +15,7 @@ var filterTerms = []struct{ name, field, op string }{
 	{"region", "region", "="},
 	{"vram", "vram_gb", ">="},
 	{"free", "gpus_free", ">="},
+	{"power", "power_limit_w", ">="},
 	{"busbw", "busbw_gbps", ">="},
 	{"price", "price_per_gpu_hour", "<="},
 	{"verified", "verified", "="},

@@ -104,6 +104,9 @@ func offerRow(o market.Offer, quote *view.QuoteBox) view.OfferRow {
 	case o.Simulated:
 		row.Verified = view.State{Word: "Simulated", Icon: "declared", Tone: "idle"}
 	}
+	if limit, made := o.PowerLimitW, o.PowerDefaultW; limit != nil && made != nil && *limit < *made {
+		row.Power = fmt.Sprintf("limited to %d of %d W", *limit, *made)
+	}
 	var has []string
 	if o.DiskLimited {
 		has = append(has, "disk enforced")

@@ -197,9 +197,9 @@ func printHost(p *printer, h client.Host) {
 	p.line("")
 	rows := make([][]string, len(h.GPUs))
 	for i, g := range h.GPUs {
-		rows[i] = []string{fmt.Sprint(g.Index), g.Model, fmt.Sprint(g.VRAMMB >> 10), g.Health, usedFor(g), g.UUID}
+		rows[i] = []string{fmt.Sprint(g.Index), g.Model, fmt.Sprint(g.VRAMMB >> 10), power(g), g.Health, usedFor(g), g.UUID}
 	}
-	p.table([]string{">GPU", "MODEL", ">VRAM GB", "HEALTH", "TAKEN FOR", "UUID"}, rows)
+	p.table([]string{">GPU", "MODEL", ">VRAM GB", ">POWER W", "HEALTH", "TAKEN FOR", "UUID"}, rows)
 	for _, o := range h.Offers {
 		price := "not listed"
 		if o.Price != nil {
@@ -210,6 +210,17 @@ func printHost(p *printer, h client.Host) {
 	for _, x := range h.Problems {
 		p.line("%s: %s %s", strings.ToUpper(x.Severity), x.Cause, x.Fix)
 	}
+}
+
+// power is a GPU's power limit in watts, beside what it was made for where that is another.
+func power(g client.HostGPU) string {
+	switch {
+	case g.PowerLimitW == nil:
+		return ""
+	case g.PowerDefaultW == nil || *g.PowerDefaultW == *g.PowerLimitW:
+		return fmt.Sprint(*g.PowerLimitW)
+	}
+	return fmt.Sprintf("%d of %d", *g.PowerLimitW, *g.PowerDefaultW)
 }
 
 // usedFor is what a GPU is taken for, or in use for by its owner.

@@ -72,6 +72,9 @@ func note(o client.Offer) string {
 	case o.Verified:
 		words = append(words, "verified")
 	}
+	if limit, made := o.PowerLimitW, o.PowerDefaultW; limit != nil && made != nil && *limit < *made {
+		words = append(words, fmt.Sprintf("limited to %d of %d W", *limit, *made))
+	}
 	if o.DiskLimited {
 		words = append(words, "disk enforced")
 	}

@@ -55,16 +55,18 @@ func (a *API) EnrollCommand(token string) string {
 }
 
 type hostGPUView struct {
-	ID           id.GPU `json:"id"`
-	UUID         string `json:"uuid"`
-	Index        int    `json:"index"`
-	Model        string `json:"model"`
-	VRAMMB       int64  `json:"vram_mb"`
-	Health       string `json:"health" enum:"healthy,suspect,quarantined"`
-	HealthReason string `json:"health_reason"`
-	InUse        string `json:"in_use" doc:"what uses it on the host itself, as Xorg, 412 MiB: it is not offered; empty: nothing does"`
-	Present      bool   `json:"present" doc:"in the last inventory"`
-	TakenFor     string `json:"taken_for" doc:"quote, lease, own_use, maintenance; empty: free"`
+	ID            id.GPU `json:"id"`
+	UUID          string `json:"uuid"`
+	Index         int    `json:"index"`
+	Model         string `json:"model"`
+	VRAMMB        int64  `json:"vram_mb"`
+	PowerLimitW   *int   `json:"power_limit_w" doc:"watts it may draw; null: not known"`
+	PowerDefaultW *int   `json:"power_default_w" doc:"watts it was made to draw; null: not known"`
+	Health        string `json:"health" enum:"healthy,suspect,quarantined"`
+	HealthReason  string `json:"health_reason"`
+	InUse         string `json:"in_use" doc:"what uses it on the host itself, as Xorg, 412 MiB: it is not offered; empty: nothing does"`
+	Present       bool   `json:"present" doc:"in the last inventory"`
+	TakenFor      string `json:"taken_for" doc:"quote, lease, own_use, maintenance; empty: free"`
 }
 
 type hostView struct {
@@ -114,9 +116,17 @@ func viewHost(d host.Detail, offers []market.OwnOffer) hostView {
 		v.Fabric = &d.FabricName
 	}
 	for _, g := range d.GPUs {
-		v.GPUs = append(v.GPUs, hostGPUView{g.ID, g.UUID, g.Index, g.Model, g.VRAMMB, g.Health, g.HealthReason, g.InUse, g.Present, string(g.Claim)})
+		v.GPUs = append(v.GPUs, hostGPUView{g.ID, g.UUID, g.Index, g.Model, g.VRAMMB, wattsOrNull(g.PowerLimitW), wattsOrNull(g.PowerDefaultW), g.Health, g.HealthReason, g.InUse, g.Present, string(g.Claim)})
 	}
 	return v
+}
+
+// wattsOrNull is a GPU's watts, of which 0 is not known.
+func wattsOrNull(n int) *int {
+	if n == 0 {
+		return nil
+	}
+	return &n
 }
 
 func priced(offers []market.OwnOffer) bool {

@@ -127,6 +127,16 @@ func runtimes(inv *agentapi.Inventory) []string {
 	return out
 }
 
+// watts is a power limit in whole watts, rounded down; nil when it is not told or is none that a GPU can have.
+func watts(mw agentapi.Optional[int64]) *int32 {
+	const most = 100_000
+	if w := mw.Or(0) / 1000; w >= 1 && w <= most {
+		n := int32(w)
+		return &n
+	}
+	return nil
+}
+
 func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old dbq.ActiveGPUsRow) error {
 	facts, err := json.Marshal(g)
 	if err != nil {
@@ -141,7 +151,7 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 		err = tx.Q.InsertGPU(ctx, dbq.InsertGPUParams{
 			ID: id.New[id.GPU](), HostID: host, UUID: g.UUID, Idx: int32(g.Index), PCIBus: g.PCIBus, Model: g.Model,
 			Arch: g.Architecture, VramMb: g.VRAMMB, ComputeCap: g.ComputeCap, PcieGen: int32(g.PCIeGenMax.Or(0)),
-			Nvlink: gbps > 0, NvlinkGbps: gbps, Facts: facts, Health: health, HealthReason: clip(g.HealthReason, 300), InUse: clip(g.InUse, 200),
+			Nvlink: gbps > 0, NvlinkGbps: gbps, PowerLimitW: watts(g.PowerLimitMW), PowerDefaultW: watts(g.PowerDefaultMW), Facts: facts, Health: health, HealthReason: clip(g.HealthReason, 300), InUse: clip(g.InUse, 200),
 		})
 		if db.IsUnique(err, "gpu_uuid_active") {
 			return refused(fault.Conflict, "gpu_active", "GPU %s is enrolled with another host: retire that one first.", g.UUID)
@@ -149,7 +159,8 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 	} else {
 		err = tx.Q.UpdateGPU(ctx, dbq.UpdateGPUParams{
 			ID: old.ID, Idx: int32(g.Index), PCIBus: g.PCIBus, Model: g.Model, Arch: g.Architecture, VramMb: g.VRAMMB,
-			ComputeCap: g.ComputeCap, PcieGen: int32(g.PCIeGenMax.Or(0)), Nvlink: gbps > 0, NvlinkGbps: gbps, Facts: facts, InUse: clip(g.InUse, 200),
+			ComputeCap: g.ComputeCap, PcieGen: int32(g.PCIeGenMax.Or(0)), Nvlink: gbps > 0, NvlinkGbps: gbps,
+			PowerLimitW: watts(g.PowerLimitMW), PowerDefaultW: watts(g.PowerDefaultMW), Facts: facts, InUse: clip(g.InUse, 200),
 		})
 		// An inventory can make a GPU worse, never better: only a health event requalifies.
 		if err == nil && badness[health] > badness[old.Health] {

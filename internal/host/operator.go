@@ -15,18 +15,21 @@ import (
 
 // GPU is one device of a host.
 type GPU struct {
-	ID           id.GPU
-	Host         id.Host
-	UUID         string // NVML's
-	Index        int
-	Model        string
-	Arch         string
-	VRAMMB       int64
-	ComputeCap   string
-	PCIeGen      int
-	NVLink       bool
-	NVLinkGbps   float64 // one direction, all active links
-	Health       string  // healthy, suspect, quarantined
+	ID         id.GPU
+	Host       id.Host
+	UUID       string // NVML's
+	Index      int
+	Model      string
+	Arch       string
+	VRAMMB     int64
+	ComputeCap string
+	PCIeGen    int
+	NVLink     bool
+	NVLinkGbps float64 // one direction, all active links
+	// Watts it may draw, and was made for; 0 = not known.
+	PowerLimitW, PowerDefaultW int
+
+	Health       string // healthy, suspect, quarantined
 	HealthReason string
 	InUse        string    // what uses it on the host itself, "Xorg, 412 MiB": it is not offered; "" = nothing does
 	Present      bool      // in the last inventory
@@ -92,6 +95,7 @@ func listGPUs(ctx context.Context, q *dbq.Queries, hosts []id.Host, removed bool
 		out[i] = GPU{
 			ID: r.ID, Host: r.HostID, UUID: r.UUID, Index: int(r.Idx), Model: r.Model, Arch: r.Arch, VRAMMB: r.VramMb,
 			ComputeCap: r.ComputeCap, PCIeGen: int(r.PcieGen), NVLink: r.Nvlink, NVLinkGbps: r.NvlinkGbps,
+			PowerLimitW: int(r.PowerLimitW), PowerDefaultW: int(r.PowerDefaultW),
 			Health: r.Health, HealthReason: r.HealthReason, InUse: r.InUse, Present: r.Present, Claim: ClaimKind(r.Claim),
 		}
 		if err := json.Unmarshal(r.Facts, &out[i].Facts); err != nil {

@@ -18,6 +18,7 @@ type facts struct {
 	vramGB                                   int64
 	nvlink                                   bool
 	nvlinkGbps                               float64
+	powerLimitW, powerDefaultW               int64 // 0 = not known
 	pcieGen                                  int
 	region, fabricName                       string
 	fabric                                   id.Fabric
@@ -91,7 +92,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		}
 		if f.total == 0 {
 			f.arch, f.computeCap, f.vramGB, f.pcieGen = g.Arch, g.ComputeCap, vramGB(g.VRAMMB), g.PCIeGen
-			f.nvlink, f.nvlinkGbps = g.NVLink, g.NVLinkGbps
+			f.nvlink, f.nvlinkGbps, f.powerLimitW, f.powerDefaultW = g.NVLink, g.NVLinkGbps, g.PowerLimitW, g.PowerDefaultW
 		}
 		f.total++
 		if g.Free {
@@ -101,6 +102,8 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		f.vramGB = min(f.vramGB, vramGB(g.VRAMMB))
 		f.nvlink = f.nvlink && g.NVLink
 		f.nvlinkGbps = min(f.nvlinkGbps, g.NVLinkGbps)
+		// Not known of one, 0, is not known of all.
+		f.powerLimitW, f.powerDefaultW = min(f.powerLimitW, g.PowerLimitW), min(f.powerDefaultW, g.PowerDefaultW)
 	}
 	return f
 }

@@ -22,6 +22,8 @@ type Offer struct {
 	Driver          string      `json:"driver"`
 	NVLink          bool        `json:"nvlink"`
 	NVLinkGbps      float64     `json:"nvlink_gbps"`
+	PowerLimitW     *int64      `json:"power_limit_w" doc:"watts each GPU may draw; the lowest of the offer's GPUs"`
+	PowerDefaultW   *int64      `json:"power_default_w" doc:"watts it was made to draw; with a limit below it is slower"`
 	PCIeGen         int         `json:"pcie_gen"`
 	CPUCores        int         `json:"cpu_cores" doc:"of the host; a node gets the part its GPUs are of the host's"`
 	RAMGB           int64       `json:"ram_gb" doc:"of the host; as with cpu_cores"`
@@ -58,6 +60,12 @@ func (l *lot) offerView() Offer {
 	}
 	if f.fabricName != "" {
 		o.Fabric = &f.fabricName
+	}
+	if f.powerLimitW > 0 {
+		o.PowerLimitW = &f.powerLimitW
+	}
+	if f.powerDefaultW > 0 {
+		o.PowerDefaultW = &f.powerDefaultW
 	}
 	if f.maxDuration > 0 {
 		o.MaxDuration = &f.maxDuration

@@ -46,6 +46,8 @@ var fields = []field{
 	{name: "driver", kind: kindVersion, text: func(f *facts) string { return f.driver }},
 	{name: "nvlink", kind: kindBool, num: flag(func(f *facts) bool { return f.nvlink })},
 	{name: "nvlink_gbps", kind: kindNumber, num: known(func(f *facts) float64 { return f.nvlinkGbps })},
+	{name: "power_limit_w", kind: kindNumber, num: told(func(f *facts) int64 { return f.powerLimitW })},
+	{name: "power_default_w", kind: kindNumber, num: told(func(f *facts) int64 { return f.powerDefaultW })},
 	{name: "pcie_gen", kind: kindNumber, num: known(func(f *facts) int { return f.pcieGen })},
 	{name: "cpu_cores", kind: kindNumber, num: known(func(f *facts) int { return f.cpuCores })},
 	{name: "ram_gb", kind: kindNumber, num: known(func(f *facts) int64 { return f.ramMB >> 10 })},
@@ -72,6 +74,11 @@ func known[N int | int64 | float64](get func(*facts) N) func(*facts) (float64, b
 
 func measured(get func(*facts) maybe) func(*facts) (float64, bool) {
 	return func(f *facts) (float64, bool) { m := get(f); return m.v, m.known }
+}
+
+// told is a number that is not known when it is 0.
+func told(get func(*facts) int64) func(*facts) (float64, bool) {
+	return func(f *facts) (float64, bool) { n := get(f); return float64(n), n > 0 }
 }
 
 func flag(get func(*facts) bool) func(*facts) (float64, bool) {

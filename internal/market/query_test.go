@@ -9,7 +9,7 @@ import (
 func testFacts() *facts {
 	return &facts{
 		model: "NVIDIA H100 80GB HBM3", modelWords: &wordList{words("NVIDIA H100 80GB HBM3")}, arch: "Hopper", computeCap: "9.0",
-		cudaMax: "12.4", driver: "550.54.15", vramGB: 80, nvlink: true, nvlinkGbps: 900, pcieGen: 5, region: "eu-west",
+		cudaMax: "12.4", driver: "550.54.15", vramGB: 80, nvlink: true, nvlinkGbps: 900, powerLimitW: 250, pcieGen: 5, region: "eu-west",
 		fabricName: "ams-r4", busbwGbps: maybe{341.8, true}, price: 2_340_000, minGPUs: 1, free: 8, total: 8, cpuCores: 192,
 		ramMB: 2 << 20, diskFreeGB: 4000, multiNode: true, maxDuration: 7200,
 		diskLimited: true, runtimes: "runc runsc",
@@ -47,6 +47,10 @@ func TestQueryMatches(t *testing.T) {
 		{"compute_cap>=8.9 compute_cap<10", true},
 		{"nvlink=true nvlink_gbps>=600", true},
 		{"nvlink!=yes", false},
+		{"power_limit_w>=250 power_limit_w<300", true},
+		{"power_limit_w>=300", false},
+		{"power_default_w>=1", false}, // not known
+		{"power_default_w<1", false},
 		{"price_per_gpu_hour<=2.34", true},
 		{"price_per_gpu_hour<2.34", false},
 		{"price_per_gpu_hour<2.340001", true},

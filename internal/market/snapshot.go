@@ -50,7 +50,10 @@ type HostGPU struct {
 	PCIeGen    int
 	NVLink     bool
 	NVLinkGbps float64
-	Free       bool // healthy, unclaimed, and not in use by its owner
+	// Watts it may draw, and was made for; 0 = not known.
+	PowerLimitW, PowerDefaultW int64
+
+	Free bool // healthy, unclaimed, and not in use by its owner
 }
 
 // HostOffer is a priced offer of a host.

@@ -533,6 +533,7 @@ func (b *FindLedgerAccountsBatchResults) Close() error {
 
 const fleetGPUs = `-- name: FleetGPUs :batchmany
 SELECT g.host_id, g.id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
+       coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
        (g.health = 'healthy' AND g.in_use = '' AND (c.id IS NULL OR coalesce(c.expires_at <= clock_timestamp(), false)))::boolean AS free,
        c.expires_at
 FROM gpu g
@@ -548,19 +549,21 @@ type FleetGPUsBatchResults struct {
 }
 
 type FleetGPUsRow struct {
-	HostID     id.Host
-	ID         id.GPU
-	UUID       string
-	Idx        int32
-	Model      string
-	Arch       string
-	VramMb     int64
-	ComputeCap string
-	PcieGen    int32
-	Nvlink     bool
-	NvlinkGbps float64
-	Free       bool
-	ExpiresAt  *time.Time
+	HostID        id.Host
+	ID            id.GPU
+	UUID          string
+	Idx           int32
+	Model         string
+	Arch          string
+	VramMb        int64
+	ComputeCap    string
+	PcieGen       int32
+	Nvlink        bool
+	NvlinkGbps    float64
+	PowerLimitW   int32
+	PowerDefaultW int32
+	Free          bool
+	ExpiresAt     *time.Time
 }
 
 func (q *Queries) FleetGPUs(ctx context.Context, hosts [][]pgtype.UUID) *FleetGPUsBatchResults {
@@ -605,6 +608,8 @@ func (b *FleetGPUsBatchResults) Query(f func(int, []FleetGPUsRow, error)) {
 					&i.PcieGen,
 					&i.Nvlink,
 					&i.NvlinkGbps,
+					&i.PowerLimitW,
+					&i.PowerDefaultW,
 					&i.Free,
 					&i.ExpiresAt,
 				); err != nil {

@@ -154,27 +154,29 @@ func (q *Queries) HostOutOfReach(ctx context.Context, afterMs int64, iD id.Host)
 }
 
 const insertGPU = `-- name: InsertGPU :exec
-INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, facts, health, health_reason, in_use)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w, power_default_w, facts, health, health_reason, in_use)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 `
 
 type InsertGPUParams struct {
-	ID           id.GPU
-	HostID       id.Host
-	UUID         string
-	Idx          int32
-	PCIBus       string
-	Model        string
-	Arch         string
-	VramMb       int64
-	ComputeCap   string
-	PcieGen      int32
-	Nvlink       bool
-	NvlinkGbps   float64
-	Facts        []byte
-	Health       string
-	HealthReason string
-	InUse        string
+	ID            id.GPU
+	HostID        id.Host
+	UUID          string
+	Idx           int32
+	PCIBus        string
+	Model         string
+	Arch          string
+	VramMb        int64
+	ComputeCap    string
+	PcieGen       int32
+	Nvlink        bool
+	NvlinkGbps    float64
+	PowerLimitW   *int32
+	PowerDefaultW *int32
+	Facts         []byte
+	Health        string
+	HealthReason  string
+	InUse         string
 }
 
 func (q *Queries) InsertGPU(ctx context.Context, arg InsertGPUParams) error {
@@ -191,6 +193,8 @@ func (q *Queries) InsertGPU(ctx context.Context, arg InsertGPUParams) error {
 		arg.PcieGen,
 		arg.Nvlink,
 		arg.NvlinkGbps,
+		arg.PowerLimitW,
+		arg.PowerDefaultW,
 		arg.Facts,
 		arg.Health,
 		arg.HealthReason,
@@ -256,6 +260,7 @@ func (q *Queries) LatestGPUHealth(ctx context.Context, gpuID id.GPU) (LatestGPUH
 
 const listGPUs = `-- name: ListGPUs :many
 SELECT g.id, g.host_id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
+       coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
        g.health, g.health_reason, g.in_use, g.present, g.facts, coalesce(c.kind, '') AS claim
 FROM gpu g
 LEFT JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp())
@@ -264,23 +269,25 @@ ORDER BY g.host_id, g.idx, g.id
 `
 
 type ListGPUsRow struct {
-	ID           id.GPU
-	HostID       id.Host
-	UUID         string
-	Idx          int32
-	Model        string
-	Arch         string
-	VramMb       int64
-	ComputeCap   string
-	PcieGen      int32
-	Nvlink       bool
-	NvlinkGbps   float64
-	Health       string
-	HealthReason string
-	InUse        string
-	Present      bool
-	Facts        []byte
-	Claim        string
+	ID            id.GPU
+	HostID        id.Host
+	UUID          string
+	Idx           int32
+	Model         string
+	Arch          string
+	VramMb        int64
+	ComputeCap    string
+	PcieGen       int32
+	Nvlink        bool
+	NvlinkGbps    float64
+	PowerLimitW   int32
+	PowerDefaultW int32
+	Health        string
+	HealthReason  string
+	InUse         string
+	Present       bool
+	Facts         []byte
+	Claim         string
 }
 
 func (q *Queries) ListGPUs(ctx context.Context, hosts []pgtype.UUID, removed bool) ([]ListGPUsRow, error) {
@@ -304,6 +311,8 @@ func (q *Queries) ListGPUs(ctx context.Context, hosts []pgtype.UUID, removed boo
 			&i.PcieGen,
 			&i.Nvlink,
 			&i.NvlinkGbps,
+			&i.PowerLimitW,
+			&i.PowerDefaultW,
 			&i.Health,
 			&i.HealthReason,
 			&i.InUse,
@@ -404,23 +413,26 @@ func (q *Queries) SetHostInventory(ctx context.Context, arg SetHostInventoryPara
 const updateGPU = `-- name: UpdateGPU :exec
 UPDATE gpu
 SET idx = $1, pci_bus = $2, model = $3, arch = $4, vram_mb = $5, compute_cap = $6,
-    pcie_gen = $7, nvlink = $8, nvlink_gbps = $9, facts = $10, in_use = $11, present = true
-WHERE id = $12
+    pcie_gen = $7, nvlink = $8, nvlink_gbps = $9, power_limit_w = $10, power_default_w = $11,
+    facts = $12, in_use = $13, present = true
+WHERE id = $14
 `
 
 type UpdateGPUParams struct {
-	Idx        int32
-	PCIBus     string
-	Model      string
-	Arch       string
-	VramMb     int64
-	ComputeCap string
-	PcieGen    int32
-	Nvlink     bool
-	NvlinkGbps float64
-	Facts      []byte
-	InUse      string
-	ID         id.GPU
+	Idx           int32
+	PCIBus        string
+	Model         string
+	Arch          string
+	VramMb        int64
+	ComputeCap    string
+	PcieGen       int32
+	Nvlink        bool
+	NvlinkGbps    float64
+	PowerLimitW   *int32
+	PowerDefaultW *int32
+	Facts         []byte
+	InUse         string
+	ID            id.GPU
 }
 
 func (q *Queries) UpdateGPU(ctx context.Context, arg UpdateGPUParams) error {
@@ -434,6 +446,8 @@ func (q *Queries) UpdateGPU(ctx context.Context, arg UpdateGPUParams) error {
 		arg.PcieGen,
 		arg.Nvlink,
 		arg.NvlinkGbps,
+		arg.PowerLimitW,
+		arg.PowerDefaultW,
 		arg.Facts,
 		arg.InUse,
 		arg.ID,

@@ -207,25 +207,27 @@ type FleetChange struct {
 }
 
 type GPU struct {
-	ID           id.GPU
-	HostID       id.Host
-	UUID         string
-	Idx          int32
-	PCIBus       string
-	Model        string
-	Arch         string
-	VramMb       int64
-	ComputeCap   string
-	PcieGen      int32
-	Nvlink       bool
-	NvlinkGbps   float64
-	Facts        []byte
-	Health       string
-	HealthReason string
-	Present      bool
-	RemovedAt    *time.Time
-	CreatedAt    time.Time
-	InUse        string
+	ID            id.GPU
+	HostID        id.Host
+	UUID          string
+	Idx           int32
+	PCIBus        string
+	Model         string
+	Arch          string
+	VramMb        int64
+	ComputeCap    string
+	PcieGen       int32
+	Nvlink        bool
+	NvlinkGbps    float64
+	Facts         []byte
+	Health        string
+	HealthReason  string
+	Present       bool
+	RemovedAt     *time.Time
+	CreatedAt     time.Time
+	InUse         string
+	PowerLimitW   *int32
+	PowerDefaultW *int32
 }
 
 type GPUClaim struct {

@@ -14,13 +14,14 @@ WHERE id = @id;
 SELECT id, uuid, health, present FROM gpu WHERE host_id = @host_id AND removed_at IS NULL;
 
 -- name: InsertGPU :exec
-INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, facts, health, health_reason, in_use)
-VALUES (@id, @host_id, @uuid, @idx, @pci_bus, @model, @arch, @vram_mb, @compute_cap, @pcie_gen, @nvlink, @nvlink_gbps, @facts, @health, @health_reason, @in_use);
+INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w, power_default_w, facts, health, health_reason, in_use)
+VALUES (@id, @host_id, @uuid, @idx, @pci_bus, @model, @arch, @vram_mb, @compute_cap, @pcie_gen, @nvlink, @nvlink_gbps, @power_limit_w, @power_default_w, @facts, @health, @health_reason, @in_use);
 
 -- name: UpdateGPU :exec
 UPDATE gpu
 SET idx = @idx, pci_bus = @pci_bus, model = @model, arch = @arch, vram_mb = @vram_mb, compute_cap = @compute_cap,
-    pcie_gen = @pcie_gen, nvlink = @nvlink, nvlink_gbps = @nvlink_gbps, facts = @facts, in_use = @in_use, present = true
+    pcie_gen = @pcie_gen, nvlink = @nvlink, nvlink_gbps = @nvlink_gbps, power_limit_w = @power_limit_w, power_default_w = @power_default_w,
+    facts = @facts, in_use = @in_use, present = true
 WHERE id = @id;
 
 -- name: VanishGPUs :exec
@@ -44,6 +45,7 @@ RETURNING health_seq;
 
 -- name: ListGPUs :many
 SELECT g.id, g.host_id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
+       coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
        g.health, g.health_reason, g.in_use, g.present, g.facts, coalesce(c.kind, '') AS claim
 FROM gpu g
 LEFT JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp())
