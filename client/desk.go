@@ -18,6 +18,7 @@ type Attention struct {
 	InReview       money.Nano `json:"in_review"`
 	Disputes       int64      `json:"disputes"`
 	Disputed       money.Nano `json:"disputed"`
+	InvoicesUnpaid int64      `json:"invoices_unpaid"` // by Stripe, and not given up
 	Frozen         int64      `json:"frozen_leases"`
 	Quarantined    int64      `json:"quarantined"`
 	OutboxUnknown  int64      `json:"outbox_unknown"`

@@ -115,7 +115,8 @@ func (c *Client) ChangePostpaid(ctx context.Context, org id.Org, change Postpaid
 // OrgInvoice is an org's invoice as a platform operator sees it.
 type OrgInvoice struct {
 	PostpaidInvoice
-	WriteOff *WriteOff `json:"write_off"` // nil: it was never given up
+	WriteOff *WriteOff  `json:"write_off"` // nil: it was never given up
+	Lost     money.Nano `json:"lost"`      // what lost disputes of its payment left owed, and nobody gave up
 }
 
 // WriteOff is an invoice that was given up.
@@ -135,7 +136,7 @@ func (c *Client) OrgInvoices(ctx context.Context, org id.Org) (Page[OrgInvoice],
 	return get[Page[OrgInvoice]](ctx, c, "/admin/orgs/"+org.String()+"/invoices", nil)
 }
 
-// WriteOff gives up an invoice that the card did not pay; the audit trail keeps the reason.
+// WriteOff gives up an invoice that the card did not pay, or what lost disputes of its payment left owed; the audit trail keeps the reason.
 func (c *Client) WriteOff(ctx context.Context, org id.Org, invoice, reason string) (OrgInvoice, error) {
 	return post[OrgInvoice](ctx, c, "/admin/orgs/"+org.String()+"/invoices/"+url.PathEscape(invoice)+"/write-off", map[string]string{"reason": reason})
 }

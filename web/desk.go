@@ -55,6 +55,7 @@ func (s *Web) desk(v *visit) error {
 		{N: a.PayoutFailures, What: "failed payouts", Hint: "operators whose last payout failed", Href: "/admin/payouts", Tone: "bad"},
 		{N: a.Reviews, What: "reviews to decide on", Hint: amount(a.InReview, "linked renters and operators"), Href: "/admin/reviews", Tone: "warn"},
 		{N: a.Disputes, What: "open disputes", Hint: amount(a.Disputed, "payments that banks take back"), Href: "/admin/orgs?disputed=1", Tone: "warn"},
+		{N: a.InvoicesUnpaid, What: "unpaid invoices", Hint: "no card pays them: have them paid, or give them up", Href: "/admin/books#postpaid", Tone: "warn"},
 		{N: a.PayoutsStopped, What: "operators stopped", Hint: "until somebody lets payouts go on", Href: "/admin/payouts", Tone: "warn"},
 		{N: a.OutboxUnknown, What: "calls of Stripe open", Hint: "their outcome is not known yet; asked again by themselves", Href: "/admin/books#stripe", Tone: "warn"},
 	}

@@ -111,10 +111,13 @@ func (s *Web) invoicesOf(ctx context.Context, v *visit, org id.Org, out *view.On
 	}
 	for _, in := range all {
 		x := view.OrgInvoice{PostpaidInvoice: view.PostpaidInvoice{ID: in.ID, Number: cmp.Or(in.Number, "draft"), URL: in.URL, Total: in.Total, Failing: in.Failing,
-			Period: in.Start.Format("2 January") + " to " + in.End.Format("2 January 2006"), State: invoiceState(in.CreditInvoice)}, CanGiveUp: in.Failing}
+			Period: in.Start.Format("2 January") + " to " + in.End.Format("2 January 2006"), State: invoiceState(in.CreditInvoice)}, CanGiveUp: in.Failing, Lost: in.Lost}
 		if w := in.WriteOff; w != nil {
 			x.CanGiveUp = in.Failing && w.State != postpaid.Asked && w.State != postpaid.Booked
 			x.State, x.Note = writeOffState(*w, x.State)
+		}
+		if in.Lost > 0 {
+			x.State, x.CanGiveUp = view.State{Word: "Lost in a dispute", Icon: "error", Tone: "bad"}, true
 		}
 		out.Invoices = append(out.Invoices, x)
 	}

@@ -76,6 +76,7 @@ func adminTodo(s *shell) *cobra.Command {
 					{a.PayoutsStopped, "operators to whom payouts are stopped", "muster admin payouts due"},
 					{a.Reviews, "reviews to decide on, " + nano(a.InReview) + " " + a.Currency, "muster admin reviews --waiting"},
 					{a.Disputes, "open disputes, " + nano(a.Disputed) + " " + a.Currency, "muster admin orgs"},
+					{a.InvoicesUnpaid, "invoices that no card pays", "muster admin postpaid list"},
 					{a.Frozen, "frozen leases", "muster admin frozen"},
 					{a.Quarantined, "segments refused within a day", "muster admin quarantine"},
 					{a.OutboxUnknown, "calls of Stripe whose outcome is not known", "muster admin suspense"},

@@ -155,6 +155,9 @@ func invoiceWord(in client.OrgInvoice) string {
 	if in.Failing {
 		state += ", not paid"
 	}
+	if in.Lost > 0 {
+		state += ", " + nano(in.Lost) + " lost in a dispute"
+	}
 	switch w := in.WriteOff; {
 	case w == nil:
 	case w.State == "asked":
@@ -172,7 +175,7 @@ func invoiceWord(in client.OrgInvoice) string {
 func adminPostpaidWriteOff(s *shell) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "write-off ORG INVOICE", Short: "Give up an invoice that the card did not pay: it is bad debt, and nothing is lent until it is paid", Args: exactly("ORG", "INVOICE"),
+		Use: "write-off ORG INVOICE", Short: "Give up an invoice that the card did not pay, or what a lost dispute left of one: it is bad debt, and nothing is lent until it is paid", Args: exactly("ORG", "INVOICE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			org, err := orgArg(args[0])
 			if err != nil {
@@ -190,6 +193,10 @@ func adminPostpaidWriteOff(s *shell) *cobra.Command {
 				return err
 			}
 			return s.show(cmd, in, func(p *printer) {
+				if in.WriteOff != nil && in.WriteOff.State == "booked" {
+					p.line("Given up: %s %s are bad debt.", nano(in.WriteOff.Amount), in.Currency)
+					return
+				}
 				p.line("Given up. It is booked when Stripe has it as uncollectible: see muster admin postpaid invoices %s.", org)
 			})
 		},

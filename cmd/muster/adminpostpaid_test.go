@@ -54,6 +54,9 @@ func TestWriteOffByCommand(t *testing.T) {
 	if out := p.ok("admin", "postpaid", "invoices", org); !strings.Contains(out, "in_1") || !strings.Contains(out, "not paid") {
 		t.Error(out)
 	}
+	if out := p.ok("admin", "todo"); !strings.Contains(out, "invoices that no card pays") {
+		t.Error(out)
+	}
 	for _, args := range [][]string{{"write-off", org, "in_1"}, {"write-off", "ada", "in_1", "--reason", "x"}, {"invoices", "ada"}} {
 		if r := p.run("", append([]string{"admin", "postpaid"}, args...)...); r.code != 2 {
 			t.Errorf("%v: exit %d %s", args, r.code, r.errs)

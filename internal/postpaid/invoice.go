@@ -166,7 +166,7 @@ func (p *Postpaid) tellInvoice(ctx context.Context, tx *db.Tx, a *acct, in strip
 
 // takenBack has booked what was taken back of an invoice's payment, or came again, and draws the consequences.
 func (p *Postpaid) takenBack(ctx context.Context, tx *db.Tx, org id.Org, invoice string, accounts []ledger.Account, book func(context.Context, *ledger.Locked, tax.Tax) error) error {
-	a, err := p.lock(ctx, tx, org, accounts...)
+	a, err := p.lock(ctx, tx, org, append(accounts, ledger.TaxPayable(p.cfg.Currency), ledger.BadDebt(p.cfg.Currency))...)
 	if err != nil {
 		return err
 	}
@@ -180,6 +180,9 @@ func (p *Postpaid) takenBack(ctx context.Context, tx *db.Tx, org id.Org, invoice
 	}
 	if err := book(ctx, a.books, of); err != nil {
 		return fmt.Errorf("postpaid: taken back of %s: %w", invoice, err)
+	}
+	if err := p.regain(ctx, tx, a, r); err != nil {
+		return err
 	}
 	return p.wrapUp(ctx, tx, a)
 }

@@ -47,7 +47,8 @@ type WriteOff struct {
 // OrgInvoice is an org's invoice as a platform operator sees it.
 type OrgInvoice struct {
 	CreditInvoice
-	WriteOff *WriteOff `json:"write_off"` // nil: it was never given up
+	WriteOff *WriteOff  `json:"write_off"` // nil: it was never given up
+	Lost     money.Nano `json:"lost"`      // what lost disputes of its payment left owed, and nobody gave up
 }
 
 // InvoicesOf are an org's, newest first, at most limit, for a platform operator. Fault: Forbidden.
@@ -63,14 +64,19 @@ func (p *Postpaid) InvoicesOf(ctx context.Context, who account.Principal, org id
 	if err != nil {
 		return nil, fmt.Errorf("postpaid: write-offs of %s: %w", org, err)
 	}
+	lost, err := lostOf(ctx, p.d.Q, org)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]OrgInvoice, len(all))
 	for i, in := range all {
-		out[i].CreditInvoice = in
+		out[i].CreditInvoice, out[i].Lost = in, lost[in.ID]
 		for _, w := range given {
 			if w.InvoiceID == in.ID {
-				out[i].WriteOff = viewWriteOff(w)
+				out[i].WriteOff, out[i].Lost = viewWriteOff(w), out[i].Lost-lossOf(w)
 			}
 		}
+		out[i].Lost = max(0, out[i].Lost)
 	}
 	return out, nil
 }
@@ -80,8 +86,9 @@ func viewWriteOff(w dbq.PostpaidWriteoff) *WriteOff {
 }
 
 // WriteOff gives up an invoice that the card did not pay: Stripe is told that it is uncollectible, and what is owed of it
-// becomes bad debt once Stripe says so. Nothing is lent until it is paid after all, which it may be. Only a platform operator
-// may, with a reason for the audit trail. Faults: Forbidden, NotFound, Invalid, Conflict (not one to be given up).
+// becomes bad debt once Stripe says so. Nothing is lent until it is paid after all, which it may be. Of one that was paid, it gives
+// up what lost disputes left owed, at once. Only a platform operator may, with a reason for the audit trail. Faults: Forbidden,
+// NotFound, Invalid, Conflict (not one to be given up).
 func (p *Postpaid) WriteOff(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, invoice, reason string) (OrgInvoice, error) {
 	if !who.Admin {
 		return OrgInvoice{}, fault.New(fault.Forbidden, "only a platform operator gives up invoices")
@@ -90,7 +97,8 @@ func (p *Postpaid) WriteOff(ctx context.Context, tx *db.Tx, who account.Principa
 		return OrgInvoice{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
 	}
 	missing := fault.New(fault.NotFound, "there is no such invoice")
-	if _, err := p.lock(ctx, tx, org); fault.Is(err, fault.NotFound) {
+	a, err := p.lock(ctx, tx, org, ledger.TaxPayable(p.cfg.Currency), ledger.BadDebt(p.cfg.Currency))
+	if fault.Is(err, fault.NotFound) {
 		return OrgInvoice{}, missing
 	} else if err != nil {
 		return OrgInvoice{}, err
@@ -103,12 +111,12 @@ func (p *Postpaid) WriteOff(ctx context.Context, tx *db.Tx, who account.Principa
 		return OrgInvoice{}, missing
 	}
 	out := OrgInvoice{CreditInvoice: invoiceOf(r)}
-	if !out.Failing {
-		return out, fault.New(fault.Conflict, "only an invoice that the card did not pay can be given up; this one is %s", r.State)
-	}
 	was, err := tx.Q.PostpaidWriteOff(ctx, invoice)
 	if err != nil && !db.NoRows(err) {
 		return out, fmt.Errorf("postpaid: write-off of %s: %w", invoice, err)
+	}
+	if !out.Failing {
+		return p.writeOffLost(ctx, tx, a, who, r, was, reason)
 	}
 	if err == nil && (was.State == string(Asked) || was.State == string(Booked)) {
 		return out, fault.New(fault.Conflict, "this invoice has been given up already")
@@ -134,7 +142,7 @@ func (p *Postpaid) bookEnd(ctx context.Context, tx *db.Tx, a *acct, in stripepay
 	if err != nil && !db.NoRows(err) {
 		return fmt.Errorf("postpaid: write-off of %s: %w", in.ID, err)
 	}
-	booked, asked := w.State == string(Booked), w.State == string(Asked)
+	booked, asked := w.State == string(Booked) && !w.Disputed, w.State == string(Asked)
 	if in.Status == stripepay.InvoiceVoid && booked {
 		return p.voidWriteOff(ctx, tx, a, in, w)
 	}

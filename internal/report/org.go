@@ -182,6 +182,7 @@ type Attention struct {
 	InReview       money.Nano `json:"in_review"`
 	Disputes       int64      `json:"disputes"` // open
 	Disputed       money.Nano `json:"disputed"`
+	InvoicesUnpaid int64      `json:"invoices_unpaid"` // by Stripe, which the card did not pay, and that are not given up
 	Frozen         int64      `json:"frozen_leases"`
 	Quarantined    int64      `json:"quarantined"`    // segments refused within a day, 1000 at most
 	OutboxUnknown  int64      `json:"outbox_unknown"` // calls of Stripe whose outcome nobody knows yet
@@ -198,7 +199,7 @@ func Wants(ctx context.Context, q *dbq.Queries, who account.Principal, currency 
 	if err != nil {
 		return Attention{}, fmt.Errorf("report: what is to be done: %w", err)
 	}
-	return Attention{n.PayoutFailures, n.PayoutsStopped, n.Reviews, money.Nano(n.InReview), n.Disputes, money.Nano(n.Disputed), n.Frozen, n.Quarantined,
+	return Attention{n.PayoutFailures, n.PayoutsStopped, n.Reviews, money.Nano(n.InReview), n.Disputes, money.Nano(n.Disputed), n.InvoicesUnpaid, n.Frozen, n.Quarantined,
 		n.OutboxUnknown, n.MailFailed, currency}, nil
 }
 

@@ -77,6 +77,21 @@ func (s *Server) Dispute(paymentID string, cents int64) string {
 	return d.ID
 }
 
+// GiveAgain has the bank give some of a lost dispute's money (cents) again after all.
+func (s *Server) GiveAgain(disputeID string, cents int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.s.Disputes.get(disputeID)
+	if d == nil || d.Status != "lost" {
+		return
+	}
+	b := s.book("adjustment", d.ID, d.Currency, cents, 0)
+	b.Reporting = "dispute_reversal"
+	d.BalanceTxs = append(d.BalanceTxs, b)
+	s.emit("charge.dispute.funds_reinstated", d)
+	s.save()
+}
+
 // Decide ends a dispute for or against the platform.
 func (s *Server) Decide(disputeID string, won bool) {
 	s.mu.Lock()

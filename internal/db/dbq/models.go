@@ -774,6 +774,7 @@ type PostpaidWriteoff struct {
 	TaxBase   money.Nano
 	BookedAt  *time.Time
 	ClosedAt  *time.Time
+	Disputed  bool
 }
 
 type PromoAttempt struct {

@@ -30,7 +30,7 @@ const askPostpaidWriteOff = `-- name: AskPostpaidWriteOff :one
 INSERT INTO postpaid_writeoff (invoice_id, org_id, state, reason, user_id) VALUES ($1, $2, 'asked', $3, $4)
 ON CONFLICT (invoice_id) DO UPDATE SET state = 'asked', asked = postpaid_writeoff.asked + 1, reason = excluded.reason, user_id = excluded.user_id,
     decided_at = clock_timestamp(), failure = ''
-RETURNING invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at
+RETURNING invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at, disputed
 `
 
 type AskPostpaidWriteOffParams struct {
@@ -63,6 +63,57 @@ func (q *Queries) AskPostpaidWriteOff(ctx context.Context, arg AskPostpaidWriteO
 		&i.TaxBase,
 		&i.BookedAt,
 		&i.ClosedAt,
+		&i.Disputed,
+	)
+	return i, err
+}
+
+const bookPostpaidLost = `-- name: BookPostpaidLost :one
+INSERT INTO postpaid_writeoff (invoice_id, org_id, state, reason, user_id, amount, tax, tax_base, booked_at, disputed)
+VALUES ($1, $2, 'booked', $3, $4, $5, $6, $7, clock_timestamp(), true)
+ON CONFLICT (invoice_id) DO UPDATE SET state = 'booked', asked = postpaid_writeoff.asked + 1, reason = excluded.reason, user_id = excluded.user_id,
+    decided_at = clock_timestamp(), failure = '', amount = excluded.amount, tax = excluded.tax, tax_base = excluded.tax_base,
+    booked_at = excluded.booked_at, closed_at = NULL, disputed = true
+RETURNING invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at, disputed
+`
+
+type BookPostpaidLostParams struct {
+	InvoiceID string
+	OrgID     id.Org
+	Reason    string
+	UserID    id.User
+	Amount    money.Nano
+	Tax       money.Nano
+	TaxBase   money.Nano
+}
+
+// What a dispute took, whatever was decided on the invoice before; amounts are all that is written off of it.
+func (q *Queries) BookPostpaidLost(ctx context.Context, arg BookPostpaidLostParams) (PostpaidWriteoff, error) {
+	row := q.db.QueryRow(ctx, bookPostpaidLost,
+		arg.InvoiceID,
+		arg.OrgID,
+		arg.Reason,
+		arg.UserID,
+		arg.Amount,
+		arg.Tax,
+		arg.TaxBase,
+	)
+	var i PostpaidWriteoff
+	err := row.Scan(
+		&i.InvoiceID,
+		&i.OrgID,
+		&i.State,
+		&i.Asked,
+		&i.Reason,
+		&i.UserID,
+		&i.DecidedAt,
+		&i.Failure,
+		&i.Amount,
+		&i.Tax,
+		&i.TaxBase,
+		&i.BookedAt,
+		&i.ClosedAt,
+		&i.Disputed,
 	)
 	return i, err
 }
@@ -295,7 +346,7 @@ func (q *Queries) ListPostpaidOrgs(ctx context.Context, after pgtype.UUID, maxRo
 }
 
 const listPostpaidWriteOffs = `-- name: ListPostpaidWriteOffs :many
-SELECT invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at
+SELECT invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at, disputed
 FROM postpaid_writeoff WHERE org_id = $1
 `
 
@@ -322,6 +373,7 @@ func (q *Queries) ListPostpaidWriteOffs(ctx context.Context, orgID id.Org) ([]Po
 			&i.TaxBase,
 			&i.BookedAt,
 			&i.ClosedAt,
+			&i.Disputed,
 		); err != nil {
 			return nil, err
 		}
@@ -385,7 +437,7 @@ func (q *Queries) PostpaidInvoice(ctx context.Context, argID string) (PostpaidIn
 
 const postpaidInvoicedBefore = `-- name: PostpaidInvoicedBefore :one
 SELECT coalesce(sum(CASE WHEN i.state = 'draft' THEN i.due ELSE i.total - i.tax END), 0)::bigint AS net,
-       coalesce(sum(CASE WHEN i.state = 'draft' AND i.tax_reason = '' THEN i.due WHEN w.state = 'booked' THEN greatest(i.tax_base, i.total - i.tax)
+       coalesce(sum(CASE WHEN i.state = 'draft' AND i.tax_reason = '' THEN i.due WHEN w.state = 'booked' AND NOT w.disputed THEN greatest(i.tax_base, i.total - i.tax)
                          ELSE i.tax_base END), 0)::bigint AS taxed
 FROM postpaid_invoice i LEFT JOIN postpaid_writeoff w ON w.invoice_id = i.id
 WHERE i.org_id = $1 AND i.state <> 'void' AND (i.period_end, i.id) < ($2::timestamptz, $3::text)
@@ -403,6 +455,45 @@ func (q *Queries) PostpaidInvoicedBefore(ctx context.Context, orgID id.Org, peri
 	var i PostpaidInvoicedBeforeRow
 	err := row.Scan(&i.Net, &i.Taxed)
 	return i, err
+}
+
+const postpaidLost = `-- name: PostpaidLost :many
+SELECT d.invoice_id, (sum(m.amount) - sum(d.held))::bigint AS amount
+FROM dispute d
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(CASE WHEN a.kind = 'renter_receivable' THEN f.amount ELSE -f.amount END), 0) AS amount
+    FROM ledger_tx x
+    JOIN ledger_transfer f ON f.tx_id = x.id
+    JOIN ledger_account a ON a.id = f.debit_account_id
+    WHERE x.ref = $1 AND x.kind = 'dispute_funds' AND x.memo = d.id) m
+WHERE d.org_id = $2 AND d.kind = 'dispute' AND d.state = 'lost' AND d.invoice_id <> ''
+GROUP BY d.invoice_id
+`
+
+type PostpaidLostRow struct {
+	InvoiceID string
+	Amount    int64
+}
+
+// What the banks took of invoices' payments in lost disputes and did not give again, less what was set aside and paid it.
+func (q *Queries) PostpaidLost(ctx context.Context, ref string, orgID id.Org) ([]PostpaidLostRow, error) {
+	rows, err := q.db.Query(ctx, postpaidLost, ref, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PostpaidLostRow{}
+	for rows.Next() {
+		var i PostpaidLostRow
+		if err := rows.Scan(&i.InvoiceID, &i.Amount); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const postpaidOrg = `-- name: PostpaidOrg :one
@@ -530,8 +621,9 @@ func (q *Queries) PostpaidUnfinished(ctx context.Context, orgID id.Org) (int64, 
 }
 
 const postpaidUnpaid = `-- name: PostpaidUnpaid :many
-SELECT id, number, total FROM postpaid_invoice
-WHERE org_id = $1 AND (state = 'uncollectible' OR state = 'open' AND attempts > 0)
+SELECT id, number, total FROM postpaid_invoice i
+WHERE i.org_id = $1 AND (i.state = 'uncollectible' OR i.state = 'open' AND i.attempts > 0
+      OR EXISTS (SELECT FROM postpaid_writeoff w WHERE w.invoice_id = i.id AND w.state = 'booked' AND w.disputed))
 ORDER BY period_end, id
 `
 
@@ -541,7 +633,7 @@ type PostpaidUnpaidRow struct {
 	Total  int64
 }
 
-// Invoices that the card did not pay, or that were given up.
+// Invoices that the card did not pay, that were given up, or of whose payment a lost dispute was.
 func (q *Queries) PostpaidUnpaid(ctx context.Context, orgID id.Org) ([]PostpaidUnpaidRow, error) {
 	rows, err := q.db.Query(ctx, postpaidUnpaid, orgID)
 	if err != nil {
@@ -630,7 +722,7 @@ func (q *Queries) PostpaidUsage(ctx context.Context, arg PostpaidUsageParams) ([
 }
 
 const postpaidWriteOff = `-- name: PostpaidWriteOff :one
-SELECT invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at
+SELECT invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at, disputed
 FROM postpaid_writeoff WHERE invoice_id = $1
 `
 
@@ -651,6 +743,7 @@ func (q *Queries) PostpaidWriteOff(ctx context.Context, invoiceID string) (Postp
 		&i.TaxBase,
 		&i.BookedAt,
 		&i.ClosedAt,
+		&i.Disputed,
 	)
 	return i, err
 }
@@ -665,6 +758,27 @@ func (q *Queries) PostpaidWrittenOff(ctx context.Context, orgID id.Org) (int64, 
 	var amount int64
 	err := row.Scan(&amount)
 	return amount, err
+}
+
+const reducePostpaidWriteOff = `-- name: ReducePostpaidWriteOff :exec
+UPDATE postpaid_writeoff SET amount = $1, tax = $2, tax_base = $3 WHERE invoice_id = $4
+`
+
+type ReducePostpaidWriteOffParams struct {
+	Amount    money.Nano
+	Tax       money.Nano
+	TaxBase   money.Nano
+	InvoiceID string
+}
+
+func (q *Queries) ReducePostpaidWriteOff(ctx context.Context, arg ReducePostpaidWriteOffParams) error {
+	_, err := q.db.Exec(ctx, reducePostpaidWriteOff,
+		arg.Amount,
+		arg.Tax,
+		arg.TaxBase,
+		arg.InvoiceID,
+	)
+	return err
 }
 
 const savePostpaidInvoice = `-- name: SavePostpaidInvoice :exec

@@ -21,6 +21,9 @@ SELECT (SELECT count(*) FROM payout_account WHERE failures > 0) AS payout_failur
        (SELECT coalesce(sum(held), 0)::bigint FROM payout_review v WHERE v.held > 0 AND v.currency = $1::text) AS in_review,
        (SELECT count(*) FROM dispute WHERE state = 'open') AS disputes,
        (SELECT coalesce(sum(amount), 0)::bigint FROM dispute d WHERE d.state = 'open' AND d.currency = $1::text) AS disputed,
+       (SELECT count(*) FROM postpaid_invoice i
+        WHERE i.state IN ('open', 'uncollectible') AND (i.state = 'uncollectible' OR i.attempts > 0)
+          AND NOT EXISTS (SELECT FROM postpaid_writeoff w WHERE w.invoice_id = i.id AND w.state IN ('asked', 'booked'))) AS invoices_unpaid,
        (SELECT count(*) FROM lease_meter WHERE frozen) AS frozen,
        (SELECT count(*) FROM (SELECT q.received_at FROM segment_quarantine q ORDER BY q.id DESC LIMIT 1000) q WHERE q.received_at > clock_timestamp() - interval '1 day') AS quarantined,
        (SELECT count(*) FROM stripe_outbox WHERE state = 'unknown') AS outbox_unknown,
@@ -34,6 +37,7 @@ type DeskCountsRow struct {
 	InReview       int64
 	Disputes       int64
 	Disputed       int64
+	InvoicesUnpaid int64
 	Frozen         int64
 	Quarantined    int64
 	OutboxUnknown  int64
@@ -51,6 +55,7 @@ func (q *Queries) DeskCounts(ctx context.Context, currency string) (DeskCountsRo
 		&i.InReview,
 		&i.Disputes,
 		&i.Disputed,
+		&i.InvoicesUnpaid,
 		&i.Frozen,
 		&i.Quarantined,
 		&i.OutboxUnknown,

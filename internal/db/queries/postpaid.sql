@@ -78,15 +78,16 @@ ON CONFLICT (id) DO UPDATE SET number = excluded.number, state = excluded.state,
 -- Cents of the invoices of earlier periods without tax, and how much of that was taxed: drafts count as what they are to be. What
 -- was given up is not taxed any more.
 SELECT coalesce(sum(CASE WHEN i.state = 'draft' THEN i.due ELSE i.total - i.tax END), 0)::bigint AS net,
-       coalesce(sum(CASE WHEN i.state = 'draft' AND i.tax_reason = '' THEN i.due WHEN w.state = 'booked' THEN greatest(i.tax_base, i.total - i.tax)
+       coalesce(sum(CASE WHEN i.state = 'draft' AND i.tax_reason = '' THEN i.due WHEN w.state = 'booked' AND NOT w.disputed THEN greatest(i.tax_base, i.total - i.tax)
                          ELSE i.tax_base END), 0)::bigint AS taxed
 FROM postpaid_invoice i LEFT JOIN postpaid_writeoff w ON w.invoice_id = i.id
 WHERE i.org_id = @org_id AND i.state <> 'void' AND (i.period_end, i.id) < (@period_end::timestamptz, @id::text);
 
 -- name: PostpaidUnpaid :many
--- Invoices that the card did not pay, or that were given up.
-SELECT id, number, total FROM postpaid_invoice
-WHERE org_id = $1 AND (state = 'uncollectible' OR state = 'open' AND attempts > 0)
+-- Invoices that the card did not pay, that were given up, or of whose payment a lost dispute was.
+SELECT id, number, total FROM postpaid_invoice i
+WHERE i.org_id = $1 AND (i.state = 'uncollectible' OR i.state = 'open' AND i.attempts > 0
+      OR EXISTS (SELECT FROM postpaid_writeoff w WHERE w.invoice_id = i.id AND w.state = 'booked' AND w.disputed))
 ORDER BY period_end, id;
 
 -- name: PostpaidUnfinished :one
@@ -100,18 +101,43 @@ WHERE i.org_id = $1 AND (i.state IN ('draft', 'open') OR i.state = 'uncollectibl
 INSERT INTO postpaid_writeoff (invoice_id, org_id, state, reason, user_id) VALUES (@invoice_id, @org_id, 'asked', @reason, @user_id)
 ON CONFLICT (invoice_id) DO UPDATE SET state = 'asked', asked = postpaid_writeoff.asked + 1, reason = excluded.reason, user_id = excluded.user_id,
     decided_at = clock_timestamp(), failure = ''
-RETURNING invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at;
+RETURNING invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at, disputed;
 
 -- name: PostpaidWriteOff :one
-SELECT invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at
+SELECT invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at, disputed
 FROM postpaid_writeoff WHERE invoice_id = $1;
 
 -- name: ListPostpaidWriteOffs :many
-SELECT invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at
+SELECT invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at, disputed
 FROM postpaid_writeoff WHERE org_id = $1;
 
 -- name: BookPostpaidWriteOff :exec
 UPDATE postpaid_writeoff SET state = 'booked', amount = @amount, tax = @tax, tax_base = @tax_base, booked_at = clock_timestamp() WHERE invoice_id = @invoice_id;
+
+-- name: PostpaidLost :many
+-- What the banks took of invoices' payments in lost disputes and did not give again, less what was set aside and paid it.
+SELECT d.invoice_id, (sum(m.amount) - sum(d.held))::bigint AS amount
+FROM dispute d
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(CASE WHEN a.kind = 'renter_receivable' THEN f.amount ELSE -f.amount END), 0) AS amount
+    FROM ledger_tx x
+    JOIN ledger_transfer f ON f.tx_id = x.id
+    JOIN ledger_account a ON a.id = f.debit_account_id
+    WHERE x.ref = @ref AND x.kind = 'dispute_funds' AND x.memo = d.id) m
+WHERE d.org_id = @org_id AND d.kind = 'dispute' AND d.state = 'lost' AND d.invoice_id <> ''
+GROUP BY d.invoice_id;
+
+-- name: BookPostpaidLost :one
+-- What a dispute took, whatever was decided on the invoice before; amounts are all that is written off of it.
+INSERT INTO postpaid_writeoff (invoice_id, org_id, state, reason, user_id, amount, tax, tax_base, booked_at, disputed)
+VALUES (@invoice_id, @org_id, 'booked', @reason, @user_id, @amount, @tax, @tax_base, clock_timestamp(), true)
+ON CONFLICT (invoice_id) DO UPDATE SET state = 'booked', asked = postpaid_writeoff.asked + 1, reason = excluded.reason, user_id = excluded.user_id,
+    decided_at = clock_timestamp(), failure = '', amount = excluded.amount, tax = excluded.tax, tax_base = excluded.tax_base,
+    booked_at = excluded.booked_at, closed_at = NULL, disputed = true
+RETURNING invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at, disputed;
+
+-- name: ReducePostpaidWriteOff :exec
+UPDATE postpaid_writeoff SET amount = @amount, tax = @tax, tax_base = @tax_base WHERE invoice_id = @invoice_id;
 
 -- name: ClosePostpaidWriteOff :exec
 UPDATE postpaid_writeoff SET state = @state, failure = @failure, closed_at = clock_timestamp() WHERE invoice_id = @invoice_id;

@@ -53,6 +53,9 @@ SELECT (SELECT count(*) FROM payout_account WHERE failures > 0) AS payout_failur
        (SELECT coalesce(sum(held), 0)::bigint FROM payout_review v WHERE v.held > 0 AND v.currency = @currency::text) AS in_review,
        (SELECT count(*) FROM dispute WHERE state = 'open') AS disputes,
        (SELECT coalesce(sum(amount), 0)::bigint FROM dispute d WHERE d.state = 'open' AND d.currency = @currency::text) AS disputed,
+       (SELECT count(*) FROM postpaid_invoice i
+        WHERE i.state IN ('open', 'uncollectible') AND (i.state = 'uncollectible' OR i.attempts > 0)
+          AND NOT EXISTS (SELECT FROM postpaid_writeoff w WHERE w.invoice_id = i.id AND w.state IN ('asked', 'booked'))) AS invoices_unpaid,
        (SELECT count(*) FROM lease_meter WHERE frozen) AS frozen,
        (SELECT count(*) FROM (SELECT q.received_at FROM segment_quarantine q ORDER BY q.id DESC LIMIT 1000) q WHERE q.received_at > clock_timestamp() - interval '1 day') AS quarantined,
        (SELECT count(*) FROM stripe_outbox WHERE state = 'unknown') AS outbox_unknown,
