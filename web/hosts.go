@@ -236,11 +236,11 @@ func (s *Web) actOnHost(v *visit) error {
 	err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
 		switch v.r.FormValue("action") {
 		case "drain":
-			return host.Drain(ctx, tx, s.Bus, v.who.Org, h)
+			return host.Drain(ctx, tx, s.Bus, v.who, h)
 		case "resume":
-			return host.Resume(ctx, tx, s.Bus, v.who.Org, h)
+			return host.Resume(ctx, tx, s.Bus, v.who, h)
 		case "retire":
-			return host.Retire(ctx, tx, s.Bus, v.who.Org, h)
+			return host.Retire(ctx, tx, s.Bus, v.who, h)
 		}
 		return fault.New(fault.Invalid, "there is no such action")
 	})

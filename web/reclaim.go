@@ -58,7 +58,7 @@ func (s *Web) reclaimHost(v *visit) error {
 		err = fault.New(fault.Invalid, "Choose how long what runs goes on.")
 	} else {
 		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := host.Reclaim(ctx, tx, s.Bus, v.who.Org, v.who.User, h, time.Duration(seconds)*time.Second)
+			_, err := host.Reclaim(ctx, tx, s.Bus, v.who, h, time.Duration(seconds)*time.Second)
 			return err
 		})
 	}

@@ -2,8 +2,44 @@ package web
 
 import (
 	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 )
+
+// Whatever the code records has words on the page: the source itself is asked what it records.
+func TestEveryActHasWords(t *testing.T) {
+	t.Parallel()
+	records := regexp.MustCompile(`\b(?:Event|ask|move|record|alert|decideReview)\((?:[^"\n]*, )?"([a-z_]+\.[a-z_]+)"|\bAction: "([a-z_]+\.[a-z_]+)"`)
+	found := map[string]bool{}
+	for _, root := range []string{".", "../internal"} {
+		if err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			source, err := os.ReadFile(path)
+			for _, m := range records.FindAllSubmatch(source, -1) {
+				found[string(m[1])+string(m[2])] = true
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for act := range found {
+		if acts[act] == "" {
+			t.Errorf("%s has no words", act)
+		}
+	}
+	for act := range acts {
+		if !found[act] {
+			t.Errorf("nothing records %s", act)
+		}
+	}
+}
 
 func TestDetailsOfTheTrailAreReadable(t *testing.T) {
 	t.Parallel()

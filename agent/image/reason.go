@@ -95,7 +95,8 @@ func classify(err error) error {
 	switch {
 	case err == nil, errors.As(err, &known), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
-	case strings.Contains(err.Error(), "invalid realm in www-authenticate"): // the client library's own look at it
+	case strings.Contains(err.Error(), "invalid realm in www-authenticate"), // the client library's own look at it
+		strings.Contains(err.Error(), "SSRF protection: redirect from"):
 		return &Error{agentapi.ReasonImageRefused, errNotPublic.Error(), err}
 	case errors.Is(err, errNotPublic), errors.Is(err, errPlain):
 		return &Error{agentapi.ReasonImageRefused, innermost(err), err}

@@ -269,7 +269,6 @@ func (a *API) actOnHost(ctx context.Context, p account.Principal, in *hostAction
 }
 
 func (a *API) hostAction(ctx context.Context, tx *db.Tx, p account.Principal, h id.Host, in *hostActionInput) error {
-	org := p.Org
 	if in.Body.Notice != 0 && in.Body.Action != "reclaim" {
 		return fault.InvalidField("notice", "goes with reclaim only")
 	}
@@ -278,14 +277,14 @@ func (a *API) hostAction(ctx context.Context, tx *db.Tx, p account.Principal, h 
 		if in.Body.Notice < 0 || in.Body.Notice > int64(host.MaxNotice.Seconds()) {
 			return fault.InvalidField("notice", "want 0 to %d seconds", int64(host.MaxNotice.Seconds()))
 		}
-		_, err := host.Reclaim(ctx, tx, a.bus, org, p.User, h, time.Duration(in.Body.Notice)*time.Second)
+		_, err := host.Reclaim(ctx, tx, a.bus, p, h, time.Duration(in.Body.Notice)*time.Second)
 		return err
 	case "drain":
-		return host.Drain(ctx, tx, a.bus, org, h)
+		return host.Drain(ctx, tx, a.bus, p, h)
 	case "resume":
-		return host.Resume(ctx, tx, a.bus, org, h)
+		return host.Resume(ctx, tx, a.bus, p, h)
 	case "retire":
-		return host.Retire(ctx, tx, a.bus, org, h)
+		return host.Retire(ctx, tx, a.bus, p, h)
 	}
 	return fault.InvalidField("action", "want one of drain, reclaim, resume, retire")
 }

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/money"
@@ -71,6 +73,10 @@ func TestARentalFromRentToTheLastSecond(t *testing.T) {
 	w.must(err)
 	if rel.State != cluster.Releasing || rel.Reason != cluster.ReasonReleasedByUser || rel.Billing {
 		t.Fatalf("released: %s %s", rel.State, rel.Reason)
+	}
+	if trail, err := audit.List(w.ctx, w.d.Q, w.renter.Org, id.Audit{}, 1); err != nil || len(trail) != 1 || trail[0].Action != "cluster.release" ||
+		trail[0].Object != c.ID.String() || trail[0].User != w.renter.User {
+		t.Errorf("the trail of the release: %+v, %v", trail, err)
 	}
 	w.rounds(c, "released", in(cluster.Released))
 	got := w.clean(c)

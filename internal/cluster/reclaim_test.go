@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
@@ -23,7 +24,7 @@ func (w *world) reclaim(c cluster.Cluster, rank int, notice time.Duration) id.Ho
 		w.t.Fatal(err)
 	}
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := host.Reclaim(ctx, tx, nil, org, id.User{}, h, notice)
+		_, err := host.Reclaim(ctx, tx, nil, account.Principal{Org: org}, h, notice)
 		return err
 	})
 	return h
@@ -96,7 +97,9 @@ func TestAHostIsNotTakenBackAfterAll(t *testing.T) {
 	if err := w.d.Pool.QueryRow(w.ctx, "SELECT org_id FROM host WHERE id = $1", h).Scan(&org); err != nil {
 		t.Fatal(err)
 	}
-	w.tx(func(ctx context.Context, tx *db.Tx) error { return host.Resume(ctx, tx, nil, org, h) })
+	w.tx(func(ctx context.Context, tx *db.Tx) error {
+		return host.Resume(ctx, tx, nil, account.Principal{Org: org}, h)
+	})
 	w.tick(c)
 	if _, text := w.events(c); !strings.Contains(text, "does not take the machine back after all") {
 		t.Error(text)
@@ -105,7 +108,7 @@ func TestAHostIsNotTakenBackAfterAll(t *testing.T) {
 		t.Errorf("%s: %s", c.State, c.Detail)
 	}
 	err := w.d.InTx(w.ctx, func(ctx context.Context, tx *db.Tx) error {
-		_, err := host.Reclaim(ctx, tx, nil, org, id.User{}, h, -time.Second)
+		_, err := host.Reclaim(ctx, tx, nil, account.Principal{Org: org}, h, -time.Second)
 		return err
 	})
 	if !fault.Is(err, fault.Invalid) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/dbtest"
@@ -199,7 +200,9 @@ func TestRetireFreesGPUsAndKeys(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	retire := func(ctx context.Context, tx *db.Tx) error { return host.Retire(ctx, tx, nil, org, h.ID) }
+	retire := func(ctx context.Context, tx *db.Tx) error {
+		return host.Retire(ctx, tx, nil, account.Principal{Org: org}, h.ID)
+	}
 	if err := do(retire); !fault.Is(err, fault.Conflict) {
 		t.Fatalf("retired while in use: %v", err)
 	}

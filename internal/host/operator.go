@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -135,17 +137,18 @@ func Rename(ctx context.Context, tx *db.Tx, org id.Org, host id.Host, name strin
 }
 
 // Drain keeps new leases away; what runs goes on. Draining a draining host changes nothing.
-func Drain(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, host id.Host) error {
-	return move(ctx, tx, b, org, host, Active, Draining)
+func Drain(ctx context.Context, tx *db.Tx, b *bus.Bus, who account.Principal, host id.Host) error {
+	return move(ctx, tx, b, who, host, "host.drain", Active, Draining)
 }
 
 // Resume is the end of Drain, and of Reclaim: what runs goes on.
-func Resume(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, host id.Host) error {
-	return move(ctx, tx, b, org, host, Draining, Active)
+func Resume(ctx context.Context, tx *db.Tx, b *bus.Bus, who account.Principal, host id.Host) error {
+	return move(ctx, tx, b, who, host, "host.resume", Draining, Active)
 }
 
-func move(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, host id.Host, from, to State) error {
-	h, err := lockOwn(ctx, tx, org, host)
+// move takes the host from one state to another and leaves a trail; a host that is there already leaves none.
+func move(ctx context.Context, tx *db.Tx, b *bus.Bus, who account.Principal, host id.Host, action string, from, to State) error {
+	h, err := lockOwn(ctx, tx, who.Org, host)
 	switch {
 	case err != nil || h.State == to:
 		return err
@@ -156,13 +159,13 @@ func move(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, host id.Host, 
 		return fmt.Errorf("host: %s becomes %s: %w", host, to, err)
 	}
 	tell(tx, b, h)
-	return nil
+	return audit.Record(ctx, tx, who.Event(action, host.String(), nil))
 }
 
 // Retire takes a host out for ever: its keys are revoked, its connection is closed, its GPUs may enrol elsewhere.
 // fault.Conflict while any of its GPUs is claimed: drain first. Retiring a retired host changes nothing.
-func Retire(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, host id.Host) error {
-	h, err := lockOwn(ctx, tx, org, host)
+func Retire(ctx context.Context, tx *db.Tx, b *bus.Bus, who account.Principal, host id.Host) error {
+	h, err := lockOwn(ctx, tx, who.Org, host)
 	if err != nil || h.State == Retired {
 		return err
 	}
@@ -181,7 +184,7 @@ func Retire(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, host id.Host
 		return fmt.Errorf("host: retire %s: %w", host, err)
 	}
 	tell(tx, b, h)
-	return nil
+	return audit.Record(ctx, tx, who.Event("host.retire", host.String(), nil))
 }
 
 func tell(tx *db.Tx, b *bus.Bus, h Host) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
@@ -18,11 +19,11 @@ const MaxNotice = 30 * 24 * time.Hour
 // Reclaim takes one of the org's hosts back: from now on nothing new is rented on it, and what still runs there ends
 // after the notice, which may be nothing. It returns when that is. Said again, the new time counts; Resume takes it back.
 // fault.Invalid for a notice that is none, fault.Conflict for a host that is not on the market.
-func Reclaim(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, user id.User, host id.Host, notice time.Duration) (time.Time, error) {
+func Reclaim(ctx context.Context, tx *db.Tx, b *bus.Bus, who account.Principal, host id.Host, notice time.Duration) (time.Time, error) {
 	if notice < 0 || notice > MaxNotice {
 		return time.Time{}, fault.InvalidField("notice", "want 0 to %d seconds", int64(MaxNotice.Seconds()))
 	}
-	h, err := lockOwn(ctx, tx, org, host)
+	h, err := lockOwn(ctx, tx, who.Org, host)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -34,6 +35,6 @@ func Reclaim(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, user id.Use
 		return time.Time{}, fmt.Errorf("host: take %s back: %w", host, err)
 	}
 	tell(tx, b, h)
-	return at.UTC(), audit.Record(ctx, tx, audit.Event{Org: org, User: user, Action: "host.reclaim", Object: host.String(),
-		Detail: map[string]any{"notice_seconds": int64(notice.Seconds()), "at": at.UTC()}})
+	return at.UTC(), audit.Record(ctx, tx, who.Event("host.reclaim", host.String(),
+		map[string]any{"notice_seconds": int64(notice.Seconds()), "at": at.UTC()}))
 }

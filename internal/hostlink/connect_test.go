@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/host"
@@ -118,7 +119,7 @@ func TestARevokedKeyIsKickedAndStaysOut(t *testing.T) {
 	s := newSite(t)
 	a := s.enroll()
 	err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return host.Retire(ctx, tx, s.link.Bus(), s.org, a.Host)
+		return host.Retire(ctx, tx, s.link.Bus(), account.Principal{Org: s.org}, a.Host)
 	})
 	if err != nil {
 		t.Fatal(err)

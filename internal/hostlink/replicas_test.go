@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
@@ -77,7 +78,7 @@ func twoReplicas(t *testing.T, first, second hostlink.Config) {
 		t.Error("one key is connected to two replicas")
 	}
 	if err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return host.Retire(ctx, tx, other.Bus(), s.org, a.Host)
+		return host.Retire(ctx, tx, other.Bus(), account.Principal{Org: s.org}, a.Host)
 	}); err != nil {
 		t.Fatal(err)
 	}
