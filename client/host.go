@@ -55,7 +55,20 @@ type Host struct {
 	GPUs         []HostGPU  `json:"gpus"`
 	Problems     []Problem  `json:"problems"`
 	Offers       []OwnOffer `json:"offers"`
-	Agent        *HostAgent `json:"agent,omitempty"` // nil in lists
+	Agent        *HostAgent `json:"agent,omitempty"`      // nil in lists
+	DataMonth    *DataMonth `json:"data_month,omitempty"` // nil in lists
+}
+
+// DataMonth is what leases moved over a host's own line in the present calendar month (UTC), and how much they may: GB of
+// 10^9 bytes, nil for no cap.
+type DataMonth struct {
+	Month       string     `json:"month"` // 2026-11
+	UpBytes     int64      `json:"up_bytes"`
+	DownBytes   int64      `json:"down_bytes"`
+	UpCapGB     *int64     `json:"up_cap_gb"`
+	DownCapGB   *int64     `json:"down_cap_gb"`
+	UsedPercent float64    `json:"used_percent"`
+	CappedUntil *time.Time `json:"capped_until"` // a cap is used up: no new leases before then
 }
 
 // HostAgent is a host's agent, and how it stands with the version it should run.
@@ -124,6 +137,8 @@ type HostChange struct {
 	MinGPUs     *int         `json:"min_gpus,omitempty"`
 	MaxDuration *int64       `json:"max_duration,omitempty"` // seconds; 0: no limit
 	Channel     *string      `json:"agent_channel,omitempty"`
+	UpCapGB     *int64       `json:"up_cap_gb,omitempty"` // a month; 0: no cap
+	DownCapGB   *int64       `json:"down_cap_gb,omitempty"`
 }
 
 // ChangeHost sets name, price and terms.

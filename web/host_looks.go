@@ -21,6 +21,8 @@ func hostState(h host.Host, now time.Time) view.State {
 		return view.State{Word: "Offline", Icon: "offline", Tone: "bad"}
 	case h.State == "draining":
 		return view.State{Word: "Draining", Icon: "draining", Tone: "warn"}
+	case h.CappedUntil != nil && now.Before(*h.CappedUntil):
+		return view.State{Word: "Data cap used up", Icon: "host", Tone: "warn"}
 	case h.Unsellable(now) != "":
 		return view.State{Word: "Online, not listed", Icon: "host", Tone: "warn"}
 	}

@@ -163,6 +163,9 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 		out.Traffic = append(out.Traffic, view.TrafficRow{ID: t.Lease.String(), Told: view.Clock(t.LastAt, now), Opened: fmt.Sprint(t.Opened),
 			Refused: fmt.Sprint(t.Refused), Up: view.Bytes(t.Up), Down: view.Bytes(t.Down), Suspect: t.Refused > 0})
 	}
+	if out.Data, err = s.hostData(v, hid); err != nil {
+		return err
+	}
 	if out.Reclaim, err = s.hostReclaim(ctx, d); err != nil {
 		return err
 	}

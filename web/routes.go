@@ -107,6 +107,7 @@ func (s *Web) Routes(r chi.Router) {
 		post("/hosts/{id}/actions", signedIn, s.actOnHost)
 		post("/hosts/{id}/reclaim", signedIn, s.reclaimHost)
 		post("/hosts/{id}/agent", signedIn, s.followChannel)
+		post("/hosts/{id}/data", signedIn, s.setDataCap)
 
 		get("/payouts", signedIn, s.payoutsPage)
 		post("/payouts/account", signedIn, s.setUpPayouts)

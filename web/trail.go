@@ -54,6 +54,7 @@ var acts = map[string]string{
 	"cluster.rent":           "Rented a cluster",
 	"cluster.restart":        "Restarted a cluster",
 	"cluster.shell":          "Opened a shell, ran a command or moved files",
+	"host.data_cap":          "Set a host's data cap",
 	"host.drain":             "Drained a host",
 	"host.enroll":            "Enrolled a host",
 	"host.foreign_reply":     "A host asked for answers in another's name",

@@ -79,6 +79,7 @@ type visit struct {
 	budget       view.BudgetForm // as typed, when it is shown again
 	refund       view.RefundForm // the same
 	promo        view.PromoForm  // the same
+	dataCap      view.DataCap    // the same
 	channelError string          // of the agent's channel, when it was refused
 }
 

@@ -194,6 +194,9 @@ func printHost(p *printer, h client.Host) {
 	if a := h.Agent; a != nil {
 		p.facts("Agent follows", a.Channel, "Should run", a.Wanted, "Update", strings.TrimSpace(a.State+" "+a.Update), "", a.Detail)
 	}
+	if m := h.DataMonth; m != nil {
+		p.facts("Leases sent in "+m.Month, dataUsed(m.UpBytes, m.UpCapGB), "Received", dataUsed(m.DownBytes, m.DownCapGB), "Takes no new leases before", whenPtr(m.CappedUntil))
+	}
 	p.line("")
 	rows := make([][]string, len(h.GPUs))
 	for i, g := range h.GPUs {
@@ -234,9 +237,10 @@ func usedFor(g client.HostGPU) string {
 func hostSet(s *shell) *cobra.Command {
 	var name, price, model, maxDuration, channel string
 	var minGPUs int
+	var upCap, downCap int64
 	var unlist bool
-	cmd := onHost(s, "set", "Set name, price and terms", nil)
-	cmd.Example = "  muster host set rack-7-a --price 2.40 --min-gpus 4\n  muster host set rack-7-a --unlist"
+	cmd := onHost(s, "set", "Set name, price, terms and data cap", nil)
+	cmd.Example = "  muster host set rack-7-a --price 2.40 --min-gpus 4\n  muster host set rack-7-a --unlist\n  muster host set rack-7-a --up-cap-gb 2000"
 	cmd.Flags().StringVar(&name, "name", "", "new name")
 	cmd.Flags().StringVar(&price, "price", "", "per GPU-hour; running leases keep theirs")
 	cmd.Flags().StringVar(&model, "model", "", "for this GPU model only")
@@ -244,11 +248,19 @@ func hostSet(s *shell) *cobra.Command {
 	cmd.Flags().StringVar(&maxDuration, "max-duration", "", "longest lease: 12h, or 0 for no limit")
 	cmd.Flags().BoolVar(&unlist, "unlist", false, "take the price off: nothing new is rented")
 	cmd.Flags().StringVar(&channel, "agent-channel", "", "whose versions its agent follows: stable, another of the platform's, or off to update by hand")
+	cmd.Flags().Int64Var(&upCap, "up-cap-gb", 0, "GB that leases may send over its line a month before it takes no new ones; what runs goes on; 0: no cap")
+	cmd.Flags().Int64Var(&downCap, "down-cap-gb", 0, "the same for what they receive")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		change := client.HostChange{GPUModel: model, Unlist: unlist}
 		var bad fault.Fields
 		if cmd.Flags().Changed("name") {
 			change.Name = &name
+		}
+		if cmd.Flags().Changed("up-cap-gb") {
+			change.UpCapGB = &upCap
+		}
+		if cmd.Flags().Changed("down-cap-gb") {
+			change.DownCapGB = &downCap
 		}
 		if channel != "" {
 			change.Channel = &channel

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"math"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,3 +32,15 @@ func hostTraffic(s *shell) *cobra.Command {
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) }
+
+// dataUsed is what leases moved over a host's line in a month, of its cap.
+func dataUsed(bytes int64, capGB *int64) string {
+	gb := float64(bytes) / 1e9
+	if capGB == nil {
+		return fmt.Sprintf("%.1f GB, no cap", gb)
+	}
+	const width = 20
+	percent := 100 * gb / float64(*capGB)
+	full := min(int(percent*width/100), width)
+	return fmt.Sprintf("%.1f of %d GB  [%s%s] %.0f %%", gb, *capGB, strings.Repeat("#", full), strings.Repeat(".", width-full), math.Floor(percent))
+}

@@ -96,6 +96,7 @@ type hostView struct {
 	Problems     []agentapi.Problem `json:"problems" doc:"what keeps the host from being rentable, or from being good"`
 	Offers       []market.OwnOffer  `json:"offers" doc:"one per GPU model, listed or not"`
 	Agent        *host.Agent        `json:"agent,omitempty" doc:"its agent and how it stands with the version it should run; of one host, not in lists"`
+	DataMonth    *host.DataMonth    `json:"data_month,omitempty" doc:"what leases moved over its line this month, and the cap; of one host, not in lists"`
 }
 
 func viewHost(d host.Detail, offers []market.OwnOffer) hostView {
@@ -182,7 +183,11 @@ func (a *API) host(ctx context.Context, p account.Principal, h id.Host) (hostVie
 	}
 	v := viewHost(d, offers)
 	agent, err := host.AgentOf(ctx, a.db.Q, d.Host)
-	v.Agent = &agent
+	if err != nil {
+		return hostView{}, err
+	}
+	month, err := host.DataMonthOf(ctx, a.db.Q, p.Org, h)
+	v.Agent, v.DataMonth = &agent, &month
 	return v, err
 }
 
@@ -196,6 +201,8 @@ type changeHostInput struct {
 		MinGPUs     *int    `json:"min_gpus,omitempty"`
 		MaxDuration *int64  `json:"max_duration,omitempty" doc:"seconds; 0: no limit"`
 		Channel     *string `json:"agent_channel,omitempty" doc:"whose versions its agent follows: stable, another that the platform has, or off to update by hand"`
+		UpCapGB     *int64  `json:"up_cap_gb,omitempty" doc:"GB of 10^9 bytes that leases may send over its line in a calendar month (UTC) before it takes no new leases; what runs goes on; 0: no cap"`
+		DownCapGB   *int64  `json:"down_cap_gb,omitempty" doc:"the same for what they receive"`
 	}
 }
 
@@ -224,6 +231,11 @@ func (a *API) changeHost(ctx context.Context, p account.Principal, in *changeHos
 		}
 		if b.Channel != nil {
 			if err := host.FollowChannel(ctx, tx, p.Org, h, *b.Channel); err != nil {
+				return err
+			}
+		}
+		if b.UpCapGB != nil || b.DownCapGB != nil {
+			if err := host.SetDataCap(ctx, tx, a.bus, p.Org, p.User, h, host.DataCap{UpGB: b.UpCapGB, DownGB: b.DownCapGB}); err != nil {
 				return err
 			}
 		}

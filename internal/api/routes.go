@@ -70,7 +70,7 @@ func (a *API) inside(t *table) {
 	post(t, "/host-enrollments", writeHosts, 201, "createEnrollment: A token with which one host enrols", a.enroll, withSecret)
 	get(t, "/hosts", readHosts, "listHosts: Your organisation's hosts", a.listHosts)
 	get(t, "/hosts/{id}", readHosts, "getHost: Look at a host", a.getHost)
-	patch(t, "/hosts/{id}", writeHosts, "changeHost: Set name, price and terms", a.changeHost)
+	patch(t, "/hosts/{id}", writeHosts, "changeHost: Set name, price, terms and data cap", a.changeHost)
 	postBy(t, "/hosts/{id}/actions", writeHosts, 200, "actOnHost: Drain, take back, resume or retire a host", a.actOnHost)
 	get(t, "/hosts/{id}/reclaim", readHosts, "forecastReclaim: What taking a host back at once would cost you now", a.reclaimForecast)
 	get(t, "/hosts/{id}/prices", readHosts, "listHostPrices: The last hundred changes of its prices, newest first", a.hostPrices)

@@ -8,6 +8,8 @@
 //   - A GPU that is in use on its host beside leases is neither free nor claimed anew.
 //   - The host row is what renting locks; reports of hosts write host_status and touch the host row only when
 //     something that matters for renting changed.
+//   - What leases moved over a host's line in a month is the sum of what its reports added (triggers keep it); a cap on
+//     it keeps new leases away and ends none.
 //   - A GPU is active on one host only, and inventory never deletes: what vanished is kept as not present.
 //   - A host's revision only rises, in every transaction that changes what the host should run.
 //   - Private keys never leave the host; enrolment tokens are kept as hashes, work once, and for at most an hour.
@@ -60,6 +62,7 @@ type Host struct {
 	NeedsFullReport bool       // claims were abandoned and the host has not shown yet what it still has
 	ReclaimAt       *time.Time // what runs on it ends then: its operator takes it back
 	Blocked         string     // why its inventory keeps it from selling, in words; "" = it does not
+	CappedUntil     *time.Time // its line's data cap is used up: no new leases before then
 	Revision        int64
 	BootID          string
 	CPUCores        int
@@ -106,6 +109,8 @@ func (h *Host) Unsellable(now time.Time) string {
 		return "the host is out of reach"
 	case h.NeedsFullReport:
 		return "the host has not shown yet that it is clean"
+	case h.CappedUntil != nil && now.Before(*h.CappedUntil):
+		return usedUp(*h.CappedUntil)
 	case tooOld(h.Status.Protocol):
 		return "the host's agent is too old"
 	}
@@ -150,7 +155,7 @@ func fromRow(h dbq.Host, s dbq.HostStatus) Host {
 	return Host{
 		ID: h.ID, Org: h.OrgID, Name: h.Name, Region: h.Region, Fabric: h.FabricID, State: State(h.State),
 		Simulated: h.Simulated, MultiNode: h.MultiNode, NeedsFullReport: h.NeedsFullReport, ReclaimAt: h.ReclaimAt, Blocked: h.Blocked,
-		Revision: h.Revision, BootID: h.BootID, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskGB: h.DiskGb, DiskLimited: h.DiskLimited, Runtimes: h.Runtimes,
+		CappedUntil: h.CappedUntil, Revision: h.Revision, BootID: h.BootID, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskGB: h.DiskGb, DiskLimited: h.DiskLimited, Runtimes: h.Runtimes,
 		Driver: h.Driver, CUDAMax: h.CudaMax, InventoryAt: h.InventoryAt, CreatedAt: h.CreatedAt, RetiredAt: h.RetiredAt,
 		Status: Status{
 			Session: s.Session, Connected: s.Connected, ConnectedAt: s.ConnectedAt, DisconnectedAt: s.DisconnectedAt,

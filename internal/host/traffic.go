@@ -30,7 +30,7 @@ type Traffic struct {
 }
 
 // RecordTraffic takes note of what a report says of the host's own leases. What it said before, and more of a lease of
-// another host, changes nothing.
+// another host, changes nothing. What uses up the host's data cap keeps new leases away from it.
 func RecordTraffic(ctx context.Context, tx *db.Tx, host id.Host, leases []agentapi.LeaseStatus) error {
 	p := dbq.PutLeaseTrafficParams{HostID: host}
 	seen := map[agentapi.LeaseRef]bool{}
@@ -51,7 +51,7 @@ func RecordTraffic(ctx context.Context, tx *db.Tx, host id.Host, leases []agenta
 	if err := tx.Q.PutLeaseTraffic(ctx, p); err != nil {
 		return fmt.Errorf("host: traffic of %s: %w", host, err)
 	}
-	return nil
+	return settleDataCap(ctx, tx, host)
 }
 
 // TrafficOf is what leases did on one of the org's hosts, told last first, limit at most; another org's host is

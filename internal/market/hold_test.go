@@ -111,6 +111,7 @@ func TestHoldRefusesAPlanThatNoLongerHolds(t *testing.T) {
 		"min_gpus":  func(w *world, h id.Host) { w.exec("UPDATE offer SET min_gpus = 4") },
 		"duration":  func(w *world, h id.Host) { w.exec("UPDATE offer SET max_duration_s = 3600") },
 		"draining":  func(w *world, h id.Host) { w.exec("UPDATE host SET state = 'draining'") },
+		"data cap":  func(w *world, h id.Host) { w.exec("UPDATE host SET capped_until = now() + interval '1 hour'") },
 		"silent":    func(w *world, h id.Host) { w.exec("UPDATE host_status SET last_sync_at = now() - interval '1 hour'") },
 		"gone":      func(w *world, h id.Host) { w.exec("UPDATE host_status SET connected = false") },
 		"no bound":  func(w *world, h id.Host) { w.exec("UPDATE host SET disk_limited = false") },

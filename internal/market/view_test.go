@@ -113,6 +113,7 @@ func TestTheViewIsWhatIsThere(t *testing.T) {
 		"UPDATE host SET state = CASE state WHEN 'active' THEN 'draining' ELSE 'active' END WHERE id = $1",
 		"UPDATE host SET region = region || 'x', cpu_cores = cpu_cores + 1 WHERE id = $1",
 		"UPDATE host SET blocked = CASE blocked WHEN '' THEN 'bad' ELSE '' END WHERE id = $1",
+		"UPDATE host SET capped_until = CASE WHEN capped_until IS NULL THEN now() + interval '1 day' END WHERE id = $1",
 		"UPDATE host SET needs_full_report = NOT needs_full_report WHERE id = $1",
 		"UPDATE host SET fabric_id = CASE WHEN fabric_id IS NULL THEN (SELECT id FROM fabric) END WHERE id = $1",
 		"UPDATE fabric SET busbw_gbps = coalesce(busbw_gbps, 0) + 1 WHERE $1::uuid IS NOT NULL",

@@ -64,6 +64,9 @@ func Jobs(p Platform) []Job {
 		{Name: "abandoned hosts", Every: 30 * time.Second, Run: func(ctx context.Context) (int, error) {
 			return host.AbandonClaims(ctx, p.DB)
 		}},
+		{Name: "data caps", Every: 10 * time.Second, Run: func(ctx context.Context) (int, error) {
+			return host.LiftDataCaps(ctx, p.DB)
+		}},
 		{Name: "sweep", Every: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
 			keys, err := idem.Sweep(ctx, p.DB)
 			swept, err2 := p.Accounts.Sweep(ctx)

@@ -640,6 +640,7 @@ LEFT JOIN fabric f ON f.id = h.fabric_id
 LEFT JOIN host_inventory i ON i.host_id = h.id
 WHERE h.id = ANY($2::uuid[])
   AND h.state = 'active' AND h.blocked = '' AND NOT h.needs_full_report
+  AND (h.capped_until IS NULL OR h.capped_until <= clock_timestamp())
   AND s.connected AND s.last_sync_at > clock_timestamp() - interval '1 millisecond' * $3::bigint
   AND s.protocol >= $4::integer AND (NOT h.simulated OR $5::boolean)
 `

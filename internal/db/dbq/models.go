@@ -277,6 +277,9 @@ type Host struct {
 	ReclaimAskedAt  *time.Time
 	DiskLimited     bool
 	Runtimes        []string
+	UpCapGb         *int64
+	DownCapGb       *int64
+	CappedUntil     *time.Time
 }
 
 type HostAgent struct {
@@ -307,6 +310,13 @@ type HostKey struct {
 	AttestKey []byte
 	CreatedAt time.Time
 	RevokedAt *time.Time
+}
+
+type HostMonthTraffic struct {
+	HostID    id.Host
+	Month     pgtype.Date
+	UpBytes   int64
+	DownBytes int64
 }
 
 type HostStatus struct {

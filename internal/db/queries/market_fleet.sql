@@ -24,6 +24,7 @@ LEFT JOIN fabric f ON f.id = h.fabric_id
 LEFT JOIN host_inventory i ON i.host_id = h.id
 WHERE h.id = ANY(@hosts::uuid[])
   AND h.state = 'active' AND h.blocked = '' AND NOT h.needs_full_report
+  AND (h.capped_until IS NULL OR h.capped_until <= clock_timestamp())
   AND s.connected AND s.last_sync_at > clock_timestamp() - interval '1 millisecond' * @within_ms::bigint
   AND s.protocol >= @protocol::integer AND (NOT h.simulated OR @simulated::boolean);
 

@@ -1,0 +1,21 @@
+-- A month's data over hosts' own lines, and the caps their operators set. The sums are kept by triggers: see
+-- migrations/*_host_data_cap.sql.
+
+-- name: HostDataMonth :one
+-- Of the month that it is now.
+SELECT (n.month AT TIME ZONE 'UTC')::timestamptz AS month, coalesce(m.up_bytes, 0)::bigint AS up_bytes, coalesce(m.down_bytes, 0)::bigint AS down_bytes,
+       h.org_id, h.name, h.up_cap_gb, h.down_cap_gb, h.capped_until
+FROM host h
+CROSS JOIN (SELECT date_trunc('month', clock_timestamp() AT TIME ZONE 'UTC') AS month) n
+LEFT JOIN host_month_traffic m ON m.host_id = h.id AND m.month = n.month::date
+WHERE h.id = @host_id;
+
+-- name: SetHostDataCap :exec
+UPDATE host SET up_cap_gb = sqlc.narg(up_cap_gb)::bigint, down_cap_gb = sqlc.narg(down_cap_gb)::bigint WHERE id = @id;
+
+-- name: SetHostCapped :exec
+UPDATE host SET capped_until = sqlc.narg(until)::timestamptz WHERE id = @id;
+
+-- name: LiftDataCaps :execrows
+UPDATE host SET capped_until = NULL
+WHERE id IN (SELECT id FROM host WHERE capped_until <= clock_timestamp() ORDER BY id LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED);

@@ -1,0 +1,85 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/web/view"
+)
+
+// hostData is what leases moved over a host's line this month, for its page; a form that was refused stands as typed.
+func (s *Web) hostData(v *visit, h id.Host) (view.DataCap, error) {
+	m, err := host.DataMonthOf(v.r.Context(), s.DB.Q, v.who.Org, h)
+	if err != nil {
+		return view.DataCap{}, err
+	}
+	begin, err := time.Parse("2006-01", m.Month)
+	if err != nil {
+		return view.DataCap{}, err
+	}
+	out := v.dataCap
+	out.Month, out.Next, out.UsedUp = begin.Format("January"), begin.AddDate(0, 1, 0).Format("2 January"), m.CappedUntil != nil
+	out.Used = []view.DataUse{dataUse("Sent", m.Up, m.UpCapGB), dataUse("Received", m.Down, m.DownCapGB)}
+	if out.Errors == nil {
+		out.Up, out.Down = capText(m.UpCapGB), capText(m.DownCapGB)
+	}
+	return out, nil
+}
+
+func dataUse(name string, bytes int64, capGB *int64) view.DataUse {
+	u := view.DataUse{Name: name, Text: view.Bytes(bytes), Percent: -1}
+	if capGB != nil {
+		u.Percent = host.Percent(bytes, capGB)
+		u.Text = fmt.Sprintf("%.1f of %d GB", float64(bytes)/1e9, *capGB)
+	}
+	return u
+}
+
+func capText(gb *int64) string {
+	if gb == nil {
+		return ""
+	}
+	return strconv.FormatInt(*gb, 10)
+}
+
+func (s *Web) setDataCap(v *visit) error {
+	h, err := s.hostOf(v)
+	if err != nil {
+		return err
+	}
+	typed := view.DataCap{Up: strings.TrimSpace(v.r.FormValue("up_cap_gb")), Down: strings.TrimSpace(v.r.FormValue("down_cap_gb"))}
+	var bad fault.Fields
+	change := host.DataCap{UpGB: typedCap(&bad, "up_cap_gb", typed.Up), DownGB: typedCap(&bad, "down_cap_gb", typed.Down)}
+	if err = bad.Err(); err == nil {
+		err = s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return host.SetDataCap(ctx, tx, s.Bus, v.who.Org, v.who.User, h, change)
+		})
+	}
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			typed.Errors = errs
+			v.dataCap = typed
+			return s.showHost(v, h, "", nil)
+		})
+	}
+	return back(v, "/hosts/"+h.String()+"#data")
+}
+
+// typedCap is a cap as typed; empty is none.
+func typedCap(bad *fault.Fields, field, text string) *int64 {
+	var gb int64
+	if text != "" {
+		var err error
+		if gb, err = strconv.ParseInt(text, 10, 64); err != nil {
+			bad.Add(field, "is not a whole number of GB")
+		}
+	}
+	return &gb
+}
