@@ -31,7 +31,6 @@ const (
 	overrunMS = 60_000            // a run may start a segment that much after run_until while it stops; it is not billed
 	maxEnergy = 1_000_000_000_000 // mJ in one segment: over 3 MW
 	maxBootID = 100               // bytes
-
 )
 
 // received is one segment on its way in.

@@ -47,12 +47,17 @@ func (p *Payments) Refundable(ctx context.Context, org id.Org) (money.Nano, erro
 	if err != nil {
 		return 0, err
 	}
+	return refundable(wallet, rows), nil
+}
+
+// refundable is what of a wallet's balance can go back to the payments, in whole cents.
+func refundable(wallet money.Nano, rows []dbq.RefundableTopupsRow) money.Nano {
 	var left money.Nano
 	for _, t := range rows {
 		left += refundableOf(t)
 	}
 	n := max(0, min(wallet, left)) // an org's credit is not its money
-	return n - n%money.Cent, nil
+	return n - n%money.Cent
 }
 
 func refundableOf(t dbq.RefundableTopupsRow) money.Nano {
@@ -63,8 +68,8 @@ func refundableOf(t dbq.RefundableTopupsRow) money.Nano {
 }
 
 // GiveBack sends unused balance back to the payments it came from, newest first, each at most what is left of it. The
-// money leaves the wallet at once, and the tax that was charged on it goes back with it. Faults: Invalid (the amount), InsufficientFunds (more than can be given back). With an
-// idempotency key the same refunds are returned again, in their present state.
+// money leaves the wallet at once, and the tax that was charged on it goes back with it. Faults: Invalid (the amount),
+// InsufficientFunds (more than Refundable). With an idempotency key the same refunds are returned again, in their present state.
 func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount money.Nano, key idem.Request) ([]Refund, error) {
 	switch {
 	case amount < money.Cent || amount > 100*MaxTopUp:
@@ -111,6 +116,13 @@ func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Princ
 		return nil, fmt.Errorf("top-ups: %w", err)
 	}
 	wallet := ledger.Wallet(payer.Org, p.cfg.Currency)
+	books, err := ledger.Lock(ctx, tx, wallet, ledger.Refunds(p.cfg.Currency))
+	if err != nil {
+		return nil, err
+	}
+	if most := refundable(books.Balance(wallet), rows); amount > most {
+		return nil, fault.New(fault.InsufficientFunds, "only %s can be given back: what is unused, and left of your payments", most.Plain())
+	}
 	var entries []ledger.Entry
 	left := amount
 	for _, t := range rows {
@@ -132,16 +144,6 @@ func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Princ
 			return nil, err
 		}
 		made, left = append(made, r), left-part
-	}
-	if left > 0 {
-		return nil, fault.New(fault.InsufficientFunds, "only %s can be given back: what is left of your payments", (amount - left).Plain())
-	}
-	books, err := ledger.Lock(ctx, tx, wallet, ledger.Refunds(p.cfg.Currency))
-	if err != nil {
-		return nil, err
-	}
-	if have := max(0, books.Balance(wallet)); have < amount { // an org's credit is not its money
-		return nil, fault.New(fault.InsufficientFunds, "not enough credit: %s more is needed", (amount - have).Plain())
 	}
 	_, err = ledger.PostAll(ctx, tx, entries)
 	return made, err

@@ -60,8 +60,11 @@ func TestUnusedBalanceGoesBackToItsPayments(t *testing.T) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	if _, err := s.giveBack(27 * money.Unit); !fault.Is(err, fault.InsufficientFunds) {
+	if _, err := s.giveBack(27 * money.Unit); !fault.Is(err, fault.InsufficientFunds) || !strings.Contains(err.Error(), "only 26.00 can") {
 		t.Fatal("more than there is:", err)
+	}
+	if _, err := s.giveBack(900 * money.Unit); !fault.Is(err, fault.InsufficientFunds) || !strings.Contains(err.Error(), "only 26.00 can") {
+		t.Fatal("more than was paid:", err)
 	}
 	list, err := s.giveBack(23 * money.Unit)
 	if err != nil || len(list) != 2 || list[0].State != Succeeded || list[1].State != Succeeded {
