@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/metering/meteringtest"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripepay"
 )
 
 // A lease whose report came too late for the period it ran in is in the next one, with the time at which it ran; the lines
@@ -110,5 +112,28 @@ func TestPayingAnInvoice(t *testing.T) {
 	all, err := w.p.Invoices(t.Context(), w.org, 10)
 	if err != nil || len(all) != 1 || all[0].State != "paid" || all[0].Total != 10*money.Unit || all[0].Number == "" || all[0].URL == "" {
 		t.Errorf("%+v %v", all, err)
+	}
+}
+
+// A subscription that ends in the second in which it was renewed has two periods with one end. What the earlier one billed is
+// not billed again, however Stripe's ids sort.
+func TestTwoPeriodsOfOneEndBillOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.New(t))
+	w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "trusted"})
+	end := time.Now().Truncate(time.Second)
+	if err := w.d.Q.SavePostpaidInvoice(t.Context(), dbq.SavePostpaidInvoiceParams{ID: "in_z", OrgID: w.org, Currency: eur, State: stripepay.InvoicePaid,
+		PeriodStart: end.Add(-time.Hour), PeriodEnd: end, MadeAt: end, Due: 1000, Total: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"in_a", "in_zz"} {
+		got, err := w.d.Q.PostpaidInvoicedBefore(t.Context(), dbq.PostpaidInvoicedBeforeParams{OrgID: w.org, PeriodStart: end, PeriodEnd: end, ID: id})
+		if err != nil || got.Net != 1000 {
+			t.Errorf("%s: %d cents were billed before: %v", id, got.Net, err)
+		}
+		got, err = w.d.Q.PostpaidInvoicedBefore(t.Context(), dbq.PostpaidInvoicedBeforeParams{OrgID: w.org, PeriodStart: end.Add(-2 * time.Hour), PeriodEnd: end.Add(-time.Hour), ID: id})
+		if err != nil || got.Net != 0 {
+			t.Errorf("%s, the period before: %d cents were billed before: %v", id, got.Net, err)
+		}
 	}
 }

@@ -30,7 +30,7 @@ func (p *Postpaid) billOf(ctx context.Context, q *dbq.Queries, org dbq.PostpaidO
 	if b.charged, err = p.chargedBy(ctx, q, org, in); err != nil {
 		return b, err
 	}
-	before, err := q.PostpaidInvoicedBefore(ctx, org.OrgID, in.PeriodEnd, in.ID)
+	before, err := q.PostpaidInvoicedBefore(ctx, dbq.PostpaidInvoicedBeforeParams{OrgID: org.OrgID, PeriodEnd: in.PeriodEnd, PeriodStart: in.PeriodStart, ID: in.ID})
 	if err != nil {
 		return b, fmt.Errorf("postpaid: invoiced before %s: %w", in.ID, err)
 	}

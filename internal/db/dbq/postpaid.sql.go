@@ -243,7 +243,7 @@ SELECT id, org_id, currency, subscription, number, state, period_start, period_e
        tax, tax_base, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
 FROM postpaid_invoice
 WHERE org_id = $1
-ORDER BY period_end DESC, id DESC
+ORDER BY period_end DESC, period_start DESC, id DESC
 LIMIT $2
 `
 
@@ -440,8 +440,15 @@ SELECT coalesce(sum(CASE WHEN i.state = 'draft' THEN i.due ELSE i.total - i.tax 
        coalesce(sum(CASE WHEN i.state = 'draft' AND i.tax_reason = '' THEN i.due WHEN w.state = 'booked' AND NOT w.disputed THEN greatest(i.tax_base, i.total - i.tax)
                          ELSE i.tax_base END), 0)::bigint AS taxed
 FROM postpaid_invoice i LEFT JOIN postpaid_writeoff w ON w.invoice_id = i.id
-WHERE i.org_id = $1 AND i.state <> 'void' AND (i.period_end, i.id) < ($2::timestamptz, $3::text)
+WHERE i.org_id = $1 AND i.state <> 'void' AND (i.period_end, i.period_start, i.id) < ($2::timestamptz, $3::timestamptz, $4::text)
 `
+
+type PostpaidInvoicedBeforeParams struct {
+	OrgID       id.Org
+	PeriodEnd   time.Time
+	PeriodStart time.Time
+	ID          string
+}
 
 type PostpaidInvoicedBeforeRow struct {
 	Net   int64
@@ -449,9 +456,15 @@ type PostpaidInvoicedBeforeRow struct {
 }
 
 // Cents of the invoices of earlier periods without tax, and how much of that was taxed: drafts count as what they are to be. What
-// was given up is not taxed any more.
-func (q *Queries) PostpaidInvoicedBefore(ctx context.Context, orgID id.Org, periodEnd time.Time, iD string) (PostpaidInvoicedBeforeRow, error) {
-	row := q.db.QueryRow(ctx, postpaidInvoicedBefore, orgID, periodEnd, iD)
+// was given up is not taxed any more. (The last period of a subscription that ends in the second in which it was renewed has
+// the end of the one before: Stripe's times are whole seconds.)
+func (q *Queries) PostpaidInvoicedBefore(ctx context.Context, arg PostpaidInvoicedBeforeParams) (PostpaidInvoicedBeforeRow, error) {
+	row := q.db.QueryRow(ctx, postpaidInvoicedBefore,
+		arg.OrgID,
+		arg.PeriodEnd,
+		arg.PeriodStart,
+		arg.ID,
+	)
 	var i PostpaidInvoicedBeforeRow
 	err := row.Scan(&i.Net, &i.Taxed)
 	return i, err
@@ -624,7 +637,7 @@ const postpaidUnpaid = `-- name: PostpaidUnpaid :many
 SELECT id, number, total FROM postpaid_invoice i
 WHERE i.org_id = $1 AND (i.state = 'uncollectible' OR i.state = 'open' AND i.attempts > 0
       OR EXISTS (SELECT FROM postpaid_writeoff w WHERE w.invoice_id = i.id AND w.state = 'booked' AND w.disputed))
-ORDER BY period_end, id
+ORDER BY period_end, period_start, id
 `
 
 type PostpaidUnpaidRow struct {

@@ -62,7 +62,7 @@ SELECT id, org_id, currency, subscription, number, state, period_start, period_e
        tax, tax_base, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
 FROM postpaid_invoice
 WHERE org_id = @org_id
-ORDER BY period_end DESC, id DESC
+ORDER BY period_end DESC, period_start DESC, id DESC
 LIMIT @max_rows;
 
 -- name: SavePostpaidInvoice :exec
@@ -76,19 +76,20 @@ ON CONFLICT (id) DO UPDATE SET number = excluded.number, state = excluded.state,
 
 -- name: PostpaidInvoicedBefore :one
 -- Cents of the invoices of earlier periods without tax, and how much of that was taxed: drafts count as what they are to be. What
--- was given up is not taxed any more.
+-- was given up is not taxed any more. (The last period of a subscription that ends in the second in which it was renewed has
+-- the end of the one before: Stripe's times are whole seconds.)
 SELECT coalesce(sum(CASE WHEN i.state = 'draft' THEN i.due ELSE i.total - i.tax END), 0)::bigint AS net,
        coalesce(sum(CASE WHEN i.state = 'draft' AND i.tax_reason = '' THEN i.due WHEN w.state = 'booked' AND NOT w.disputed THEN greatest(i.tax_base, i.total - i.tax)
                          ELSE i.tax_base END), 0)::bigint AS taxed
 FROM postpaid_invoice i LEFT JOIN postpaid_writeoff w ON w.invoice_id = i.id
-WHERE i.org_id = @org_id AND i.state <> 'void' AND (i.period_end, i.id) < (@period_end::timestamptz, @id::text);
+WHERE i.org_id = @org_id AND i.state <> 'void' AND (i.period_end, i.period_start, i.id) < (@period_end::timestamptz, @period_start::timestamptz, @id::text);
 
 -- name: PostpaidUnpaid :many
 -- Invoices that the card did not pay, that were given up, or of whose payment a lost dispute was.
 SELECT id, number, total FROM postpaid_invoice i
 WHERE i.org_id = $1 AND (i.state = 'uncollectible' OR i.state = 'open' AND i.attempts > 0
       OR EXISTS (SELECT FROM postpaid_writeoff w WHERE w.invoice_id = i.id AND w.state = 'booked' AND w.disputed))
-ORDER BY period_end, id;
+ORDER BY period_end, period_start, id;
 
 -- name: PostpaidUnfinished :one
 -- Invoices of which something is to come. Of one that was written off nothing is expected.
