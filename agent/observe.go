@@ -24,7 +24,8 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	if v.rec.Gone {
 		return v, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	parent := ctx
+	ctx, cancel := context.WithTimeout(parent, 10*time.Second)
 	defer cancel()
 	var look errgroup.Group
 	look.Go(func() (err error) {
@@ -43,7 +44,7 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	if v.guest.State == container.Running {
 		a.askOverlay(ctx, r, &v)
 	}
-	return v, nil
+	return v, parent.Err() // an overlay that was given no time to answer is not a silent one
 }
 
 // askOverlay asks a run's overlay process how it is. One that does not answer is not up; that alone ends nothing.
@@ -124,13 +125,11 @@ func (a *Agent) report(r *run, v view, s step) {
 		return // how it ended is said with its cause, once that is recorded: before, it would look like a node that is not well
 	}
 	sick := a.sick(v.spec().GPUs...)
-	a.mu.Lock()
-	if !r.looked && s.do != actStartOverlay && s.do != actNoteStart {
-		r.looked = true
-		poke(a.syncNow)
-	}
-	a.mu.Unlock()
 	a.say(r, func(old agentapi.LeaseStatus) agentapi.LeaseStatus {
+		if !r.looked && s.do != actStartOverlay && s.do != actNoteStart { // in one with what was seen: hides lets it out from now on
+			r.looked = true
+			poke(a.syncNow)
+		}
 		st := statusOf(r.ref, v, old.Progress)
 		if p, ok := progressOf[s.do]; ok {
 			st.Progress = agentapi.Progress{Step: p}

@@ -50,6 +50,36 @@ func TestNothingIsSaidOfARunThatWasNotLookedAt(t *testing.T) {
 	}
 }
 
+// The first look and what it saw come out together, however a report falls: the state from before it, of a command that
+// is not well, is never let out.
+func TestTheFirstLookIsSaidInOne(t *testing.T) {
+	t.Parallel()
+	ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
+	rec := record{Spec: agentapi.LeaseSpec{LeaseRef: ref}, BootID: "b1", Started: true}
+	for range 300 {
+		a, err := New(Config{StateDir: t.TempDir(), BootID: "b1", BootMS: func() int64 { return 1 }, Now: time.Now, GPUs: sickGPUs{}, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := a.addRun(ref, rec)
+		looked := make(chan struct{})
+		go func() {
+			defer close(looked)
+			a.report(r, view{rec: rec, boot: "b1", overlay: true}, step{do: actWatch})
+		}()
+		for said := false; !said; {
+			s, _ := a.sync()
+			if said = len(s.Leases) > 0; said && !s.Leases[0].Good {
+				t.Errorf("%+v", s.Leases)
+			}
+		}
+		<-looked
+		if err := a.journal.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // What opens the relays is renewed with the authorised time, in memory only; who looks at the run meanwhile has what it
 // began with, and an overlay that was told the old one is told the new.
 func TestRelayTokensAreRenewed(t *testing.T) {
