@@ -120,6 +120,9 @@ func Start(ctx context.Context, cfg Config) (up *Stack, err error) {
 	if s.state, err = loadState(cfg.Dir); err != nil {
 		return nil, err
 	}
+	if g := s.state.guard; g != nil {
+		s.onClose(func(context.Context) error { return g.Close() })
+	}
 	for _, step := range []struct {
 		say string
 		do  func(context.Context) error
@@ -196,7 +199,6 @@ func (s *Stack) startServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	local := func(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
 	s.server, err = s.cfg.Start(ctx, ServerParams{
 		DatabaseURL: s.pg.URL(), Secret: s.state.Secret,
 		Listen: listen, AgentListen: local(s.state.Ports.Agent), NATSListen: local(s.state.Ports.NATS), Metrics: local(s.state.Ports.Metrics),

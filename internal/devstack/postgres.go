@@ -92,7 +92,8 @@ func (p *postgres) start(ctx context.Context) error {
 	} else {
 		options := fmt.Sprintf("-p %d -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=300 -c shared_buffers=128MB", p.port)
 		if err := p.run(ctx, "pg_ctl", "-D", p.data, "-w", "-t", "60", "-l", filepath.Join(p.data, "server.log"), "-o", options, "start"); err != nil {
-			return fmt.Errorf("start PostgreSQL: %w (see %s)", err, filepath.Join(p.data, "server.log"))
+			said, _ := os.ReadFile(filepath.Join(p.data, "server.log"))
+			return fmt.Errorf("start PostgreSQL: %w: %s (see %s)", err, lastLines(string(said), 4), filepath.Join(p.data, "server.log"))
 		}
 	}
 	return p.createDatabase(ctx)

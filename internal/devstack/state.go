@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -24,10 +23,12 @@ type state struct {
 	Accounts accounts    `json:"accounts"`
 	Hosts    []hostState `json:"hosts"`
 	path     string
+	guard    net.Listener // of the ports; nil where they are not guarded
 }
 
 // ports stay the same over restarts: enrolled hosts come back to them, and image references name the registry's.
 type ports struct {
+	Guard    int `json:"guard"`  // see freePorts; 0 with an earlier version's ports
 	People   int `json:"people"` // dashboard and REST, where no port was asked for
 	Agent    int `json:"agent"`  // enrolment and streams, TLS
 	NATS     int `json:"nats"`
@@ -66,6 +67,9 @@ func loadState(dir string) (*state, error) {
 
 // complete adds the ports that an earlier version did not keep.
 func (s *state) complete() error {
+	if s.Ports.Guard != 0 {
+		s.guard, _ = net.Listen("tcp", local(s.Ports.Guard)) // whoever has it now does not keep the others from us
+	}
 	var missing []*int
 	for _, p := range []*int{&s.Ports.Gateway, &s.Ports.Relay} {
 		if *p == 0 {
@@ -75,9 +79,14 @@ func (s *state) complete() error {
 	if len(missing) == 0 {
 		return nil
 	}
-	free, err := freePorts(len(missing))
+	free, guard, err := freePorts(len(missing))
 	if err != nil {
 		return err
+	}
+	if s.Ports.Guard == 0 {
+		s.Ports.Guard, s.guard = guard.Addr().(*net.TCPAddr).Port, guard
+	} else {
+		guard.Close()
 	}
 	for i, p := range missing {
 		*p = free[i]
@@ -88,11 +97,12 @@ func (s *state) complete() error {
 func (s *state) fill(dir string) error {
 	s.Secret = secret(32)
 	s.Accounts.Password = secret(12)
-	free, err := freePorts(8)
+	free, guard, err := freePorts(8)
 	if err != nil {
 		return err
 	}
-	s.Postgres.Port, s.Ports = free[0], ports{free[1], free[2], free[3], free[4], free[5], free[6], free[7]}
+	s.guard = guard
+	s.Postgres.Port, s.Ports = free[0], ports{guard.Addr().(*net.TCPAddr).Port, free[1], free[2], free[3], free[4], free[5], free[6], free[7]}
 	s.Postgres.Data, err = postgresData(dir)
 	if err != nil {
 		return err
@@ -128,30 +138,6 @@ func secret(bytes int) string {
 	b := make([]byte, bytes)
 	rand.Read(b)
 	return base64.RawURLEncoding.EncodeToString(b)
-}
-
-// freePorts finds n ports nothing listens on, by TCP or UDP, below the range the kernel hands out to outgoing
-// connections, so that they are still free at the next start.
-func freePorts(n int) ([]int, error) {
-	var out []int
-	for try := 0; len(out) < n; try++ {
-		if try == 1000 {
-			return nil, errors.New("no free port between 20000 and 29999 on 127.0.0.1")
-		}
-		port := 20000 + mathrand.IntN(10000)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		defer l.Close() // not before all are found, or one is found twice
-		u, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		defer u.Close()
-		out = append(out, port)
-	}
-	return out, nil
 }
 
 // postgresData is a folder PostgreSQL's unprivileged user can reach: DIR/postgres where every folder above lets it
