@@ -244,7 +244,11 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 			a.log.Warn("the guest does not stand by for the other ranks' preflight", "lease", r.ref, "err", err)
 		}
 	}
-	c, err := a.cfg.Engine.EnsureWorkload(ctx, container.WorkloadSpec{Lease: *v.want, Guest: v.guest.ID, ImageID: v.rec.ImageID, Files: r.files})
+	set, err := a.giveCores(r, *v.want)
+	if err != nil {
+		return err
+	}
+	c, err := a.cfg.Engine.EnsureWorkload(ctx, container.WorkloadSpec{Lease: *v.want, Guest: v.guest.ID, ImageID: v.rec.ImageID, Files: r.files, Cores: set})
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/image"
@@ -70,7 +71,8 @@ type Config struct {
 	Attach    container.Attach
 	Resolvers []netip.Addr // name servers for workloads
 	Caps      firewall.Caps
-	Prefetch  bool // fetch popular images while nothing is leased
+	Prefetch  bool       // fetch popular images while nothing is leased
+	Cores     cores.Host // where processors and GPUs are; the zero Host: leases run on any
 	Log       *slog.Logger
 
 	Advertise      []string        // addresses peers may reach this host at; empty = its own

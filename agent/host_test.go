@@ -32,6 +32,7 @@ import (
 
 	"github.com/musterhq/muster/agent"
 	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/gpu/probe"
 	"github.com/musterhq/muster/agent/hostinfo"
@@ -86,6 +87,7 @@ type host struct {
 	cleanIn  time.Duration
 	stop     func()
 	prefetch bool
+	cores    cores.Host
 	log      *slog.Logger
 }
 
@@ -133,7 +135,7 @@ func (h *host) start() {
 	a, err := agent.New(agent.Config{Host: h.id, Key: h.key, Version: "test", StateDir: h.dir, BootID: boot, BootMS: hostinfo.BootMS, Now: time.Now,
 		Engine: h.engine, Images: images, GPUs: h.gpus, Link: h.control, Attach: h.attach, Log: h.log,
 		Inventory: func(context.Context) agentapi.Inventory { return agentapi.Inventory{} }, Resolvers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
-		Advertise: []string{"127.0.0.1"}, Tick: 100 * time.Millisecond, CleanIn: h.cleanIn, Prefetch: h.prefetch})
+		Advertise: []string{"127.0.0.1"}, Tick: 100 * time.Millisecond, CleanIn: h.cleanIn, Prefetch: h.prefetch, Cores: h.cores})
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 )
@@ -25,6 +26,7 @@ type record struct {
 	ImagePin    string              `json:"image_pin,omitempty"` // what the image's name meant
 	GuestID     string              `json:"guest_id,omitempty"`
 	GuestIP     netip.Addr          `json:"guest_ip,omitzero"` // on the bridge
+	Cores       *cores.Set          `json:"cores,omitempty"`   // what the workload runs on; empty: any; nil: not chosen yet
 	WorkID      string              `json:"work_id,omitempty"`
 	WGKey       string              `json:"wg_key,omitempty"`
 	Endpoints   []string            `json:"endpoints,omitempty"`

@@ -92,7 +92,7 @@ func hostProblems(d host.Detail) []view.ProblemView {
 func hostFacts(d host.Detail) [][2]string {
 	i := d.Inventory
 	facts := [][2]string{
-		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)},
+		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)}, {"NUMA nodes", numaText(i)},
 		{"Memory", view.Bytes(i.RAMMB << 20)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
 		{"Holds nodes to their disk", yesNo(i.DiskLimited)}, {"Runtimes", runtimesText(d.Runtimes)},
 		{"Driver", i.Driver}, {"CUDA, at most", i.CUDAMax}, {"Docker", i.DockerVersion}, {"NVIDIA Container Toolkit", i.ToolkitVersion},
@@ -107,6 +107,22 @@ func hostFacts(d host.Detail) [][2]string {
 		}
 	}
 	return out
+}
+
+// numaText is which GPUs are near which processors; nothing where all are as near.
+func numaText(i agentapi.Inventory) string {
+	if len(i.NUMA) < 2 {
+		return ""
+	}
+	var out []string
+	for _, n := range i.NUMA {
+		text := fmt.Sprintf("%d: threads %s, %s", n.Node, n.CPUs, view.Bytes(n.MemoryMB<<20))
+		if near := i.GPUsNear(n.Node); len(near) > 0 {
+			text += ", GPU " + strings.Join(near, " ")
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, "; ")
 }
 
 // leaseLine is what each lease may move over the host's own line; nothing where the operator sets no bound.

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/moby/moby/client"
 
+	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
@@ -68,7 +69,8 @@ func TestGuestAndWorkloadAsAgreed(t *testing.T) {
 		t.Fatalf("not adopted: %+v %v", again, err)
 	}
 	spec.Command = []string{"/nothing"}
-	w, err := e.EnsureWorkload(ctx, WorkloadSpec{Lease: spec, Guest: g.ID, ImageID: baseImage, Files: files})
+	// Processors and memory that this machine does not have are refused by Docker: any will do then.
+	w, err := e.EnsureWorkload(ctx, WorkloadSpec{Lease: spec, Guest: g.ID, ImageID: baseImage, Files: files, Cores: cores.Set{CPUs: "0,1023", Mems: "63"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,12 +82,12 @@ func TestGuestAndWorkloadAsAgreed(t *testing.T) {
 	got := map[string]any{
 		"caps": capSet(hc.CapAdd), "drop": hc.CapDrop, "net": string(hc.NetworkMode), "ipc": string(hc.IpcMode), "restart": string(hc.RestartPolicy.Name),
 		"privileged": hc.Privileged, "memory=swap": hc.Memory == hc.MemorySwap && hc.Memory == 64*mb, "cpus": hc.NanoCPUs, "pids": *hc.PidsLimit,
-		"log": hc.LogConfig.Type, "shm": hc.ShmSize, "no new privileges": hc.SecurityOpt[0],
+		"log": hc.LogConfig.Type, "shm": hc.ShmSize, "cpuset": hc.CpusetCpus + hc.CpusetMems, "no new privileges": hc.SecurityOpt[0],
 	}
 	want := map[string]any{
 		"caps": capSet(workCaps), "drop": []string{"ALL"},
 		"net": "container:" + g.ID, "ipc": "private", "restart": "no", "privileged": false, "memory=swap": true, "cpus": int64(1e9),
-		"pids": int64(basePids + pidsPerCPU), "log": "json-file", "shm": int64(minShm), "no new privileges": "no-new-privileges",
+		"pids": int64(basePids + pidsPerCPU), "log": "json-file", "shm": int64(minShm), "cpuset": "", "no new privileges": "no-new-privileges",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -15,6 +15,7 @@ import (
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/guest"
 	"github.com/musterhq/muster/agent/guestenv"
 	"github.com/musterhq/muster/agent/leasefiles"
@@ -94,6 +95,7 @@ type WorkloadSpec struct {
 	Guest   string // id of the guest's container
 	ImageID string // what was pulled: sha256:…
 	Files   leasefiles.Layout
+	Cores   cores.Set // the zero Set: any of the host's
 }
 
 // EnsureWorkload makes and starts the renter's container up to its barrier. A container of the name is adopted; one
@@ -115,7 +117,7 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	if err := e.hold(ctx, w.Lease, hc); err != nil {
 		return Container{}, err
 	}
-	return e.ensure(ctx, w.Lease.LeaseRef, Work, client.ContainerCreateOptions{
+	return e.pinned(ctx, w.Lease.LeaseRef, client.ContainerCreateOptions{
 		Config: &container.Config{
 			Image:       w.ImageID,
 			Entrypoint:  guest.InitArgs(w.Lease.LeaseRef, command),
@@ -146,6 +148,7 @@ func (e *Engine) workHostConfig(w WorkloadSpec) *container.HostConfig {
 		Resources: container.Resources{
 			Memory: memory, MemorySwap: memory, NanoCPUs: int64(w.Lease.CPUs * 1e9), PidsLimit: &pids,
 			DeviceRequests: deviceRequests(e.cfg.Attach, w.Lease.GPUs),
+			CpusetCpus:     w.Cores.CPUs, CpusetMems: w.Cores.Mems,
 		},
 	}
 	if e.cfg.Attach != AttachNVIDIA { // there Docker's default may be NVIDIA's wrapper of it

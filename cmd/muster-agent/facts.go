@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/hostinfo"
@@ -40,6 +41,8 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 		return inv, err
 	}
 	gpus.Fill(&inv)
+	nodes, _ := hostinfo.NUMA("") // a kernel without NUMA tells none
+	inv.NUMA = hostinfo.Nodes(nodes)
 	facts, err := f.dockerFacts(ctx)
 	if err != nil {
 		return inv, err
@@ -66,6 +69,15 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	inv.KernelWireGuard = overlay.KernelWireGuard()
 	inv.MultiNode, inv.Relayed = f.reachable(), true
 	return inv, nil
+}
+
+// coresOf lays out processors and GPUs, so that leases get those near their GPUs. Simulated GPUs are near none.
+func coresOf(inv agentapi.Inventory) cores.Host {
+	if inv.Simulated {
+		return cores.Host{}
+	}
+	nodes, _ := hostinfo.NUMA("")
+	return cores.Map(nodes, inv.GPUs)
 }
 
 // reachable reports whether peers anywhere can reach this host without help.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -84,6 +85,10 @@ func printInventory(out io.Writer, inv agentapi.Inventory) error {
 		fmt.Fprintln(out)
 		printTopology(out, inv)
 	}
+	if len(inv.NUMA) > 0 {
+		fmt.Fprintln(out)
+		printNUMA(out, inv)
+	}
 	for _, p := range inv.Problems {
 		fmt.Fprintf(out, "\n%s: %s\n", map[string]string{"bad": "Problem", "warn": "Warning"}[p.Severity], p.Cause)
 		if p.Evidence != "" {
@@ -127,6 +132,16 @@ func printTopology(out io.Writer, inv agentapi.Inventory) {
 	fmt.Fprintln(w)
 	for i, levels := range inv.Topology {
 		fmt.Fprintf(w, "GPU %d\t%s\n", inv.GPUs[i].Index, strings.Join(levels, "\t"))
+	}
+	w.Flush()
+}
+
+// printNUMA shows which GPUs are near which processors.
+func printNUMA(out io.Writer, inv agentapi.Inventory) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NUMA NODE\tPROCESSORS\tMEMORY\tGPUS")
+	for _, n := range inv.NUMA {
+		fmt.Fprintf(w, "%d\t%s\t%d MB\t%s\n", n.Node, n.CPUs, n.MemoryMB, cmp.Or(strings.Join(inv.GPUsNear(n.Node), " "), "-"))
 	}
 	w.Flush()
 }

@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/gpu/fakeprofile"
+	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/hostinfo/sysfstest"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -78,5 +82,32 @@ func TestInventoryWithoutDriver(t *testing.T) {
 func TestVersion(t *testing.T) {
 	if got, want := run(t, "version"), fmt.Sprintf("muster-agent dev (protocol %d)\n", agentapi.Protocol); got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A rack's machine says which GPUs are near which processors.
+func TestInventoryShowsWhatIsNear(t *testing.T) {
+	t.Parallel()
+	d := sysfstest.NewDGX(t)
+	nodes, err := hostinfo.NUMA(d.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv := agentapi.Inventory{NUMA: hostinfo.Nodes(nodes)}
+	for i, pci := range d.GPUs {
+		inv.GPUs = append(inv.GPUs, agentapi.GPU{UUID: fmt.Sprintf("GPU-%d", i), Index: i, PCIBus: pci, NUMANode: agentapi.Known(d.NUMA[i])})
+	}
+	var out bytes.Buffer
+	if err := printInventory(&out, inv); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(out.String()), " ")
+	for _, want := range []string{"0 0-55,112-167 1031796 MB 0 1 2 3", "1 56-111,168-223 1031796 MB 4 5 6 7"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%s", want, out.String())
+		}
+	}
+	if got := coresOf(agentapi.Inventory{Simulated: true, GPUs: inv.GPUs}); !reflect.DeepEqual(got, cores.Host{}) {
+		t.Errorf("simulated GPUs are near processors: %+v", got)
 	}
 }

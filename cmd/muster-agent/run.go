@@ -190,7 +190,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 		h.awake = lock.Set
 	}
 	h.prefetch = h.flags.prefetch && !inv.Simulated // hosts of one developer share their images anyway
-	a, err := h.agent(engine, images, conn, updates, attach, inv.BootID)
+	a, err := h.agent(engine, images, conn, updates, attach, inv)
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (h *hostDaemon) engine(attach container.Attach) (*container.Engine, error) 
 		DiskLimited: h.facts.DiskLimited, Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: h.log})
 }
 
-func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn *link.Conn, updates *update.Updater, attach container.Attach, boot string) (*agent.Agent, error) {
+func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn *link.Conn, updates *update.Updater, attach container.Attach, inv agentapi.Inventory) (*agent.Agent, error) {
 	resolvers := make([]netip.Addr, len(h.flags.resolvers))
 	for i, r := range h.flags.resolvers {
 		var err error
@@ -269,7 +269,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 	if err != nil {
 		return nil, err
 	}
-	return agent.New(agent.Config{Host: h.identity.Host, Key: h.identity.AttestKey(), Version: version, StateDir: state, BootID: boot,
+	return agent.New(agent.Config{Host: h.identity.Host, Key: h.identity.AttestKey(), Version: version, StateDir: state, BootID: inv.BootID, Cores: coresOf(inv),
 		BootMS: hostinfo.BootMS, Now: time.Now, Engine: engine, Images: images, GPUs: h.monitor, Link: conn, Inventory: h.inventory,
 		Attach: attach, Resolvers: resolvers, Caps: h.flags.caps, Prefetch: h.prefetch, Log: h.log, Advertise: h.flags.advertise, Awake: h.awake, Updates: updates,
 		// The kernel's WireGuard finds no way through routers: it is for hosts that are reached straight.

@@ -1,5 +1,7 @@
 package agentapi
 
+import "strconv"
+
 // Inventory is what a host has. `muster-agent inventory --json` prints it without a server.
 type Inventory struct {
 	Protocol     int    `json:"protocol"`
@@ -11,9 +13,11 @@ type Inventory struct {
 	Arch         string `json:"arch"`   // amd64, arm64
 	CPUModel     string `json:"cpu_model"`
 	CPUCores     int    `json:"cpu_cores"` // logical
-	RAMMB        int64  `json:"ram_mb"`
-	DiskGB       int64  `json:"disk_gb"`      // free where container data lives
-	DiskLimited  bool   `json:"disk_limited"` // the storage driver enforces a per-container size
+	// NUMA are the host's nodes of processors and memory, where its kernel tells them.
+	NUMA        []NUMANode `json:"numa,omitempty"`
+	RAMMB       int64      `json:"ram_mb"`
+	DiskGB      int64      `json:"disk_gb"`      // free where container data lives
+	DiskLimited bool       `json:"disk_limited"` // the storage driver enforces a per-container size
 	// Runtimes are the OCI runtimes that workloads can be run with here, by the Runtime constants. An agent that does not
 	// say offers runc.
 	Runtimes []string `json:"runtimes,omitempty"`
@@ -48,6 +52,25 @@ type Inventory struct {
 	Images []CachedImage `json:"images,omitempty"`
 	// Prefetch: popular public images are fetched while nothing is leased.
 	Prefetch bool `json:"prefetch,omitempty"`
+}
+
+// NUMANode is a group of processors and the memory near them.
+type NUMANode struct {
+	Node      int    `json:"node"`
+	CPUs      string `json:"cpus"` // logical processors that are online, the kernel's list: 0-55,112-167
+	MemoryMB  int64  `json:"memory_mb"`
+	Distances []int  `json:"distances,omitempty"` // to every node in order; 10 is its own
+}
+
+// GPUsNear are the indexes of the GPUs that say they are at a NUMA node.
+func (i Inventory) GPUsNear(node int) []string {
+	var out []string
+	for _, g := range i.GPUs {
+		if g.NUMANode.Or(-1) == node {
+			out = append(out, strconv.Itoa(g.Index))
+		}
+	}
+	return out
 }
 
 // OCI runtimes that a workload can ask for.

@@ -54,6 +54,14 @@ func checkInventory(inv *agentapi.Inventory) error {
 	if inv.CPUCores < 1 || inv.CPUCores > 1<<16 || inv.RAMMB < 1 || inv.RAMMB > 1<<40 || inv.DiskGB < 0 || inv.DiskGB > 1<<30 {
 		bad.Add("cpu_cores", "processors, memory or disk out of range")
 	}
+	if len(inv.NUMA) > 1024 {
+		bad.Add("numa", "at most 1024 nodes")
+	}
+	for i, n := range inv.NUMA {
+		if n.Node < 0 || len(n.CPUs) > 4096 || n.MemoryMB < 0 || n.MemoryMB > 1<<40 || len(n.Distances) > 1024 {
+			bad.Add(fmt.Sprintf("numa[%d]", i), "out of range")
+		}
+	}
 	seen := map[string]bool{}
 	for i, g := range inv.GPUs {
 		at := fmt.Sprintf("gpus[%d]", i)
