@@ -13,6 +13,7 @@ import (
 // node beside it writes on.
 func TestADiskFillerIsHeld(t *testing.T) {
 	b := newBoxOn(t, func(h *testnet.Host) *testnet.Docker { return h.DockerOnBtrfs(4 << 10) })
+	b.build()
 	if facts := b.engine.Facts(t.Context()); !facts.DiskLimited || facts.StorageDriver != "btrfs" {
 		t.Fatalf("a host that holds disks to a size is not listed as one: %+v", facts)
 	}

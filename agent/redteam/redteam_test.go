@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,11 +26,13 @@ type box struct {
 	t      *testing.T
 	net    *testnet.Net
 	host   *testnet.Host
+	far    *testnet.Host // the internet
 	docker *testnet.Docker
 	engine *container.Engine
 	id     id.Host
 	image  string
 	leases map[netip.Addr]firewall.Egress
+	asked  atomic.Int64 // connections that reached any of the places around the box, or the box itself
 }
 
 // The places around the box. All answer whoever reaches them.
@@ -60,17 +63,18 @@ func newBoxOn(t *testing.T, engine func(*testnet.Host) *testnet.Docker) *box {
 					if err != nil {
 						return
 					}
+					b.asked.Add(1)
 					c.Close()
 				}
 			}()
 		}
 	}
-	far := n.Host("internet")
-	far.Join(internet, "203.0.113.80/24", "169.254.169.254/32", "168.63.129.16/32", "100.100.100.200/32", "192.0.0.192/32")
+	b.far = n.Host("internet")
+	b.far.Join(internet, "203.0.113.80/24", "169.254.169.254/32", "168.63.129.16/32", "100.100.100.200/32", "192.0.0.192/32")
 	for _, m := range metadata {
 		router.Route(strings.TrimSuffix(m, ":80"), "203.0.113.80")
 	}
-	answer(far, append([]string{public, mail, other}, metadata...)...)
+	answer(b.far, append([]string{public, mail, other}, metadata...)...)
 	next := n.Host("neighbour")
 	next.Join(lan, "192.168.7.20/24")
 	answer(next, neighbour)
@@ -78,10 +82,24 @@ func newBoxOn(t *testing.T, engine func(*testnet.Host) *testnet.Docker) *box {
 	b.host = n.Host("box")
 	b.host.Join(lan, boxLAN+"/24")
 	b.host.Route("default", "192.168.7.1")
-	answer(b.host, "0.0.0.0:2222") // a service of the host's own
+	answer(b.host, "0.0.0.0:2222") // a service of the host's own, at all its addresses
 	b.docker = engine(b.host)
-	b.build()
 	return b
+}
+
+// there waits until a place answers the host, which may reach it: its machine may be just starting.
+func (b *box) there(t *testing.T, addr string) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		c, err := b.host.Dial(t.Context(), "tcp", addr)
+		if err == nil {
+			c.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s is not there to be attacked: %v", addr, err)
+		}
+	}
 }
 
 // build makes the injected binary and the hostile image.
@@ -190,6 +208,7 @@ func (n *node) held(t *testing.T, least int) {
 func TestHostileImagesAreHeld(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
+	b.build()
 	victim := b.run(firewall.EgressFull, 64, "serve")
 	gateway := netip.AddrFrom4([4]byte{victim.guest.IP.As4()[0], victim.guest.IP.As4()[1], victim.guest.IP.As4()[2], 1})
 	targets := []string{
@@ -202,18 +221,8 @@ func TestHostileImagesAreHeld(t *testing.T) {
 	// The targets are there: from the host itself each answers.
 	for _, target := range append([]string{"x=" + public, "x=" + mail}, targets...) {
 		_, addr, _ := strings.Cut(target, "=")
-		if addr == "192.168.7.1:80" {
-			continue
-		}
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // the neighbour is just starting
-			c, err := b.host.Dial(t.Context(), "tcp", addr)
-			if err == nil {
-				c.Close()
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s is not there to be attacked: %v", target, err)
-			}
+		if addr != "192.168.7.1:80" {
+			b.there(t, addr)
 		}
 	}
 	full := append([]string{"reach", "+public=" + public, "+other=" + other, "mail=" + mail}, targets...)
