@@ -184,6 +184,7 @@ func (gpus) NoteBefore(context.Context, ...string) error        { return nil }
 func (gpus) WaitClean(context.Context, ...string) error         { return nil }
 func (gpus) InUse(context.Context, ...string) map[string]string { return nil }
 func (gpus) LeasedBy(func() map[string]bool)                    {}
+func (gpus) Beside() map[string]int64                           { return nil }
 func (gpus) Health() map[string]gpu.Health                      { return nil }
 func (gpus) Pending() []agentapi.HealthEvent                    { return nil }
 func (gpus) Ack(uint64) error                                   { return nil }

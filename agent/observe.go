@@ -125,12 +125,14 @@ func (a *Agent) report(r *run, v view, s step) {
 		return // how it ended is said with its cause, once that is recorded: before, it would look like a node that is not well
 	}
 	sick := a.sick(v.spec().GPUs...)
+	ownersMB := a.ownersMB(v)
 	a.say(r, func(old agentapi.LeaseStatus) agentapi.LeaseStatus {
 		if !r.looked && s.do != actStartOverlay && s.do != actNoteStart { // in one with what was seen: hides lets it out from now on
 			r.looked = true
 			poke(a.syncNow)
 		}
 		st := statusOf(r.ref, v, old.Progress)
+		st.OwnerMB = ownersMB
 		if p, ok := progressOf[s.do]; ok {
 			st.Progress = agentapi.Progress{Step: p}
 		}
@@ -156,6 +158,19 @@ func (a *Agent) report(r *run, v view, s step) {
 		}
 		return st
 	})
+}
+
+// ownersMB is how much memory of a node's GPUs the host's own programs have taken while something of the renter's runs.
+func (a *Agent) ownersMB(v view) int64 {
+	if !v.rec.Started || v.rec.Outcome != nil {
+		return 0
+	}
+	bytes := int64(0)
+	beside := a.cfg.GPUs.Beside()
+	for _, u := range v.spec().GPUs {
+		bytes += beside[u]
+	}
+	return bytes >> 20
 }
 
 // progressOf names the step a person sees while an action runs. Those not named leave what is shown.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/internal/agentapi"
 )
 
 type notedGPUs struct {
@@ -18,6 +19,25 @@ type notedGPUs struct {
 func (g *notedGPUs) NoteBefore(_ context.Context, uuids ...string) error {
 	g.noted = append(g.noted, uuids...)
 	return errors.New("the driver hangs") // which keeps no lease from starting
+}
+
+func (*notedGPUs) Beside() map[string]int64 {
+	return map[string]int64{"GPU-1": 3 << 30, "GPU-2": 1 << 30, "GPU-3": 5 << 30}
+}
+
+// What the owner takes of a lease's GPUs is said while something of the renter's runs on them, and of no others.
+func TestOwnersMemoryIsToldWhileALeaseRuns(t *testing.T) {
+	t.Parallel()
+	a := &Agent{cfg: Config{GPUs: &notedGPUs{}}}
+	spec := agentapi.LeaseSpec{GPUs: []string{"GPU-1", "GPU-2"}}
+	for want, rec := range map[int64]record{4096: {Spec: spec, Started: true}, 0: {Spec: spec}} {
+		if got := a.ownersMB(view{rec: rec}); got != want {
+			t.Errorf("%d MB, want %d", got, want)
+		}
+	}
+	if got := a.ownersMB(view{rec: record{Spec: spec, Started: true, Outcome: &outcome{}}}); got != 0 {
+		t.Errorf("%d MB after the end", got)
+	}
 }
 
 // Who uses a lease's GPUs is noted before it runs, so that the owner's desktop does not keep its end from coming.

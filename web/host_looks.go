@@ -64,7 +64,7 @@ func hostProblems(d host.Detail) []view.ProblemView {
 	var out []view.ProblemView
 	for _, p := range d.Inventory.Problems {
 		state := view.State{Word: "To mend", Icon: "warn", Tone: "warn"}
-		if p.Code == agentapi.ProblemInUse {
+		if p.Code == agentapi.ProblemInUse || p.Code == agentapi.ProblemBeside {
 			state = view.State{Word: "In use by you", Icon: "host", Tone: "warn"}
 		}
 		if p.Severity == "bad" {

@@ -66,6 +66,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 	}
 	inv.Problems = append(inv.Problems, m.missing()...)
 	inv.Problems = append(inv.Problems, m.powerProblems()...)
+	inv.Problems = append(inv.Problems, m.besides(inv.GPUs)...)
 	m.mu.Unlock()
 	slices.SortFunc(inv.GPUs, func(a, b agentapi.GPU) int {
 		if a.Index != b.Index {

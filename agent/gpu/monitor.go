@@ -90,7 +90,8 @@ type Monitor struct {
 	blind  error // why the driver cannot be asked at present; nil: it answers
 	sys    wire.System
 	leased func() map[string]bool // which GPUs have a lease; nil: not told yet
-	owners map[string]owned       // GPUs in use beside leases
+	owners map[string]owned       // GPUs without a lease that their owner uses
+	beside map[string]owned       // GPUs with a lease that their owner uses too
 }
 
 // Start starts the probe and the watching of health. A host without an NVML library or without GPUs is no error: the
@@ -110,7 +111,7 @@ func Start(ctx context.Context, cfg Config) (*Monitor, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	m := &Monitor{cfg: cfg, log: cfg.Logger, boot: boot, changed: make(chan struct{}, 1), kick: make(chan struct{}, 1),
-		cancel: cancel, store: store, mem: mem, owners: map[string]owned{}}
+		cancel: cancel, store: store, mem: mem, owners: map[string]owned{}, beside: map[string]owned{}}
 	m.probe = newProber(cfg, m.hung)
 	m.done.Go(func() { m.watch(ctx) })
 	m.done.Go(func() { m.listen(ctx) })

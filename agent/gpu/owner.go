@@ -59,16 +59,19 @@ func (m *Monitor) InUse(ctx context.Context, uuids ...string) map[string]string 
 
 // owned is a GPU that its owner uses.
 type owned struct {
-	says string    // by what, and how much of its memory
-	quit time.Time // since when it is not used any more; zero: it is
+	says  string    // by what, and how much of its memory
+	quit  time.Time // since when it is not used any more; zero: it is
+	bytes int64     // of memory, when that was news
 }
 
-// seeOwners looks who uses the GPUs that have no lease. It is part of a look.
+// seeOwners looks who uses the GPUs that have no lease, and what of the host's own runs on those that have one. It is part
+// of a look.
 func (m *Monitor) seeOwners(ctx context.Context, uuids []string) {
 	before, ok := m.leasedNow()
 	if !ok {
 		return
 	}
+	m.seeBeside(ctx, slices.DeleteFunc(slices.Clone(uuids), func(u string) bool { return !before[u] }))
 	known := m.known()
 	uuids = slices.DeleteFunc(slices.Clone(uuids), func(u string) bool { return before[u] || known[u].Held != "" })
 	uses, _ := each[wire.Use](ctx, m, wire.MethodUse, uuids)
@@ -100,24 +103,31 @@ func (m *Monitor) leasedNow() (leased map[string]bool, ok bool) {
 	return f(), true
 }
 
-// noteOwner takes note of who uses a GPU and reports whether that is news. A GPU is free again when its owner has not used
-// it for a while: who restarts a game, or a desktop, is not done with it. m.mu is held.
+// noteOwner takes note of who uses a GPU without a lease and reports whether that is news. m.mu is held.
 func (m *Monitor) noteOwner(uuid, says string) (news bool) {
-	o, was := m.owners[uuid]
+	if news = m.note(m.owners, uuid, says, 0); news {
+		m.log.Info("who uses a GPU beside leases has changed", "gpu", uuid, "use", says)
+	}
+	return news
+}
+
+// note takes note of a use and reports whether it is news. A GPU is free again when it has not been used for a while: who
+// restarts a game, or a desktop, is not done with it. m.mu is held.
+func (m *Monitor) note(in map[string]owned, uuid, says string, bytes int64) (news bool) {
+	o, was := in[uuid]
 	now := m.cfg.Now()
 	switch {
 	case says != "":
-		news = !was || names(o.says) != names(says)
-		m.owners[uuid] = owned{says: says}
+		if news = !was || names(o.says) != names(says); !news {
+			bytes = o.bytes
+		}
+		in[uuid] = owned{says: says, bytes: bytes}
 	case was && o.quit.IsZero():
 		o.quit = now
-		m.owners[uuid] = o
+		in[uuid] = o
 	case was && now.Sub(o.quit) >= m.cfg.timing.calm:
-		delete(m.owners, uuid)
+		delete(in, uuid)
 		news = true
-	}
-	if news {
-		m.log.Info("who uses a GPU beside leases has changed", "gpu", uuid, "use", says)
 	}
 	return news
 }
@@ -144,6 +154,11 @@ func (m *Monitor) ownersUse(u wire.Use) string {
 	slices.SortFunc(processes, func(a, b wire.Process) int {
 		return cmp.Or(cmp.Compare(b.MemUsed, a.MemUsed), cmp.Compare(a.PID, b.PID))
 	})
+	return m.listed(processes, held)
+}
+
+// listed names the first processes, and what all hold: "Xorg, steam, 412 MiB".
+func (m *Monitor) listed(processes []wire.Process, bytes int64) string {
 	const most = 3
 	var who []string
 	for _, p := range processes[:min(most, len(processes))] {
@@ -155,7 +170,7 @@ func (m *Monitor) ownersUse(u wire.Use) string {
 	case more > 0:
 		who = append(who, fmt.Sprintf("%d more", more))
 	}
-	return fmt.Sprintf("%s, %d MiB", strings.Join(who, ", "), held>>20)
+	return fmt.Sprintf("%s, %d MiB", strings.Join(who, ", "), bytes>>20)
 }
 
 var containerID = regexp.MustCompile(`[0-9a-f]{64}`)

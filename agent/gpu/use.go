@@ -51,6 +51,7 @@ func (m *Monitor) NoteBefore(ctx context.Context, uuids ...string) error {
 		m.mu.Lock()
 		if r := m.mem.GPUs[uuid]; r != nil {
 			r.Before = &u
+			delete(m.beside, uuid) // that was another lease's
 			m.save()
 		}
 		m.mu.Unlock()

@@ -184,6 +184,9 @@ type LeaseStatus struct {
 	Gone bool `json:"gone,omitempty"`
 	// Traffic is what the run did on the host's own line so far. Nil: nothing new since a report that was taken.
 	Traffic *Traffic `json:"traffic,omitempty"`
+	// OwnerMB is how much memory of the run's GPUs programs of the host's own took, MB of 2²⁰ bytes, when they began to use
+	// more of it than at the run's start. For the renter to know; nothing is decided by it.
+	OwnerMB int64 `json:"owner_mb,omitempty"`
 }
 
 // Traffic is what a run did on the host's own line to the internet, the overlay aside: for the operator, from whose address

@@ -252,7 +252,7 @@ func (x *change) write(ctx context.Context, tx *db.Tx) error {
 		if err := tx.Q.SaveNode(ctx, dbq.SaveNodeParams{
 			ID: n.ID, Epoch: n.Epoch, State: n.State, Reason: n.Reason, Detail: n.Detail, WgKey: n.WgKey, Endpoints: n.Endpoints,
 			StartedAt: n.StartedAt, ExitCode: n.ExitCode, ExitAt: n.ExitAt, Preflight: n.Preflight, Since: n.Since,
-			ReclaimTold: n.ReclaimTold,
+			ReclaimTold: n.ReclaimTold, OwnerUseTold: n.OwnerUseTold,
 		}); err != nil {
 			return err
 		}

@@ -201,6 +201,10 @@ func (x *change) hear(h heard) {
 			n.Preflight, n.dirty = b, true
 		}
 	}
+	if st.OwnerMB > 0 && !n.OwnerUseTold {
+		n.OwnerUseTold, n.dirty = true, true
+		x.tellOwnerUse(n, st.OwnerMB)
+	}
 	if d := st.ImageDigest; d != "" && x.row.ImageDigest == "" && len(d) <= 128 {
 		x.row.ImageDigest = d
 	}

@@ -140,6 +140,7 @@ func (h heard) matters(goodMS int64) bool {
 		(h.now.Preflight != nil && len(n.Preflight) <= len("{}")) ||
 		(h.now.Started && n.StartedAt == nil) ||
 		(h.now.ExitCode != nil && n.ExitCode == nil) ||
+		(h.now.OwnerMB > 0 && !n.OwnerUseTold) ||
 		(n.StartedAt != nil && (unwell(*h.now) == st.Good || saysOther(*h.now, st) || !slices.Equal(ranks(h.now.PeersDown), st.PeersDown))) ||
 		(NodeState(n.State) == NodeLost && goodMS > 0)
 }

@@ -71,6 +71,9 @@ func checkStatus(l *agentapi.LeaseStatus) error {
 	if t := l.Traffic; t != nil && min(t.Opened, t.Refused, t.Up, t.Down) < 0 {
 		return errors.New("traffic out of range")
 	}
+	if l.OwnerMB < 0 || l.OwnerMB > 1<<32 {
+		return errors.New("owner's memory out of range")
+	}
 	for _, e := range l.Endpoints {
 		if len(e) > 100 {
 			return errors.New("endpoint too long")

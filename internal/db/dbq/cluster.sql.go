@@ -739,24 +739,25 @@ const saveNode = `-- name: SaveNode :exec
 UPDATE node
 SET epoch = $1, state = $2, reason = $3, detail = $4, wg_key = $5, endpoints = $6,
     started_at = $7, exit_code = $8, exit_at = $9, preflight = $10, since = $11,
-    reclaim_told = $12
-WHERE id = $13
+    reclaim_told = $12, owner_use_told = $13
+WHERE id = $14
 `
 
 type SaveNodeParams struct {
-	Epoch       int32
-	State       string
-	Reason      string
-	Detail      string
-	WgKey       string
-	Endpoints   []string
-	StartedAt   *time.Time
-	ExitCode    *int32
-	ExitAt      *time.Time
-	Preflight   []byte
-	Since       time.Time
-	ReclaimTold *time.Time
-	ID          id.Node
+	Epoch        int32
+	State        string
+	Reason       string
+	Detail       string
+	WgKey        string
+	Endpoints    []string
+	StartedAt    *time.Time
+	ExitCode     *int32
+	ExitAt       *time.Time
+	Preflight    []byte
+	Since        time.Time
+	ReclaimTold  *time.Time
+	OwnerUseTold bool
+	ID           id.Node
 }
 
 func (q *Queries) SaveNode(ctx context.Context, arg SaveNodeParams) error {
@@ -773,6 +774,7 @@ func (q *Queries) SaveNode(ctx context.Context, arg SaveNodeParams) error {
 		arg.Preflight,
 		arg.Since,
 		arg.ReclaimTold,
+		arg.OwnerUseTold,
 		arg.ID,
 	)
 	return err

@@ -523,24 +523,25 @@ type Membership struct {
 }
 
 type Node struct {
-	ID          id.Node
-	ClusterID   id.Cluster
-	Rank        int32
-	HostID      id.Host
-	LeaseID     id.Lease
-	Epoch       int32
-	State       string
-	Reason      string
-	Detail      string
-	Address     string
-	WgKey       string
-	Endpoints   []string
-	StartedAt   *time.Time
-	ExitCode    *int32
-	ExitAt      *time.Time
-	Preflight   []byte
-	Since       time.Time
-	ReclaimTold *time.Time
+	ID           id.Node
+	ClusterID    id.Cluster
+	Rank         int32
+	HostID       id.Host
+	LeaseID      id.Lease
+	Epoch        int32
+	State        string
+	Reason       string
+	Detail       string
+	Address      string
+	WgKey        string
+	Endpoints    []string
+	StartedAt    *time.Time
+	ExitCode     *int32
+	ExitAt       *time.Time
+	Preflight    []byte
+	Since        time.Time
+	ReclaimTold  *time.Time
+	OwnerUseTold bool
 }
 
 type NodeLog struct {
