@@ -21,6 +21,8 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 	switch s.do {
 	case actPull:
 		return 0, a.pull(ctx, r, v)
+	case actMakeScratch:
+		return 0, a.makeScratch(ctx, r, v)
 	case actStartGuest:
 		return 0, a.startGuest(ctx, r, v)
 	case actStartAgain:
@@ -82,6 +84,9 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 // overlayTries is how often an overlay is started before the node counts as failed.
 const overlayTries = 5
 
+// scratchTries is how often a scratch is tried to be made before the node counts as failed: over a quarter of a minute.
+const scratchTries = 5
+
 // pullPatience is for how long a registry that does not answer is asked again before the node counts as failed.
 const pullPatience = time.Minute
 
@@ -102,6 +107,8 @@ func final(do action, err error, tries int, failing time.Duration) *outcome {
 		return failed(agentapi.ReasonRegistryAway, away.Says())
 	case errors.As(err, &refusal) && (refusal.Reason != agentapi.ReasonRuntimeFailed || tries >= refusals):
 		return failed(refusal.Reason, refusal.Detail)
+	case do == actMakeScratch && tries >= scratchTries:
+		return failed(agentapi.ReasonScratchFailed, safe(err))
 	case do == actStartOverlay && tries >= overlayTries:
 		return failed(agentapi.ReasonOverlayFailed, safe(err))
 	}

@@ -85,7 +85,7 @@ func (a *Agent) takeDown(ctx context.Context, r *run) error {
 	return nil
 }
 
-// wipe makes sure that nothing of the renter's is left, in memory of the GPUs too, and that this epoch never runs here
+// wipe makes sure that nothing of the renter's is left, in memory of the GPUs and on the scratch disk too, and that this epoch never runs here
 // again, before it says so.
 func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 	if err := a.endMeter(r, v); err != nil {
@@ -97,6 +97,9 @@ func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 		if err := a.cfg.GPUs.WaitClean(ctx, gpus...); err != nil {
 			return fault.Wrap(err, fault.Unavailable, "memory of the lease's GPUs is still in use")
 		}
+	}
+	if err := a.dropScratch(r, v); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "the lease's scratch cannot be taken away")
 	}
 	rec := v.rec
 	rec.Gone, rec.Down = true, true

@@ -248,7 +248,7 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 	if err != nil {
 		return err
 	}
-	c, err := a.cfg.Engine.EnsureWorkload(ctx, container.WorkloadSpec{Lease: *v.want, Guest: v.guest.ID, ImageID: v.rec.ImageID, Files: r.files, Cores: set})
+	c, err := a.cfg.Engine.EnsureWorkload(ctx, container.WorkloadSpec{Lease: *v.want, Guest: v.guest.ID, ImageID: v.rec.ImageID, Files: r.files, Cores: set, Scratch: scratchOf(v)})
 	if err != nil {
 		return err
 	}

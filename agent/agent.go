@@ -27,6 +27,7 @@ import (
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/journal"
+	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/agent/update"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
@@ -82,6 +83,7 @@ type Config struct {
 	Tick           time.Duration   // between signs of life in the journal; default 5 s
 	CleanIn        time.Duration   // how long GPUs may take to let go of an ended lease's memory before they are suspect; default 30 s
 	Awake          func(bool)      // told, often, whether anything of a lease is on the host; nil = nobody is
+	Scratch        *scratch.Store  // where nodes' scratches are made; nil = the host offers none
 	Updates        *update.Updater // of the agent itself; nil = it says nothing of updates
 }
 
@@ -161,7 +163,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.mu.Unlock()
 	a.cfg.GPUs.LeasedBy(a.leasedGPUs)
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){a.syncLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop, a.scanLoop, a.firewallLoop, a.prefetchLoop,
+	for _, loop := range []func(context.Context){a.syncLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop, a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
 		loops.Go(func() { loop(ctx) })
 	}

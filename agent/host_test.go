@@ -38,6 +38,7 @@ import (
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -88,6 +89,7 @@ type host struct {
 	stop     func()
 	prefetch bool
 	cores    cores.Host
+	scratch  *scratch.Store
 	log      *slog.Logger
 }
 
@@ -135,7 +137,7 @@ func (h *host) start() {
 	a, err := agent.New(agent.Config{Host: h.id, Key: h.key, Version: "test", StateDir: h.dir, BootID: boot, BootMS: hostinfo.BootMS, Now: time.Now,
 		Engine: h.engine, Images: images, GPUs: h.gpus, Link: h.control, Attach: h.attach, Log: h.log,
 		Inventory: func(context.Context) agentapi.Inventory { return agentapi.Inventory{} }, Resolvers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
-		Advertise: []string{"127.0.0.1"}, Tick: 100 * time.Millisecond, CleanIn: h.cleanIn, Prefetch: h.prefetch, Cores: h.cores})
+		Advertise: []string{"127.0.0.1"}, Tick: 100 * time.Millisecond, CleanIn: h.cleanIn, Prefetch: h.prefetch, Cores: h.cores, Scratch: h.scratch})
 	if err != nil {
 		h.t.Fatal(err)
 	}

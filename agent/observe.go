@@ -36,10 +36,14 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 		v.work, err = a.cfg.Engine.Inspect(ctx, r.ref, container.Work)
 		return err
 	})
-	if err := look.Wait(); err != nil {
+	err := look.Wait()
+	if err != nil {
 		return v, err
 	}
 	v.interrupted = a.cfg.Engine.Interrupted(v.work) || a.cfg.Engine.Interrupted(v.guest)
+	if v.scratch, err = scratched(v); err != nil {
+		return v, err
+	}
 	v.report = guest.KeptWorkload(r.files.Guest, r.ref) // from its folder: it counts after the guest's death too
 	if v.guest.State == container.Running {
 		a.askOverlay(ctx, r, &v)
@@ -175,7 +179,7 @@ func (a *Agent) ownersMB(v view) int64 {
 
 // progressOf names the step a person sees while an action runs. Those not named leave what is shown.
 var progressOf = map[action]string{
-	actStartGuest: "guest", actStartOverlay: "overlay", actAwaitPeers: "peers", actSetPeers: "peers", actPreflight: "preflight",
+	actMakeScratch: "scratch", actStartGuest: "guest", actStartOverlay: "overlay", actAwaitPeers: "peers", actSetPeers: "peers", actPreflight: "preflight",
 	actStartWork: "workload", actAwaitInit: "workload", actRelease: "workload", actAwaitStart: "workload",
 }
 

@@ -15,6 +15,7 @@ const (
 	actRest         action = "rest"          // nothing, until something changes
 	actAwaitServer  action = "await_server"  // the agent was restarted and needs what only the server has
 	actPull         action = "pull"          //
+	actMakeScratch  action = "make_scratch"  // before anything that could use it
 	actStartGuest   action = "start_guest"   // or take note of one that runs
 	actStartAgain   action = "start_again"   // the node died before anything of the renter's ran: from the guest on
 	actStartOverlay action = "start_overlay" //
@@ -95,6 +96,7 @@ type view struct {
 
 	guest, work container.Container
 	report      guest.Workload // what the workload's init said last
+	scratch     bool           // it is mounted, or too late to ask
 	overlay     bool           // its process answers
 	peers       bool           // it has the peers of spec
 	staleRelays bool           // it has other relays than spec, or a token that was renewed
@@ -203,6 +205,8 @@ func planStart(v view) step {
 		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
 	case v.rec.ImageID == "", v.otherImage():
 		return step{do: actPull}
+	case spec.ScratchGB > 0 && !v.scratch && !v.begun():
+		return step{do: actMakeScratch}
 	case v.guest.State != container.Running, v.rec.GuestID == "": // an agent may die between a start and its note
 		return step{do: actStartGuest}
 	case !v.overlay:

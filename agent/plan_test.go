@@ -32,6 +32,8 @@ var (
 	pinned = func(v *view) {
 		v.want.Digest, v.rec.ImagePin, v.rec.ImageDigest = "sha256:list", "sha256:other", "sha256:mine"
 	}
+	scratchy  = func(v *view) { v.want.ScratchGB = 1 }
+	mounted   = func(v *view) { v.scratch = true }
 	unknown   = func(v *view) { v.want = nil } // the agent was restarted, no server
 	dismissed = func(v *view) { v.want, v.dismissed = nil, true }
 	expired   = func(v *view) { v.expired = true }
@@ -68,6 +70,10 @@ func TestPlan(t *testing.T) {
 		{"the cluster's image is a list's", at(guestUp, pinned, func(v *view) { v.rec.ImagePin = "sha256:list" }), actStartOverlay},
 		{"the cluster was pinned to this machine's", at(guestUp, pinned, func(v *view) { v.rec.ImageDigest = "sha256:list" }), actStartOverlay},
 		{"another image, too late", at(created, pinned), actAwaitInit},
+		{"scratch is asked for", at(pulled, scratchy), actMakeScratch},
+		{"scratch is there", at(pulled, scratchy, mounted), actStartGuest},
+		{"scratch was lost while it starts", at(guestUp, scratchy), actMakeScratch},
+		{"scratch is not made under a workload", at(running, scratchy), actWatch},
 		{"guest created, not started", at(pulled, func(v *view) { v.guest.State = container.Created }), actStartGuest},
 		{"guest runs, not noted", at(guestUp, func(v *view) { v.rec.GuestID, v.rec.BootID = "", "" }), actStartGuest},
 		{"guest runs", at(guestUp), actStartOverlay},

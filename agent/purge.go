@@ -8,13 +8,16 @@ import (
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Purge takes away all that the agent of host has put on this machine: containers, overlays, network, firewall rules.
+// Purge takes away all that the agent of host has put on this machine: containers, scratches with what is in them, overlays,
+// network, firewall rules. store is the scratch folder it would use now, nil for none: scratches in a former one are known by
+// their leases' records.
 // The agent must not run. Its identity, journal and kept logs stay: what was proven is still owed. It goes on after an
 // error and returns all of them; doing it again is no error.
-func Purge(ctx context.Context, host id.Host, stateDir string, engine *container.Engine) error {
+func Purge(ctx context.Context, host id.Host, stateDir string, engine *container.Engine, store *scratch.Store) error {
 	var errs []error
 	all, err := engine.List(ctx)
 	errs = append(errs, err)
@@ -26,6 +29,7 @@ func Purge(ctx context.Context, host id.Host, stateDir string, engine *container
 			}
 		}
 	}
+	errs = append(errs, purgeScratch(stateDir, store))
 	folders, err := filepath.Glob(filepath.Join(disk{dir: stateDir}.leases(), "*"))
 	errs = append(errs, err)
 	for _, f := range folders {

@@ -28,6 +28,7 @@ type record struct {
 	GuestIP     netip.Addr          `json:"guest_ip,omitzero"` // on the bridge
 	Cores       *cores.Set          `json:"cores,omitempty"`   // what the workload runs on; empty: any; nil: not chosen yet
 	WorkID      string              `json:"work_id,omitempty"`
+	Scratch     string              `json:"scratch,omitempty"` // where its scratch is mounted, or is about to be
 	WGKey       string              `json:"wg_key,omitempty"`
 	Endpoints   []string            `json:"endpoints,omitempty"`
 	Preflight   *agentapi.Preflight `json:"preflight,omitempty"`

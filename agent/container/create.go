@@ -96,6 +96,7 @@ type WorkloadSpec struct {
 	ImageID string // what was pulled: sha256:…
 	Files   leasefiles.Layout
 	Cores   cores.Set // the zero Set: any of the host's
+	Scratch string    // folder of the node's own scratch, mounted at agentapi.ScratchPath; "" = none
 }
 
 // EnsureWorkload makes and starts the renter's container up to its barrier. A container of the name is adopted; one
@@ -150,6 +151,9 @@ func (e *Engine) workHostConfig(w WorkloadSpec) *container.HostConfig {
 			DeviceRequests: deviceRequests(e.cfg.Attach, w.Lease.GPUs),
 			CpusetCpus:     w.Cores.CPUs, CpusetMems: w.Cores.Mems,
 		},
+	}
+	if w.Scratch != "" {
+		hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeBind, Source: w.Scratch, Target: agentapi.ScratchPath})
 	}
 	if e.cfg.Attach != AttachNVIDIA { // there Docker's default may be NVIDIA's wrapper of it
 		hc.Runtime = agentapi.RuntimeRunc

@@ -19,6 +19,9 @@ const MasterPort = 29500
 // touches the isolation of devices is an Invalid fault: the server refuses it first, this is the second line.
 func Build(spec agentapi.LeaseSpec, visible string) ([]string, error) {
 	env := defaults(spec)
+	if spec.ScratchGB > 0 {
+		env["MUSTER_SCRATCH"] = agentapi.ScratchPath
+	}
 	for k, v := range spec.Env {
 		if err := CheckName(k); err != nil {
 			return nil, err

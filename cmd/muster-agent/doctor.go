@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )
@@ -104,6 +105,12 @@ var checks = []struct {
 	}},
 	{"disk", []string{"disk_not_limited"}, func(i agentapi.Inventory) string {
 		return fmt.Sprintf("%d GB free, %s holds each node to its size", i.DiskGB, i.StorageDriver)
+	}},
+	{"scratch", []string{scratch.ProblemUnusable}, func(i agentapi.Inventory) string {
+		if i.ScratchGB == 0 {
+			return "No scratch is offered. A fast disk of its own could be: --scratch-dir FOLDER."
+		}
+		return fmt.Sprintf("%d GB for nodes' scratch, each held to its size", i.ScratchGB)
 	}},
 }
 

@@ -23,7 +23,7 @@ func TestDoctorOfAGoodHost(t *testing.T) {
 		}
 		seen[f.Check] = true
 	}
-	for _, c := range []string{"rights", "kernel", "firewall", "docker", "toolkit", "disk", "gpus", "network"} {
+	for _, c := range []string{"rights", "kernel", "firewall", "docker", "toolkit", "disk", "scratch", "gpus", "network"} {
 		if !seen[c] {
 			t.Errorf("nothing is said of %s", c)
 		}
@@ -48,6 +48,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		{"old toolkit", "toolkit", "bad", problem("toolkit_too_old", "bad")},
 		{"no live-restore", "docker", "warn", problem("no_live_restore", "warn")},
 		{"gVisor not set up", "docker", "warn", problem("runsc_not_usable", "warn")},
+		{"no scratch can be made", "scratch", "warn", problem("scratch_not_usable", "warn")},
 		{"disk not limited", "disk", "warn", problem("disk_not_limited", "warn")},
 		{"little disk", "disk", "warn", func(i *agentapi.Inventory, _ *machine) { i.DiskGB = 10 }},
 		{"a GPU's trouble", "gpus", "warn", problem("ecc_off", "warn")},

@@ -78,5 +78,7 @@ func (f *hostFlags) add(cmd *cobra.Command) {
 	fl.IntVar(&f.ownerMB, "owner-vram-mb", gpu.OwnerMemory>>20, "MiB of a GPU's memory that programs of this host's owner may hold for it still to be rented out (0: none)")
 	fl.IntVar(&f.caps.UpMbps, "lease-up-mbps", 0, "what each lease may send over this host's own line, megabits per second (0: no bound)")
 	fl.IntVar(&f.caps.DownMbps, "lease-down-mbps", 0, "what each lease may receive over it, megabits per second (0: no bound)")
+	fl.StringVar(&f.scratchDir, "scratch-dir", "", "folder on a fast disk (ext4, XFS, btrfs) from which nodes get scratch space of their own, emptied with each (default: none is offered)")
+	fl.Int64Var(&f.scratchGB, "scratch-gb", 0, "GB that all nodes' scratch together may take there (0: what the disk has; needed where Docker's data is on the same disk)")
 	fl.IntVar(&f.caps.Connections, "lease-connections", 0, fmt.Sprintf("how many connections each lease may have open to the internet at once (0: %d)", firewall.FullConnections))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -21,7 +22,11 @@ type hostFlags struct {
 	attach    string
 	advertise []string
 	caps      firewall.Caps // of every lease
-	ownerMB   int           // MiB of a GPU's memory that processes of no lease may hold for it to be rented
+	// The operator's folder for scratches, "" for none, and what they may take, in GB; store is that folder once the host is known.
+	scratchDir string
+	scratchGB  int64
+	store      *scratch.Store
+	ownerMB    int // MiB of a GPU's memory that processes of no lease may hold for it to be rented
 }
 
 // ownerMemory is ownerMB as gpu.Config has it.
@@ -53,6 +58,7 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 			inv.DiskGB = gb
 		}
 	}
+	f.addScratch(ctx, &inv, facts.RootDir)
 	runtimes, lacking := facts.Runtimes(!inv.Simulated && len(inv.GPUs) > 0)
 	inv.Runtimes = runtimes
 	inv.Problems = append(inv.Problems, lacking...)
@@ -78,6 +84,49 @@ func coresOf(inv agentapi.Inventory) cores.Host {
 	}
 	nodes, _ := hostinfo.NUMA("")
 	return cores.Map(nodes, inv.GPUs)
+}
+
+// scratch is the folder for scratches as it is now, nil without one.
+func (f hostFlags) scratch() *scratch.Store {
+	if f.store == nil && f.scratchDir != "" {
+		return scratch.New(f.scratchDir, f.scratchGB, "")
+	}
+	return f.store
+}
+
+// addScratch says what the host offers for scratch, or why it cannot. What it offers of the disk that Docker's data is on, root,
+// is not offered as that a second time.
+func (f hostFlags) addScratch(ctx context.Context, inv *agentapi.Inventory, root string) {
+	store := f.scratch()
+	if store == nil {
+		return
+	}
+	if p := store.Check(ctx); p != nil {
+		inv.Problems = append(inv.Problems, *p)
+		return
+	}
+	room, shared, err := roomOf(store, root)
+	switch {
+	case err != nil:
+		inv.Problems = append(inv.Problems, agentapi.Problem{Code: scratch.ProblemUnusable, Severity: "warn", Cause: "The scratch disk does not say what it has: no scratch is offered.",
+			Evidence: err.Error(), Fix: "Look into the kernel's log (dmesg) for what it says of the disk."})
+		return
+	case shared && !store.Bounded():
+		inv.Problems = append(inv.Problems, agentapi.Problem{Code: scratch.ProblemUnusable, Severity: "warn", Cause: "Scratch would take the whole disk that Docker's data is on: none is offered.",
+			Evidence: f.scratchDir + " and " + root + " are on one file system", Fix: "Say how much of it is for scratch (--scratch-gb), or name a folder on another disk."})
+		return
+	case shared:
+		inv.DiskGB = max(0, inv.DiskGB-(room.Total-room.Taken)/1e9)
+	}
+	inv.ScratchGB = room.Total / 1e9
+}
+
+// roomOf is what a store has, and whether that is on the file system of root.
+func roomOf(store *scratch.Store, root string) (room scratch.Room, shared bool, err error) {
+	if room, err = store.Room(); err == nil && root != "" {
+		shared, err = store.Shares(root)
+	}
+	return room, shared, err
 }
 
 // reachable reports whether peers anywhere can reach this host without help.
@@ -122,6 +171,9 @@ func (f hostFlags) check() error {
 	}
 	if err := f.caps.Check(); err != nil {
 		return fmt.Errorf("--lease-up-mbps, --lease-down-mbps, --lease-connections: %w", err)
+	}
+	if f.scratchGB < 0 || f.scratchGB > 1<<20 || (f.scratchGB > 0 && f.scratchDir == "") {
+		return fmt.Errorf("--scratch-gb %d: want 0 to %d, beside --scratch-dir", f.scratchGB, 1<<20)
 	}
 	if f.ownerMB < 0 || f.ownerMB > 1<<20 {
 		return fmt.Errorf("--owner-vram-mb %d: want 0 to %d", f.ownerMB, 1<<20)

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/link"
+	"github.com/musterhq/muster/agent/scratch"
 )
 
 func purgeCommand() *cobra.Command {
@@ -25,7 +26,7 @@ func purgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge",
 		Short: "Remove all containers, networks and rules this agent has made",
-		Long: `Remove all containers, overlays, networks and firewall rules this agent has made on the machine, and give back
+		Long: `Remove all containers, scratches, overlays, networks and firewall rules this agent has made on the machine, and give back
 the power limits it has set on GPUs. The agent must not run. Whatever runs for renters ends; what the host has proven so far
 stays in its journal and is still owed to it.`,
 		Args: cobra.NoArgs,
@@ -47,7 +48,11 @@ stays in its journal and is still owed to it.`,
 				return err
 			}
 			defer engine.Close()
-			err = errors.Join(agent.Purge(ctx, identity.Host, state, engine),
+			var store *scratch.Store
+			if host.scratchDir != "" {
+				store = scratch.New(host.scratchDir, 0, container.Host8(identity.Host))
+			}
+			err = errors.Join(agent.Purge(ctx, identity.Host, state, engine, store),
 				gpu.GivePowerBack(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv), StateDir: filepath.Join(state, "gpu")}))
 			if images {
 				err = errors.Join(err, purgeImages(ctx, state, identity, engine))

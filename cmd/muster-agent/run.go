@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/link"
+	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/agent/shell"
 	"github.com/musterhq/muster/agent/stream"
 	"github.com/musterhq/muster/agent/update"
@@ -162,6 +163,9 @@ type hostDaemon struct {
 func (h *hostDaemon) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if h.flags.scratchDir != "" {
+		h.flags.store = scratch.New(h.flags.scratchDir, h.flags.scratchGB, container.Host8(h.identity.Host))
+	}
 	inv, err := h.flags.inventory(ctx, h.monitor)
 	if err != nil {
 		return err
@@ -271,7 +275,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 	}
 	return agent.New(agent.Config{Host: h.identity.Host, Key: h.identity.AttestKey(), Version: version, StateDir: state, BootID: inv.BootID, Cores: coresOf(inv),
 		BootMS: hostinfo.BootMS, Now: time.Now, Engine: engine, Images: images, GPUs: h.monitor, Link: conn, Inventory: h.inventory,
-		Attach: attach, Resolvers: resolvers, Caps: h.flags.caps, Prefetch: h.prefetch, Log: h.log, Advertise: h.flags.advertise, Awake: h.awake, Updates: updates,
+		Attach: attach, Resolvers: resolvers, Caps: h.flags.caps, Prefetch: h.prefetch, Log: h.log, Advertise: h.flags.advertise, Awake: h.awake, Updates: updates, Scratch: h.flags.store,
 		// The kernel's WireGuard finds no way through routers: it is for hosts that are reached straight.
 		Userspace: h.flags.userspace || !h.flags.reachable()})
 }
@@ -294,5 +298,11 @@ func (h *hostDaemon) driver() image.Driver {
 
 func (h *hostDaemon) diskFree() (int64, error) {
 	gb, err := hostinfo.DiskFreeGB(h.facts.RootDir)
-	return gb * 1e9, err
+	free := gb * 1e9
+	if store := h.flags.store; err == nil && store != nil { // what is for scratch is not for images
+		if room, shared, err := roomOf(store, h.facts.RootDir); err == nil && shared && store.Bounded() {
+			free = max(0, free-(room.Total-room.Taken))
+		}
+	}
+	return free, err
 }

@@ -210,7 +210,7 @@ const PeerSilenceMS = 7000
 
 // Progress of a step, for people. Zero fields are not known.
 type Progress struct {
-	Step       string  `json:"step,omitempty"` // "manifest", "layers", "unpack", "guest", "overlay", "peers", "preflight", "workload"
+	Step       string  `json:"step,omitempty"` // "manifest", "layers", "unpack", "scratch", "guest", "overlay", "peers", "preflight", "workload"
 	Done       int64   `json:"done,omitempty"` // bytes, for layers
 	Total      int64   `json:"total,omitempty"`
 	Layers     []Layer `json:"layers,omitempty"`
@@ -252,7 +252,8 @@ const (
 	ReasonGPUFailed         = "gpu_failed"
 	ReasonGPUInUse          = "gpu_in_use"     // by the host's owner, when the node was to start
 	ReasonRuntimeFailed     = "runtime_failed" // Docker refused
-	ReasonNotOffered        = "not_offered"    // the host has no more what it was chosen for: a runtime, a bound on its disk
+	ReasonNotOffered        = "not_offered"    // the host has no more what it was chosen for: a runtime, a bound on its disk, scratch
+	ReasonScratchFailed     = "scratch_failed" // no scratch could be made, however often it was tried
 	ReasonOverlayFailed     = "overlay_failed"
 	ReasonGuestDied         = "guest_died"
 	ReasonRunUntil          = "run_until" // stopped by itself at the end of the authorised time
@@ -291,6 +292,7 @@ type LeaseSpec struct {
 	// DiskLimited: the node runs only where disk_gb is enforced. Runtime is the OCI runtime of the workload, "" = runc.
 	DiskLimited bool    `json:"disk_limited,omitempty"`
 	Runtime     string  `json:"runtime,omitempty"`
+	ScratchGB   int64   `json:"scratch_gb,omitempty"` // GB of 10⁹ bytes at /scratch, the node's own; only for agents with CapScratch
 	Ports       []Port  `json:"ports,omitempty"`
 	Egress      string  `json:"egress"` // full, limited, off
 	Network     Network `json:"network"`
@@ -298,6 +300,9 @@ type LeaseSpec struct {
 	RunUntilMS int64 `json:"run_until_ms"` // 0 = not limited yet
 	GraceS     int   `json:"grace_s"`      // TERM to KILL, ≤ 30
 }
+
+// ScratchPath is where a workload finds its scratch.
+const ScratchPath = "/scratch"
 
 // RegistryAuth opens a private registry. Secret: never logged, never in labels.
 type RegistryAuth struct {

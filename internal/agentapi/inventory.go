@@ -18,6 +18,8 @@ type Inventory struct {
 	RAMMB       int64      `json:"ram_mb"`
 	DiskGB      int64      `json:"disk_gb"`      // free where container data lives
 	DiskLimited bool       `json:"disk_limited"` // the storage driver enforces a per-container size
+	// ScratchGB is what the scratches of all nodes together may take, in GB of 10⁹ bytes; 0: the host offers none.
+	ScratchGB int64 `json:"scratch_gb,omitempty"`
 	// Runtimes are the OCI runtimes that workloads can be run with here, by the Runtime constants. An agent that does not
 	// say offers runc.
 	Runtimes []string `json:"runtimes,omitempty"`

@@ -5,10 +5,11 @@ package agentapi
 const (
 	CapSelfUpdate   = "self_update"   // it follows SyncReply.Update
 	CapRelayRenewal = "relay_renewal" // it takes LeaseExtension.RelayToken: its leases may outlive the first token
+	CapScratch      = "scratch"       // it gives a node LeaseSpec.ScratchGB
 )
 
 // Capabilities are those of this version's agent.
-func Capabilities() []string { return []string{CapSelfUpdate, CapRelayRenewal} }
+func Capabilities() []string { return []string{CapSelfUpdate, CapRelayRenewal, CapScratch} }
 
 // UpdateOrder is the version of the agent a host should run. An agent that runs it already does nothing.
 type UpdateOrder struct {

@@ -8,7 +8,7 @@ import (
 )
 
 // hostFaults are the reasons for which a node is lost through no doing of its renter.
-var hostFaults = []Reason{ReasonHostLost, ReasonAgentLost, ReasonHostInterrupted, ReasonGPUFailed, ReasonGPUInUse, ReasonRuntimeFailed, ReasonOverlayFailed, ReasonGuestDied, ReasonHostReclaimed}
+var hostFaults = []Reason{ReasonHostLost, ReasonAgentLost, ReasonHostInterrupted, ReasonGPUFailed, ReasonGPUInUse, ReasonRuntimeFailed, ReasonScratchFailed, ReasonOverlayFailed, ReasonGuestDied, ReasonHostReclaimed}
 
 // creditLost gives the renter back what nodes cost that are lost for good by their hosts' fault. It is called before the
 // transition that ends or leaves them, and books after the window is closed.

@@ -108,7 +108,7 @@ func TestAStartThatFailsIsFree(t *testing.T) {
 		agentapi.ReasonImageNotFound, agentapi.ReasonImageUnauthorized, agentapi.ReasonImageRefused, agentapi.ReasonNoDisk,
 		agentapi.ReasonImageTooBig, agentapi.ReasonImageWrongArch, agentapi.ReasonImageNewerCUDA, agentapi.ReasonRegistryAway,
 		agentapi.ReasonCommandNotFound, agentapi.ReasonPreflightFailed, agentapi.ReasonHostInterrupted, agentapi.ReasonGPUFailed, agentapi.ReasonGPUInUse,
-		agentapi.ReasonRuntimeFailed, agentapi.ReasonOverlayFailed, agentapi.ReasonGuestDied,
+		agentapi.ReasonRuntimeFailed, agentapi.ReasonScratchFailed, agentapi.ReasonOverlayFailed, agentapi.ReasonGuestDied,
 	} {
 		phase := []agentapi.NodeState{agentapi.NodePulling, agentapi.NodeStarting, agentapi.NodeJoining}[i%3]
 		t.Run(reason+" while "+string(phase), func(t *testing.T) {

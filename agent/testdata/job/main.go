@@ -24,6 +24,30 @@ func main() {
 		from := time.Now()
 		time.Sleep(time.Duration(seconds) * time.Second)
 		fmt.Println("slept", from.UnixMilli(), time.Now().UnixMilli())
+	case "scratch": // what of a scratch there is, all of its room, and a mark in it; then until TERM
+		scratch := os.Getenv("MUSTER_SCRATCH")
+		left, err := os.ReadDir(scratch)
+		fmt.Println("empty", err == nil && len(left) == 0)
+		f, err := os.Create(filepath.Join(scratch, "mark"))
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		var got int64
+		for step := int64(64 << 20); step >= 1<<20; { // reserved, not written: a gigabyte is for nothing
+			if err := syscall.Fallocate(int(f.Fd()), 0, got, step); err != nil {
+				if err != syscall.ENOSPC {
+					fmt.Println(err)
+				}
+				step /= 2
+				continue
+			}
+			got += step
+		}
+		fmt.Println("room of about a gigabyte", got > 960_000_000 && got <= 1_000_000_000, got)
+		_, err = f.WriteAt([]byte(os.Args[2]), 0)
+		fmt.Println("written", err == nil && f.Sync() == nil)
+		fallthrough
 	case "run": // until TERM, then 0
 		term := make(chan os.Signal, 1)
 		signal.Notify(term, syscall.SIGTERM)

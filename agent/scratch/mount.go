@@ -1,0 +1,111 @@
+package scratch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// loopTries is how often a free loop device is asked for: others on the machine may be faster.
+const loopTries = 64
+
+// attach puts a loop device on a file. The device lets go of the file with its last user: the caller's handle, then the mount.
+func attach(fd int) (*os.File, error) {
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer control.Close()
+	for try := 1; ; try++ {
+		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, fmt.Errorf("ask for a loop device: %w", err)
+		}
+		device, err := os.OpenFile("/dev/loop"+strconv.Itoa(n), os.O_RDWR, 0)
+		if err != nil {
+			return nil, err
+		}
+		config := unix.LoopConfig{Fd: uint32(fd), Size: 4096, Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO}}
+		copy(config.Info.File_name[:], "muster scratch")
+		err = unix.IoctlLoopConfigure(int(device.Fd()), &config)
+		if err == nil {
+			return device, nil
+		}
+		device.Close()
+		if !errors.Is(err, unix.EBUSY) || try == loopTries {
+			return nil, fmt.Errorf("set up a loop device: %w", err)
+		}
+	}
+}
+
+// mountDetached mounts the ext4 on a device nowhere: the mount is the caller's handle until it is put in its place. Set-uid
+// programs and device files count for nothing in it. Its inode tables read as zeros already, so none need be zeroed.
+func mountDetached(device string) (int, error) {
+	ctx, err := unix.Fsopen("ext4", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("ext4: %w", err)
+	}
+	defer unix.Close(ctx)
+	if err := errors.Join(unix.FsconfigSetString(ctx, "source", device), unix.FsconfigSetFlag(ctx, "noinit_itable")); err != nil {
+		return -1, err
+	}
+	if err := unix.FsconfigCreate(ctx); err != nil {
+		return -1, fmt.Errorf("mount: %w", err)
+	}
+	return unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOATIME)
+}
+
+// abandon tells a scratch's file system to drop what it has not written yet. Where the kernel cannot, unmounting writes it.
+func abandon(path string) {
+	const shutdown, dropAll = 0x8004587d, 2 // FS_IOC_SHUTDOWN, FS_SHUTDOWN_FLAGS_NOLOGFLUSH
+	if f, err := os.Open(path); err == nil {
+		_ = unix.IoctlSetPointerInt(int(f.Fd()), shutdown, dropAll)
+		f.Close()
+	}
+}
+
+// mounted is the device of what is mounted at path; there is false when nothing is.
+func mounted(path string) (dev uint64, there bool, err error) {
+	dev, err = deviceOf(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	below, err := deviceOf(filepath.Dir(path))
+	return dev, err == nil && dev != below, err
+}
+
+// ready reports whether a scratch is mounted at path.
+func ready(path string) (bool, error) {
+	if _, there, err := mounted(path); err != nil || !there {
+		return false, err
+	}
+	_, err := os.Stat(Data(path))
+	return err == nil, err
+}
+
+func deviceOf(path string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return uint64(st.Dev), nil
+}
+
+// sizeOf is the size of a block device in bytes.
+func sizeOf(dev uint64) (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/size", unix.Major(dev), unix.Minor(dev)))
+	if err != nil {
+		return 0, err
+	}
+	sectors, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	return sectors * 512, err
+}

@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// makeScratch gives a run its scratch. Where it will be is on the disk first: whatever happens then, the wipe finds it.
+func (a *Agent) makeScratch(ctx context.Context, r *run, v view) error {
+	if a.cfg.Scratch == nil {
+		return container.Refusal{Reason: agentapi.ReasonNotOffered, Detail: "this host offers no scratch any more"}
+	}
+	path := a.cfg.Scratch.Path(r.ref)
+	if old := v.rec.Scratch; old != path {
+		if old != "" { // the operator has named another folder
+			if err := scratch.Release(old); err != nil {
+				return err
+			}
+		}
+		if err := a.change(r, func(rec *record) { rec.Scratch = path }); err != nil {
+			return err
+		}
+	}
+	return a.cfg.Scratch.Make(ctx, r.ref, v.spec().ScratchGB)
+}
+
+// scratched reports whether a run has the scratch it needs, as far as that is still to be asked: a workload that runs was
+// started with it.
+func scratched(v view) (bool, error) {
+	if v.spec().ScratchGB == 0 || v.rec.Outcome != nil || v.work.State == container.Running {
+		return true, nil
+	}
+	if v.rec.Scratch == "" {
+		return false, nil
+	}
+	return scratch.Ready(v.rec.Scratch)
+}
+
+// scratchOf is what the workload sees of its scratch, "" without one.
+func scratchOf(v view) string {
+	if v.spec().ScratchGB == 0 || v.rec.Scratch == "" {
+		return ""
+	}
+	return scratch.Data(v.rec.Scratch)
+}
+
+// dropScratch takes a run's scratch away, where its record says it is and, should that be lost, where it would be.
+func (a *Agent) dropScratch(r *run, v view) error {
+	var errs []error
+	if v.rec.Scratch != "" {
+		errs = append(errs, scratch.Release(v.rec.Scratch))
+	}
+	if a.cfg.Scratch != nil && a.cfg.Scratch.Path(r.ref) != v.rec.Scratch {
+		errs = append(errs, scratch.Release(a.cfg.Scratch.Path(r.ref)))
+	}
+	return errors.Join(errs...)
+}
+
+// sweepScratch takes away what no run knows: their lease folders were removed by hand. It is done once, beside all else, so
+// that a disk that hangs holds up nothing. A run that begins meanwhile is known before its scratch is made.
+func (a *Agent) sweepScratch(context.Context) {
+	if a.cfg.Scratch == nil {
+		return
+	}
+	err := a.cfg.Scratch.Sweep(func(ref agentapi.LeaseRef) bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		r := a.find(ref)
+		return r != nil && !r.rec.Gone
+	})
+	if err != nil {
+		a.log.Warn("scratch of former leases is left", "err", err)
+	}
+}
+
+// purgeScratch takes away every scratch that a record in stateDir names or that is in store.
+func purgeScratch(stateDir string, store *scratch.Store) error {
+	d := disk{dir: stateDir}
+	refs, err := d.refs()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	errs := []error{err}
+	for _, ref := range refs {
+		if rec, err := d.load(ref); err == nil && rec.Scratch != "" {
+			errs = append(errs, scratch.Release(rec.Scratch))
+		}
+	}
+	if store != nil {
+		errs = append(errs, store.Sweep(func(agentapi.LeaseRef) bool { return false }))
+	}
+	return errors.Join(errs...)
+}
