@@ -98,8 +98,9 @@ after a kill, starting again on the same folder adopts what still runs.`,
 
 // runDev serves until a signal; with a journey it plays that first, and ends after it when the journey says so.
 func runDev(ctx context.Context, cfg devstack.Config, say io.Writer, journey func(context.Context, devstack.Info) (done bool, err error)) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	ctx, impatient := urged(ctx, signals, signalsTogether)
 	fmt.Fprintln(say, "==> starting the platform")
 	s, err := devstack.Start(ctx, cfg)
 	if err != nil {
@@ -115,13 +116,34 @@ func runDev(ctx context.Context, cfg devstack.Config, say io.Writer, journey fun
 			s.Info.URL, s.Info.RenterEmail, s.Info.Password, host, port)
 		<-ctx.Done()
 	}
-	stop()
 	fmt.Fprintln(say, "==> stopping: releasing what runs, cleaning up")
-	// A second signal waits for no release and still cleans up; a third ends this process and nothing else.
-	down, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(down, stop)
-	return errors.Join(err, s.Close(down))
+	return errors.Join(err, s.Close(impatient))
+}
+
+// signalsTogether is how long signals count as one: a terminal, sudo and the script that started us may each send theirs,
+// and the kernel one for every thread of a parent that dies.
+const signalsTogether = 2 * time.Second
+
+// urged ends ctx at the first signal, to stop in order, and impatient at the next one, to wait for no release and still
+// clean up. A third ends this process and nothing else. Signals that come together are one.
+func urged(parent context.Context, signals chan os.Signal, together time.Duration) (ctx, impatient context.Context) {
+	ctx, first := context.WithCancel(parent)
+	impatient, second := context.WithCancel(context.WithoutCancel(parent))
+	go func() {
+		for _, heed := range []func(){first, second} {
+			<-signals
+			heed()
+			for over := time.After(together); over != nil; {
+				select {
+				case <-signals:
+				case <-over:
+					over = nil
+				}
+			}
+		}
+		signal.Stop(signals)
+	}()
+	return ctx, impatient
 }
 
 // devServer is the server inside `muster dev`.
