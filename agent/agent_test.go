@@ -54,12 +54,7 @@ func TestALeaseFromPullToGone(t *testing.T) {
 	}
 	h.want(spec)
 	h.await(spec.LeaseRef, "refused by its tombstone", func(st agentapi.LeaseStatus) bool { return st.Gone && *st.ExitCode == 7 })
-	h.set(func() {
-		segs := h.segs[spec.LeaseRef]
-		if len(segs) == 0 || !segs[len(segs)-1].Final {
-			t.Errorf("segments: %+v", segs)
-		}
-	})
+	h.awaitUsage(spec.LeaseRef)
 	h.noSecrets()
 }
 
@@ -83,7 +78,7 @@ func (h *host) noSecrets() {
 func TestStopIsInOrderAndKeepsTheLog(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	spec := h.launch(h.spec())
+	spec := h.launch(h.spec("/job", "linger"))
 	h.await(spec.LeaseRef, "running", running)
 	h.want()
 	st := h.await(spec.LeaseRef, "gone", gone)
@@ -132,7 +127,7 @@ func TestWithoutAServerALeaseRunsToItsEnd(t *testing.T) {
 	h := newHost(t)
 	spec := h.launch(h.spec())
 	h.await(spec.LeaseRef, "running", running)
-	until := 1_000_000_000 + hostinfo.BootMS() + 3000
+	until := 1_000_000_000 + hostinfo.BootMS() + 5000
 	h.set(func() { h.until[spec.LeaseRef] = until })
 	h.agent.Wake(agentapi.Wake{Revision: 1 << 40})
 	poll(t, "the extension on the disk", func() bool {
@@ -146,12 +141,9 @@ func TestWithoutAServerALeaseRunsToItsEnd(t *testing.T) {
 		c, err := h.engine.Inspect(t.Context(), spec.LeaseRef, container.Work)
 		return err == nil && c.State != container.Running
 	}
-	if ended() {
-		t.Fatal("ended before its time")
-	}
 	poll(t, "the workload's end", ended)
-	if late := 1_000_000_000 + hostinfo.BootMS() - until; late < 0 || late > 8000 {
-		t.Errorf("ended %d ms after run_until", late)
+	if early := until - 1_000_000_000 - hostinfo.BootMS(); early > 0 {
+		t.Errorf("ended %d ms before its time", early)
 	}
 	h.set(func() { h.down = false })
 	st := h.await(spec.LeaseRef, "gone", gone)
@@ -267,12 +259,7 @@ func TestARestartedAgentAdopts(t *testing.T) {
 	h.stop()
 	h.start()
 	h.await(spec.LeaseRef, "gone", gone)
-	h.awaitReport("usage to its end", func(agentapi.Sync) bool {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		segs := h.segs[spec.LeaseRef]
-		return len(segs) > 0 && segs[len(segs)-1].Final
-	})
+	h.awaitUsage(spec.LeaseRef)
 }
 
 // TestARankThatIsDoneKeepsItsPlace ends a command with 0 while the server wants its lease still: other ranks go on.
@@ -294,9 +281,10 @@ func TestARankThatIsDoneKeepsItsPlace(t *testing.T) {
 	}
 	h.want()
 	h.await(spec.LeaseRef, "gone", gone)
+	h.awaitUsage(spec.LeaseRef)
 	h.set(func() {
 		segs := h.segs[spec.LeaseRef]
-		if last := segs[len(segs)-1]; !last.Final || last.BootEndMS < st.ExitBootMS+1500 {
+		if last := segs[len(segs)-1]; last.BootEndMS < st.ExitBootMS+1500 {
 			t.Errorf("done at %d, counted to %+v", st.ExitBootMS, last)
 		}
 	})

@@ -144,7 +144,7 @@ func (c *control) await(ref agentapi.LeaseRef, what string, ok func(agentapi.Lea
 // awaitReport waits until a whole report is as asked.
 func (c *control) awaitReport(what string, ok func(agentapi.Sync) bool) {
 	c.t.Helper()
-	deadline := time.NewTimer(60 * time.Second)
+	deadline := time.NewTimer(90 * time.Second)
 	defer deadline.Stop()
 	for {
 		c.mu.Lock()
@@ -160,6 +160,17 @@ func (c *control) awaitReport(what string, ok func(agentapi.Sync) bool) {
 			c.t.Fatalf("no report with %s; last: %s", what, said)
 		}
 	}
+}
+
+// awaitUsage waits until a run's usage is there to its end: its last segment may come after the word that it is gone.
+func (c *control) awaitUsage(ref agentapi.LeaseRef) {
+	c.t.Helper()
+	c.awaitReport("usage to its end", func(agentapi.Sync) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		segs := c.segs[ref]
+		return len(segs) > 0 && segs[len(segs)-1].Final
+	})
 }
 
 func (c *control) set(f func()) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -20,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/testnet"
 )
 
 const (
@@ -92,12 +92,7 @@ func TestReasonsOfPullsThatFail(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	private := privateRegistry(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	away := l.Addr().String()
-	l.Close()
+	away := testnet.Address(t)
 	h.stop()
 	h.allow = []string{private, away}
 	h.start()

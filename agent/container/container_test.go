@@ -111,7 +111,7 @@ func TestGuestAndWorkloadAsAgreed(t *testing.T) {
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for {
 		if c, over := ended(); over {
 			if c.ID != w.ID || c.ExitCode == 0 {

@@ -173,14 +173,16 @@ func TestTrafficIsCounted(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	m.ensure(t, map[netip.Addr]Egress{one: EgressFull})
-	m.c1.reaches("198.51.100.8:80")
+	if !m.c1.reaches("198.51.100.8:80", true) {
+		t.Error("the outside does not answer")
+	}
 	for _, a := range []string{"192.168.1.10:80", "169.254.169.254:80", "198.51.100.8:25"} {
-		if m.c1.reaches(a) {
+		if m.c1.reaches(a, false) {
 			t.Errorf("%s answers", a)
 		}
 	}
 	m.ensure(t, map[netip.Addr]Egress{one: EgressFull, two: EgressOff})
-	if m.c2.reaches("198.51.100.8:80") {
+	if m.c2.reaches("198.51.100.8:80", false) {
 		t.Error("egress off reaches the outside")
 	}
 	f := m.flows(t)
@@ -202,7 +204,7 @@ func TestTrafficIsCounted(t *testing.T) {
 	if said, _ := poor.Uncapped(t.Context()); err != nil || said == "" {
 		t.Errorf("without connections: %v, %q", err, said)
 	}
-	if !m.c1.reaches("198.51.100.8:80") || m.c1.reaches("192.168.1.10:80") {
+	if !m.c1.reaches("198.51.100.8:80", true) || m.c1.reaches("192.168.1.10:80", false) {
 		t.Error("without connections the rest does not hold")
 	}
 }

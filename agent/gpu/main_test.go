@@ -103,7 +103,7 @@ func (h *host) config(t *testing.T) Config {
 		Env:         []string{probeEnv + "=1", fakeprofile.Env + "=" + h.path},
 		LibraryPath: library,
 		StateDir:    h.state,
-		timing: timing{call: time.Second, start: 10 * time.Second, restart: time.Millisecond, maxRest: 50 * time.Millisecond,
+		timing: timing{call: 10 * time.Second, start: 10 * time.Second, restart: time.Millisecond, maxRest: 50 * time.Millisecond,
 			shun: 100 * time.Millisecond, maxShun: 200 * time.Millisecond, watch: 20 * time.Millisecond},
 	}
 }

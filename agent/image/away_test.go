@@ -2,24 +2,19 @@ package image
 
 import (
 	"errors"
-	"net"
 	"net/http"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/testnet"
 )
 
 // A registry that does not answer is told apart from one that says no, and from a daemon that is away.
 func TestARegistryThatIsAway(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := l.Addr().String()
-	l.Close()
+	closed := testnet.Address(t)
 	down := serve(t, func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	})

@@ -93,7 +93,7 @@ func (r *rank) dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	var c net.Conn
 	r.ns.do(t, func() (err error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		var d net.Dialer
 		c, err = d.DialContext(ctx, "tcp4", addr)

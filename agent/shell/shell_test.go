@@ -19,6 +19,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/testnet"
 )
 
 const patience = time.Minute
@@ -222,12 +223,7 @@ func TestInputIsBounded(t *testing.T) {
 func TestWhatCannotBeIsSaid(t *testing.T) {
 	t.Parallel()
 	s := connect(t, &node{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	free := l.Addr().String()
-	l.Close()
+	free := testnet.Address(t)
 	for _, tc := range []struct {
 		r       agentapi.ShellRequest
 		want    string

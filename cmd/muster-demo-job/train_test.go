@@ -4,27 +4,18 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"regexp"
 	"strings"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
-)
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
+	"github.com/musterhq/muster/internal/testnet"
+)
 
 func trainAll(t *testing.T, world int, extra ...string) ([]string, error) {
 	t.Helper()
-	port, out := freePort(t), make([]bytes.Buffer, world)
+	port, out := testnet.Port(t), make([]bytes.Buffer, world)
 	var g errgroup.Group
 	for rank := range world {
 		g.Go(func() error {
@@ -90,7 +81,7 @@ func TestLostRank(t *testing.T) {
 	if _, err := trainAll(t, 1, "WORLD_SIZE=2", "TRAIN_JOIN_SECONDS=1"); err == nil || !strings.Contains(err.Error(), "not all ranks came") {
 		t.Errorf("a rank that never came: %v", err)
 	}
-	port := freePort(t)
+	port := testnet.Port(t)
 	env := func(rank int) []string {
 		return []string{fmt.Sprint("RANK=", rank), "WORLD_SIZE=2", fmt.Sprint("MASTER_PORT=", port), "TRAIN_STEPS=1000000", "TRAIN_STEP_MS=1"}
 	}

@@ -165,7 +165,7 @@ func newNode(t *testing.T, rank int, image, binary string) *node {
 	n.create(t, n.guest, []string{"--network", "none", "--memory", "64m", "--read-only", "-v", n.files.Guest + ":" + guest.HoldDir,
 		"-v", n.files.Node + ":" + guest.NodeDir}, guest.HoldArgs(n.spec.LeaseRef))
 	n.client = guest.Dial(n.files.HoldSocket)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		if _, err := n.client.Ping(ctx); err == nil {
@@ -215,7 +215,7 @@ func (n *node) create(t *testing.T, name string, opts, command []string) {
 
 func (n *node) next(t *testing.T, after guest.State) guest.Workload {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	w, err := n.client.Next(ctx, after)
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 var secret = []byte("a platform secret for tests, 32+ bytes")
 
 // patience bounds every wait for something that must happen.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // fakeWorld stands for packages cluster and metering.
 type fakeWorld struct {

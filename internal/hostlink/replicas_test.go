@@ -2,8 +2,6 @@ package hostlink_test
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,17 +18,8 @@ import (
 	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/host/hosttest"
 	"github.com/musterhq/muster/internal/hostlink"
+	"github.com/musterhq/muster/internal/testnet"
 )
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
 
 // twoReplicas is a site with a second replica: a host connected to the first is reached from the second, is known to
 // it as connected, and is kicked by it.
@@ -89,7 +78,7 @@ func TestReplicasWithRoutes(t *testing.T) {
 	t.Parallel()
 	cfg := func() hostlink.Config {
 		c := config()
-		c.RouteListen = fmt.Sprintf("127.0.0.1:%d", freePort(t))
+		c.RouteListen = testnet.Address(t)
 		c.RouteURL = "nats-route://" + c.RouteListen
 		return c
 	}

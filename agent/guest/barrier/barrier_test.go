@@ -98,7 +98,7 @@ func (n *node) start(t *testing.T, command ...string) (*exec.Cmd, *bytes.Buffer)
 // next waits for another state than after.
 func (n *node) next(t *testing.T, after guest.State) guest.Workload {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	w, err := n.client.Next(ctx, after)
 	if err != nil {
@@ -315,7 +315,7 @@ func awaitFile(t *testing.T, path string) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		if _, err := os.Stat(path); err == nil {
 			return

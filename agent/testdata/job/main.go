@@ -48,12 +48,15 @@ func main() {
 		_, err = f.WriteAt([]byte(os.Args[2]), 0)
 		fmt.Println("written", err == nil && f.Sync() == nil)
 		fallthrough
-	case "run": // until TERM, then 0
+	case "run", "linger": // until TERM, then 0: at once, or after two seconds
 		term := make(chan os.Signal, 1)
 		signal.Notify(term, syscall.SIGTERM)
 		fmt.Println("running")
 		<-term
 		fmt.Println("told to end")
+		if os.Args[1] == "linger" {
+			time.Sleep(2 * time.Second)
+		}
 	case "beat": // plays all that could pass for a sign of life of its node
 		_, err := net.Dial("unix", "/run/muster/hold.sock")
 		fmt.Println("nobody takes its word", err != nil)
