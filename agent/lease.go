@@ -38,7 +38,7 @@ type run struct {
 	failed  time.Time       // the first of them
 	blind   int             // failures to see how it is, in a row
 	told    time.Time       // when its progress was last worth a report
-	looked  bool            // this process has seen how it is
+	looked  bool            // its status is what this process has seen, or the end that is written down
 	egress  egress
 
 	toldTraffic agentapi.Traffic // in a report that was taken
@@ -55,7 +55,7 @@ func (a *Agent) addRun(ref agentapi.LeaseRef, rec record) *run {
 	if found {
 		return l.runs[i]
 	}
-	r := &run{ref: ref, files: a.disk.layout(ref), rec: rec, egress: remembered(rec, a.cfg.BootID)}
+	r := &run{ref: ref, files: a.disk.layout(ref), rec: rec, looked: rec.Outcome != nil, egress: remembered(rec, a.cfg.BootID)}
 	r.status = statusOf(ref, view{rec: rec, boot: a.cfg.BootID}, agentapi.Progress{})
 	l.runs = slices.Insert(l.runs, i, r)
 	if a.ctx != nil {

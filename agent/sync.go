@@ -159,10 +159,11 @@ func (a *Agent) leasedGPUs() map[string]bool {
 // takeUp is how long a process that was just started may take to see how its runs are.
 const takeUp = 30 * time.Second
 
-// hides reports whether nothing can be said of a run yet: it has started, and this process has not seen it. What it
-// would say is that the run is not well, and the server would take it for lost. Callers hold a.mu.
+// hides reports whether nothing can be said of a run yet: it has started, and this process has not said how it saw it. What
+// it would say is that the run is not well, and the server would take it for lost: also of one that has come to its end
+// meanwhile, until that is what is said. Callers hold a.mu.
 func (a *Agent) hides(r *run) bool {
-	return r.rec.Started && r.rec.Outcome == nil && !r.looked && a.cfg.Now().Sub(a.born) < takeUp
+	return r.rec.Started && !r.looked && a.cfg.Now().Sub(a.born) < takeUp
 }
 
 // take does what the server's answer says. Its parts stand each for itself.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -78,6 +79,42 @@ func TestTheFirstLookIsSaidInOne(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// A run that ended while its agent was away is told with how it ended, and with nothing before that, however a report falls
+// between the record of its end and its status.
+func TestAnEndThatIsFoundIsSaidInOne(t *testing.T) {
+	t.Parallel()
+	ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
+	rec := record{Spec: agentapi.LeaseSpec{LeaseRef: ref}, BootID: "b1", Started: true}
+	cfg := Config{StateDir: t.TempDir(), BootID: "b1", BootMS: func() int64 { return 1 }, Now: time.Now, GPUs: sickGPUs{}, Log: slog.New(slog.DiscardHandler)}
+	d := disk{cfg.StateDir}
+	must(t, d.prepare(), d.save(ref, rec))
+	a, err := New(cfg)
+	must(t, err)
+	defer func() { a.journal.Close() }()
+	r, code := a.find(ref), 0
+	v := view{rec: rec, boot: "b1"}
+	v.work.State = container.Exited
+	end := &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: &code}
+	a.report(r, v, step{do: actConclude, outcome: end})
+	must(t, a.conclude(r, v, end))
+	if s, _ := a.sync(); len(s.Leases) != 0 || s.Full {
+		t.Errorf("before it is said how it ended: %+v", s.Leases)
+	}
+	v.rec = r.rec
+	a.report(r, v, step{do: actKeepLog})
+	told := func(when string) {
+		t.Helper()
+		if s, _ := a.sync(); len(s.Leases) != 1 || s.Leases[0].ExitCode == nil || s.Leases[0].Reason != agentapi.ReasonExited {
+			t.Errorf("%s: %+v", when, s.Leases)
+		}
+	}
+	told("when it is")
+	a.journal.Close()
+	a, err = New(cfg)
+	must(t, err)
+	told("by the next agent, at once")
 }
 
 // What opens the relays is renewed with the authorised time, in memory only; who looks at the run meanwhile has what it
