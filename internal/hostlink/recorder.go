@@ -21,15 +21,18 @@ type recorder struct {
 	now func() time.Time
 	log *slog.Logger
 
+	lookup func(context.Context, id.Host) (map[string]id.GPU, error)
+
 	mu     sync.Mutex
 	gpus   map[id.Host]map[string]id.GPU // by NVML UUID; forgotten when an inventory comes
+	turn   uint64                        // grows whenever something is forgotten
 	last   map[id.GPU]time.Time          // step of the newest sample
 	waited map[id.GPU][]host.Sample
 }
 
 func newRecorder(d *db.DB, now func() time.Time, log *slog.Logger) *recorder {
 	return &recorder{
-		db: d, now: now, log: log,
+		db: d, now: now, log: log, lookup: func(ctx context.Context, h id.Host) (map[string]id.GPU, error) { return host.GPUsByUUID(ctx, d.Q, h) },
 		gpus: map[id.Host]map[string]id.GPU{}, last: map[id.GPU]time.Time{}, waited: map[id.GPU][]host.Sample{},
 	}
 }
@@ -78,26 +81,29 @@ func (r *recorder) take(ctx context.Context, h id.Host, samples []agentapi.GPUSa
 
 func (r *recorder) gpusOf(ctx context.Context, h id.Host) (map[string]id.GPU, error) {
 	r.mu.Lock()
-	gpus := r.gpus[h]
+	gpus, turn := r.gpus[h], r.turn
 	r.mu.Unlock()
 	if gpus != nil {
 		return gpus, nil
 	}
-	gpus, err := host.GPUsByUUID(ctx, r.db.Q, h)
+	gpus, err := r.lookup(ctx, h)
 	if err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
-	r.gpus[h] = gpus
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	if r.turn == turn { // else an inventory came meanwhile, and this may be from before it
+		r.gpus[h] = gpus
+	}
 	return gpus, nil
 }
 
 // forget makes the next sample look up the host's GPUs again.
 func (r *recorder) forget(h id.Host) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	delete(r.gpus, h)
-	r.mu.Unlock()
+	r.turn++
 }
 
 // flush writes what has gathered. What cannot be written is given up.
