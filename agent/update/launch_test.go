@@ -163,20 +163,26 @@ func TestAVersionThatEndsIsGivenUp(t *testing.T) {
 
 func TestAVersionThatDoesNotProveItselfIsGivenUp(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, map[string]string{"v1.0.0": lives, "v1.1.0": lives})
-	tr := &trial{Version: "v1.1.0", Try: 1, From: "v1.0.0"}
-	p.must(p.s.save(memory{Trial: tr}))
-	p.must(p.s.prove(proof{"v1.1.0", 0})) // an earlier try's
-	p.must(p.s.lacks(tr, "no report of it was taken by the server"))
-	become := ""
-	l := Launcher{Tree: p.tree, State: filepath.Join(p.dir, "state"), Args: []string{"run"}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Limit: 500 * time.Millisecond, Poll: 20 * time.Millisecond, become: func(program string, _, _ []string) error { become = program; return nil }}
-	p.must(l.Run(t.Context()))
-	if _, v, _ := Of(become); v != "v1.0.0" {
-		t.Errorf("it becomes %s", become)
-	}
-	if m := p.memory(); m.Last.State != agentapi.UpdateRolledBack || !strings.Contains(m.Last.Detail, "no report of it") || len(p.runs()) != 2 {
-		t.Errorf("%+v after %v", m, p.runs())
+	for limit := 500 * time.Millisecond; ; limit *= 4 {
+		p := newPlace(t, map[string]string{"v1.0.0": lives, "v1.1.0": lives})
+		tr := &trial{Version: "v1.1.0", Try: 1, From: "v1.0.0"}
+		p.must(p.s.save(memory{Trial: tr}))
+		p.must(p.s.prove(proof{"v1.1.0", 0})) // an earlier try's
+		p.must(p.s.lacks(tr, "no report of it was taken by the server"))
+		become := ""
+		l := Launcher{Tree: p.tree, State: filepath.Join(p.dir, "state"), Args: []string{"run"}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Limit: limit, Poll: 20 * time.Millisecond, become: func(program string, _, _ []string) error { become = program; return nil }}
+		p.must(l.Run(t.Context()))
+		if _, v, _ := Of(become); v != "v1.0.0" {
+			t.Errorf("it becomes %s", become)
+		}
+		if m := p.memory(); m.Last.State != agentapi.UpdateRolledBack || !strings.Contains(m.Last.Detail, "no report of it") || len(p.runs()) > 2 {
+			t.Errorf("%+v after %v", m, p.runs())
+		}
+		if len(p.runs()) == 2 || t.Failed() {
+			return
+		}
+		// The machine is so slow that it was given up before its first word: it gets longer.
 	}
 }
 
