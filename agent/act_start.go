@@ -130,7 +130,7 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 	}
 	n := v.spec().Network
 	h, err := overlay.Ensure(ctx, overlay.Config{Dir: r.files.Dir, Ref: r.ref, NetNS: v.guest.NetNS(), Address: n.Address, CIDR: n.CIDR,
-		MTU: n.MTU, Advertise: a.cfg.Advertise, Userspace: a.cfg.Userspace, Command: a.cfg.OverlayCommand})
+		MTU: n.MTU, Advertise: a.cfg.Advertise, Interfaces: a.cfg.Underlay, Userspace: a.cfg.Userspace, Command: a.cfg.OverlayCommand})
 	if err != nil {
 		return err
 	}

@@ -78,6 +78,7 @@ type Config struct {
 	Log       *slog.Logger
 
 	Advertise      []string        // addresses peers may reach this host at; empty = its own
+	Underlay       []string        // network ports that traffic between hosts goes by while it can, best first
 	OverlayCommand []string        // how to start an overlay process; empty = this executable
 	Userspace      bool            // never use the kernel's WireGuard
 	Tick           time.Duration   // between signs of life in the journal; default 5 s

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -92,7 +93,7 @@ func hostProblems(d host.Detail) []view.ProblemView {
 func hostFacts(d host.Detail) [][2]string {
 	i := d.Inventory
 	facts := [][2]string{
-		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)}, {"NUMA nodes", numaText(i)},
+		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)}, {"NUMA nodes", numaText(i)}, {"Network ports", nicsText(i.NICs)},
 		{"Memory", view.Bytes(i.RAMMB << 20)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
 		{"Holds nodes to their disk", yesNo(i.DiskLimited)}, {"Runtimes", runtimesText(d.Runtimes)},
 		{"Driver", i.Driver}, {"CUDA, at most", i.CUDAMax}, {"Docker", i.DockerVersion}, {"NVIDIA Container Toolkit", i.ToolkitVersion},
@@ -119,6 +120,34 @@ func numaText(i agentapi.Inventory) string {
 		text := fmt.Sprintf("%d: threads %s, %s", n.Node, n.CPUs, view.Bytes(n.MemoryMB<<20))
 		if near := i.GPUsNear(n.Node); len(near) > 0 {
 			text += ", GPU " + strings.Join(near, " ")
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, "; ")
+}
+
+// nicsText are the network ports that have a link, with what is known of them.
+func nicsText(nics []agentapi.NIC) string {
+	var out []string
+	for _, n := range nics {
+		if !n.Up {
+			continue
+		}
+		var facts []string
+		if n.SpeedMbps > 0 {
+			facts = append(facts, strconv.FormatFloat(float64(n.SpeedMbps)/1000, 'f', -1, 64)+" Gbit/s")
+		}
+		for _, f := range []string{n.Driver, n.RDMA} {
+			if f != "" {
+				facts = append(facts, f)
+			}
+		}
+		if n.Underlay {
+			facts = append(facts, "first choice between hosts")
+		}
+		text := n.Name
+		if len(facts) > 0 {
+			text += " (" + strings.Join(facts, ", ") + ")"
 		}
 		out = append(out, text)
 	}

@@ -8,18 +8,23 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// HostAddresses are the addresses other hosts may reach this one at without help: those of interfaces that are up and
-// no container engine's, the one of the default route first, IPv4 before IPv6. A host with none but loopback is alone
-// and answers there.
-func HostAddresses() []string {
+// HostAddresses are the addresses other hosts may reach this one at without help: those of the named interfaces first, in
+// that order, then those of all others that are up and no container engine's, the one of the default route first, IPv4
+// before IPv6. A host with none but loopback is alone and answers there.
+func HostAddresses(rails ...string) []string {
 	outward := defaultInterface()
-	var first, rest []string
+	var named, first, rest []string
+	for _, name := range rails {
+		if i, err := net.InterfaceByName(name); err == nil && i.Flags&net.FlagUp != 0 {
+			named = append(named, globals(*i)...)
+		}
+	}
 	ifaces, err := net.Interfaces()
 	if err != nil {
 		return []string{"127.0.0.1"}
 	}
 	for _, i := range ifaces {
-		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 || internal(i.Name) {
+		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 || internal(i.Name) || slices.Contains(rails, i.Name) {
 			continue
 		}
 		for _, a := range globals(i) {
@@ -30,13 +35,17 @@ func HostAddresses() []string {
 			}
 		}
 	}
-	all := append(first, rest...)
-	is6 := func(a string) bool { return strings.Contains(a, ":") }
-	all = append(slices.DeleteFunc(slices.Clone(all), is6), slices.DeleteFunc(all, func(a string) bool { return !is6(a) })...)
+	all := append(fourFirst(named), fourFirst(append(first, rest...))...)
 	if len(all) == 0 {
 		return []string{"127.0.0.1"}
 	}
 	return all
+}
+
+// fourFirst puts IPv4 before IPv6.
+func fourFirst(all []string) []string {
+	is6 := func(a string) bool { return strings.Contains(a, ":") }
+	return append(slices.DeleteFunc(slices.Clone(all), is6), slices.DeleteFunc(all, func(a string) bool { return !is6(a) })...)
 }
 
 // internal tells interfaces that lead into this machine.

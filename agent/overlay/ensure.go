@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -34,7 +35,7 @@ func ensure(ctx context.Context, cfg Config) (*Handle, error) {
 		return nil, fmt.Errorf("the guest has no network namespace: %w", err)
 	}
 	defer netns.Close()
-	want := settings{Ref: cfg.Ref, Address: cfg.Address, CIDR: cfg.CIDR, MTU: cfg.MTU, Port: cfg.Port, Userspace: cfg.Userspace}
+	want := settings{Ref: cfg.Ref, Address: cfg.Address, CIDR: cfg.CIDR, MTU: cfg.MTU, Port: cfg.Port, Userspace: cfg.Userspace, Rails: strings.Join(cfg.Interfaces, ",")}
 	if want.MTU == 0 {
 		want.MTU = DefaultMTU
 	}
@@ -44,7 +45,7 @@ func ensure(ctx context.Context, cfg Config) (*Handle, error) {
 	if _, err := want.place(); err != nil {
 		return nil, err
 	}
-	h := &Handle{dir: dir, advertise: cfg.Advertise}
+	h := &Handle{dir: dir, advertise: cfg.Advertise, rails: cfg.Interfaces}
 	if h.adopt(ctx, want) {
 		return h, nil
 	}
@@ -71,7 +72,11 @@ func (h *Handle) adopt(ctx context.Context, want settings) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	a, err := ask(ctx, h.dir, request{Op: "hello"})
-	if err != nil || a.Hello == nil || a.Hello.settings != want {
+	if err != nil || a.Hello == nil {
+		return false
+	}
+	want.Rails = a.Hello.Rails // another wish is no reason to interrupt what runs
+	if a.Hello.settings != want {
 		return false
 	}
 	h.hello, h.adopted = *a.Hello, true

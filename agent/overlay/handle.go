@@ -15,6 +15,7 @@ import (
 type Handle struct {
 	dir       string
 	advertise []string
+	rails     []string
 	hello     hello
 	adopted   bool
 }
@@ -32,7 +33,7 @@ func (h *Handle) PID() int { return h.hello.PID }
 func (h *Handle) Endpoints() []string {
 	hosts := h.advertise
 	if len(hosts) == 0 {
-		hosts = HostAddresses()
+		hosts = HostAddresses(h.rails...)
 	}
 	out := make([]string, len(hosts))
 	for i, a := range hosts {

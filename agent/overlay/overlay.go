@@ -30,7 +30,10 @@ type Config struct {
 	CIDR      string            // the overlay's range
 	MTU       int               // 0 = DefaultMTU
 	Advertise []string          // IP addresses peers may reach this host at, best first; empty = the host's own (HostAddresses)
-	Port      int               // UDP port to bind; 0 = the one used before, else any free one
-	Userspace bool              // never use the kernel's WireGuard
-	Command   []string          // how to start the process; empty = this executable with "overlay" (see Main)
+	// Interfaces of the host that the overlay's traffic should leave by while peers can be reached there, such as the ports of
+	// a rack's fast network; empty: by whichever is best. A process that runs keeps to those it was started with.
+	Interfaces []string
+	Port       int      // UDP port to bind; 0 = the one used before, else any free one
+	Userspace  bool     // never use the kernel's WireGuard
+	Command    []string // how to start the process; empty = this executable with "overlay" (see Main)
 }

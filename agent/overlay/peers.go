@@ -32,7 +32,8 @@ import (
 type roster struct {
 	tun     tunnel
 	self    wgtypes.Key
-	changed chan struct{} // set was called: tick soon
+	changed chan struct{}        // set was called: tick soon
+	near    func(netip.Addr) int // nil: all addresses are as near
 
 	mu    sync.Mutex
 	peers map[wgtypes.Key]*watched
@@ -87,6 +88,9 @@ func (r *roster) set(peers []agentapi.Peer, resume bool, now time.Time) error {
 		w, err := newWatched(p, now)
 		if err != nil {
 			return err
+		}
+		if r.near != nil { // those on the way there that was asked for, or in a network of this host's, are tried first
+			slices.SortStableFunc(w.endpoints, func(a, b netip.AddrPort) int { return cmp.Compare(r.near(a.Addr()), r.near(b.Addr())) })
 		}
 		w.caller = bytes.Compare(r.self[:], key[:]) < 0
 		w.called = w.caller || resume

@@ -100,7 +100,7 @@ func (p *process) open(netns *os.File, former state) error {
 	if err != nil {
 		return err
 	}
-	w.ns, w.key, w.port = netns, p.key, p.cfg.Port
+	w.ns, w.key, w.port, w.near = netns, p.key, p.cfg.Port, nearness(p.cfg.Rails)
 	if w.port == 0 {
 		w.port = former.Port
 	}
@@ -108,6 +108,7 @@ func (p *process) open(netns *os.File, former state) error {
 		return err
 	}
 	p.roster = newRoster(p.tun, p.key.PublicKey())
+	p.roster.near = w.near
 	if err := p.tun.relays(former.Relays.Names, former.Relays.Token); err != nil {
 		return err
 	}

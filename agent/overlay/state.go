@@ -35,6 +35,7 @@ type settings struct {
 	MTU       int               `json:"mtu"`
 	Port      int               `json:"port"`
 	Userspace bool              `json:"userspace"`
+	Rails     string            `json:"rails,omitempty"` // interfaces to use first, with commas
 }
 
 // nsID tells network namespaces apart: a restarted guest has a new one under the same path.

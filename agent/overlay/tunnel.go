@@ -59,6 +59,7 @@ type where struct {
 	mtu     int
 	key     wgtypes.Key
 	port    int // 0 = any
+	near    func(netip.Addr) int
 }
 
 // place reads the settings' addresses.

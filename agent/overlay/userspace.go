@@ -55,7 +55,7 @@ func openUserspace(w where) (tunnel, error) {
 	}
 	log := &device.Logger{Verbosef: device.DiscardLogf, Errorf: func(f string, a ...any) { fmt.Fprintf(os.Stderr, f+"\n", a...) }}
 	sized := newSizedTUN(t, w.ns, w.mtu)
-	u := &userspace{board: paths.New(w.key, sized.resize)}
+	u := &userspace{board: paths.New(w.key, w.near, sized.resize)}
 	u.dev = device.NewDevice(sized, u.board, log)
 	if err := u.start(w); err != nil {
 		u.dev.Close()

@@ -75,6 +75,7 @@ func (f *hostFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.docker, "docker", "", "the Docker daemon's address (default: DOCKER_HOST or unix:///var/run/docker.sock)")
 	fl.StringVar(&f.attach, "attach", "", "how GPUs are attached: cdi, nvidia or none (default: the best there is; none for simulated GPUs)")
 	fl.StringSliceVar(&f.advertise, "advertise", nil, "addresses other hosts reach this one at, best first (default: its own)")
+	fl.StringSliceVar(&f.underlay, "underlay-interface", nil, "network ports that traffic between hosts should go by while it can, best first (default: whichever is best)")
 	fl.IntVar(&f.ownerMB, "owner-vram-mb", gpu.OwnerMemory>>20, "MiB of a GPU's memory that programs of this host's owner may hold for it still to be rented out (0: none)")
 	fl.IntVar(&f.caps.UpMbps, "lease-up-mbps", 0, "what each lease may send over this host's own line, megabits per second (0: no bound)")
 	fl.IntVar(&f.caps.DownMbps, "lease-down-mbps", 0, "what each lease may receive over it, megabits per second (0: no bound)")

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/cores"
@@ -21,6 +23,7 @@ type hostFlags struct {
 	docker    string
 	attach    string
 	advertise []string
+	underlay  []string      // network ports for the overlay's traffic, best first
 	caps      firewall.Caps // of every lease
 	// The operator's folder for scratches, "" for none, and what they may take, in GB; store is that folder once the host is known.
 	scratchDir string
@@ -48,6 +51,8 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	gpus.Fill(&inv)
 	nodes, _ := hostinfo.NUMA("") // a kernel without NUMA tells none
 	inv.NUMA = hostinfo.Nodes(nodes)
+	inv.NICs = hostinfo.NICs("", f.underlay...)
+	inv.Problems = append(inv.Problems, markUnderlay(inv.NICs, f.underlay)...)
 	facts, err := f.dockerFacts(ctx)
 	if err != nil {
 		return inv, err
@@ -129,6 +134,25 @@ func roomOf(store *scratch.Store, root string) (room scratch.Room, shared bool, 
 	return room, shared, err
 }
 
+// markUnderlay notes which ports the operator has named for traffic between hosts, and tells of those that cannot carry it.
+func markUnderlay(nics []agentapi.NIC, names []string) []agentapi.Problem {
+	var out []agentapi.Problem
+	for _, name := range names {
+		seen := "there is no such port"
+		if i := slices.IndexFunc(nics, func(n agentapi.NIC) bool { return n.Name == name }); i >= 0 {
+			nics[i].Underlay = true
+			if nics[i].Up {
+				continue
+			}
+			seen = "it is down"
+		}
+		out = append(out, agentapi.Problem{Code: "underlay_down", Severity: "warn",
+			Cause:    fmt.Sprintf("Traffic between hosts cannot go by %s, which --underlay-interface names: it goes another way.", name),
+			Evidence: seen, Fix: "Look at the cable and at ip link; or name another port."})
+	}
+	return out
+}
+
 // reachable reports whether peers anywhere can reach this host without help.
 func (f hostFlags) reachable() bool { return len(f.advertise) > 0 || hasPublicAddress() }
 
@@ -177,6 +201,11 @@ func (f hostFlags) check() error {
 	}
 	if f.ownerMB < 0 || f.ownerMB > 1<<20 {
 		return fmt.Errorf("--owner-vram-mb %d: want 0 to %d", f.ownerMB, 1<<20)
+	}
+	for _, name := range f.underlay {
+		if name == "" || len(name) > 15 || strings.ContainsAny(name, "/, \t") {
+			return fmt.Errorf("--underlay-interface %q: want the name of a network port", name)
+		}
 	}
 	for _, a := range f.advertise {
 		if _, err := netip.ParseAddr(a); err != nil {

@@ -89,6 +89,10 @@ func printInventory(out io.Writer, inv agentapi.Inventory) error {
 		fmt.Fprintln(out)
 		printNUMA(out, inv)
 	}
+	if len(inv.NICs) > 0 {
+		fmt.Fprintln(out)
+		printNICs(out, inv.NICs)
+	}
 	for _, p := range inv.Problems {
 		fmt.Fprintf(out, "\n%s: %s\n", map[string]string{"bad": "Problem", "warn": "Warning"}[p.Severity], p.Cause)
 		if p.Evidence != "" {
@@ -142,6 +146,25 @@ func printNUMA(out io.Writer, inv agentapi.Inventory) {
 	fmt.Fprintln(w, "NUMA NODE\tPROCESSORS\tMEMORY\tGPUS")
 	for _, n := range inv.NUMA {
 		fmt.Fprintf(w, "%d\t%s\t%d MB\t%s\n", n.Node, n.CPUs, n.MemoryMB, cmp.Or(strings.Join(inv.GPUsNear(n.Node), " "), "-"))
+	}
+	w.Flush()
+}
+
+func printNICs(out io.Writer, nics []agentapi.NIC) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NETWORK PORT\tSPEED\tDRIVER\tNUMA NODE\tRDMA\tBETWEEN HOSTS")
+	for _, n := range nics {
+		speed, underlay := "down", "-"
+		switch {
+		case n.Up && n.SpeedMbps > 0:
+			speed = fmt.Sprintf("%d Mb/s", n.SpeedMbps)
+		case n.Up:
+			speed = "?"
+		}
+		if n.Underlay {
+			underlay = "first"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Name, speed, cmp.Or(n.Driver, "-"), shown(n.NUMANode), cmp.Or(n.RDMA, "-"), underlay)
 	}
 	w.Flush()
 }

@@ -14,10 +14,12 @@ type Inventory struct {
 	CPUModel     string `json:"cpu_model"`
 	CPUCores     int    `json:"cpu_cores"` // logical
 	// NUMA are the host's nodes of processors and memory, where its kernel tells them.
-	NUMA        []NUMANode `json:"numa,omitempty"`
-	RAMMB       int64      `json:"ram_mb"`
-	DiskGB      int64      `json:"disk_gb"`      // free where container data lives
-	DiskLimited bool       `json:"disk_limited"` // the storage driver enforces a per-container size
+	NUMA []NUMANode `json:"numa,omitempty"`
+	// NICs are its network ports.
+	NICs        []NIC `json:"nics,omitempty"`
+	RAMMB       int64 `json:"ram_mb"`
+	DiskGB      int64 `json:"disk_gb"`      // free where container data lives
+	DiskLimited bool  `json:"disk_limited"` // the storage driver enforces a per-container size
 	// ScratchGB is what the scratches of all nodes together may take, in GB of 10⁹ bytes; 0: the host offers none.
 	ScratchGB int64 `json:"scratch_gb,omitempty"`
 	// Runtimes are the OCI runtimes that workloads can be run with here, by the Runtime constants. An agent that does not
@@ -62,6 +64,17 @@ type NUMANode struct {
 	CPUs      string `json:"cpus"` // logical processors that are online, the kernel's list: 0-55,112-167
 	MemoryMB  int64  `json:"memory_mb"`
 	Distances []int  `json:"distances,omitempty"` // to every node in order; 10 is its own
+}
+
+// NIC is a network port of the host.
+type NIC struct {
+	Name      string        `json:"name"`
+	SpeedMbps int           `json:"speed_mbps,omitempty"` // of its link now; 0: not told, or no link
+	Up        bool          `json:"up"`
+	Driver    string        `json:"driver,omitempty"`
+	NUMANode  Optional[int] `json:"numa_node"`
+	RDMA      string        `json:"rdma,omitempty"`     // its RDMA device, such as mlx5_0
+	Underlay  bool          `json:"underlay,omitempty"` // the operator wants clusters' traffic to go by it
 }
 
 // GPUsNear are the indexes of the GPUs that say they are at a NUMA node.

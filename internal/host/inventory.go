@@ -62,6 +62,14 @@ func checkInventory(inv *agentapi.Inventory) error {
 			bad.Add(fmt.Sprintf("numa[%d]", i), "out of range")
 		}
 	}
+	if len(inv.NICs) > 256 {
+		bad.Add("nics", "at most 256 network ports")
+	}
+	for i, n := range inv.NICs {
+		if len(n.Name) > 15 || n.SpeedMbps < 0 || n.SpeedMbps > 1<<30 || len(n.Driver) > 64 || len(n.RDMA) > 64 {
+			bad.Add(fmt.Sprintf("nics[%d]", i), "out of range")
+		}
+	}
 	seen := map[string]bool{}
 	for i, g := range inv.GPUs {
 		at := fmt.Sprintf("gpus[%d]", i)

@@ -35,7 +35,8 @@ type Board struct {
 	key  wgtypes.Key
 	self wgtypes.Key // the public one
 
-	mtu func(int) // told when the size that passes to all peers has changed
+	near func(netip.Addr) int // how near an address is, 0 the nearest
+	mtu  func(int)            // told when the size that passes to all peers has changed
 
 	mu     sync.Mutex
 	port   uint16 // 0: not open
@@ -58,10 +59,14 @@ type table struct {
 	relays map[netip.AddrPort]*relay
 }
 
-// New makes a board for WireGuard's private key. mtu is called with the largest overlay packet that passes to every
+// New makes a board for WireGuard's private key. near tells how near an address is by this host's own routes: 0 is a place
+// that is preferred to all, 1 a network that the host is in, more is farther; nil: all are as near. mtu is called with the largest overlay packet that passes to every
 // peer, whenever that changes; it begins at Base.
-func New(key wgtypes.Key, mtu func(int)) *Board {
-	b := &Board{udp: conn.NewDefaultBind(), key: key, self: key.PublicKey(), mtu: mtu, peers: map[wgtypes.Key]*peer{},
+func New(key wgtypes.Key, near func(netip.Addr) int, mtu func(int)) *Board {
+	if near == nil {
+		near = func(netip.Addr) int { return 1 }
+	}
+	b := &Board{near: near, udp: conn.NewDefaultBind(), key: key, self: key.PublicKey(), mtu: mtu, peers: map[wgtypes.Key]*peer{},
 		size: Base, wake: make(chan struct{}, 1)}
 	b.rebuild()
 	return b

@@ -23,7 +23,7 @@ func newKey(t testing.TB) wgtypes.Key {
 func pair(t testing.TB) (a, b *Board) {
 	t.Helper()
 	ka, kb := newKey(t), newKey(t)
-	a, b = New(ka, func(int) {}), New(kb, func(int) {})
+	a, b = New(ka, nil, func(int) {}), New(kb, nil, func(int) {})
 	if err := a.SetPeer(kb.PublicKey(), 1, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +58,10 @@ func TestChoose(t *testing.T) {
 	never.heard = time.Time{}
 	broken := at("10.0.0.6:1", LAN, 1, 0)
 	broken.broken.Store(true)
+	lan.near, quicker.near, muchQuicker.near, punched.near, relay.near = 1, 1, 1, 2, farthest
+	far := at("10.0.0.7:1", LAN, time.Microsecond, 0)
+	far.near = 2
+	railed := at("203.0.113.10:1", Direct, time.Second, 0) // by a port that the operator has named
 	for _, tc := range []struct {
 		name   string
 		was    *route
@@ -68,6 +72,8 @@ func TestChoose(t *testing.T) {
 		{"a relay is better than nothing", nil, []*route{relay, silent}, relay},
 		{"slow and straight before quick and relayed", relay, []*route{relay, punched}, punched},
 		{"the common network before all", punched, []*route{relay, punched, lan}, lan},
+		{"this host's own network before one behind a router", far, []*route{far, lan}, lan},
+		{"a preferred port before all", lan, []*route{far, lan, railed}, railed},
 		{"equals do not take turns", lan, []*route{lan, quicker}, lan},
 		{"one that is much quicker is taken", lan, []*route{lan, muchQuicker}, muchQuicker},
 		{"away from one that is silent", silent, []*route{silent, relay}, relay},

@@ -25,12 +25,17 @@ const (
 	Relay   = "relay"
 )
 
+// farthest is how near a relay is.
+const farthest = 1 << 20
+
 var ranking = map[string]int{LAN: 0, Direct: 1, Punched: 2, Relay: 3}
 
 // route is a way and how it does.
 type route struct {
 	way
 	kind   string
+	near   int       // see New; a relay's is the farthest
+	placed time.Time // when that was looked at
 	ep     *conn.StdNetEndpoint
 	told   bool // by the peer itself
 	since  time.Time
@@ -53,6 +58,8 @@ const (
 	askWarm = 2 * time.Second
 	askLost = 5 * time.Second
 	newFor  = 15 * time.Second
+	// placedFor is for how long it counts how near an address is: links go down and come up.
+	placedFor = 5 * time.Second
 	// forget is when an address that a peer was heard at, and that answers no more, is left out.
 	forget    = time.Minute
 	maxRoutes = 24
@@ -96,8 +103,18 @@ func (p *peer) add(w way, told bool, now time.Time) bool {
 	if !w.addr.IsValid() || w.addr.Port() == 0 || w.addr.Addr().IsUnspecified() || w.addr.Addr().IsMulticast() || len(p.routes) >= maxRoutes {
 		return false
 	}
-	p.routes[w] = &route{way: w, kind: kindOf(w, told), told: told, since: now, ep: &conn.StdNetEndpoint{AddrPort: w.addr}}
+	r := &route{way: w, kind: kindOf(w, told), told: told, since: now, ep: &conn.StdNetEndpoint{AddrPort: w.addr}}
+	p.put(r, now)
+	p.routes[w] = r
 	return true
+}
+
+// put looks how near a way is.
+func (p *peer) put(r *route, now time.Time) {
+	r.placed, r.near = now, farthest
+	if !r.relayed {
+		r.near = p.b.near(r.addr.Addr())
+	}
 }
 
 // kindOf tells what a way is by its address: one within a private network is only ever reached there, one the peer told
@@ -148,6 +165,9 @@ func (p *peer) due(now time.Time) []*route {
 		}
 		if now.Sub(r.asked) >= every {
 			r.asked = now
+			if now.Sub(r.placed) >= placedFor {
+				p.put(r, now)
+			}
 			out = append(out, r)
 		}
 	}
@@ -170,12 +190,12 @@ func (p *peer) choose(now time.Time) {
 	}
 }
 
-// choose is the best live way: by kind, and within a kind the quicker one. The one in use stays unless another of its
-// kind is much quicker, so that two equal ones do not take turns.
+// choose is the best live way: one by a preferred interface, else by kind, within a kind the nearer and then the quicker
+// one. The one in use stays unless another as good is much quicker, so that two equal ones do not take turns.
 func choose(was *route, routes map[way]*route, now time.Time) *route {
 	var best *route
 	better := func(a, b *route) bool {
-		if c := cmp.Compare(ranking[a.kind], ranking[b.kind]); c != 0 {
+		if c := compare(a, b); c != 0 {
 			return c < 0
 		}
 		switch {
@@ -194,6 +214,12 @@ func choose(was *route, routes map[way]*route, now time.Time) *route {
 	return best
 }
 
+// compare orders ways by what they are, the better first.
+func compare(a, b *route) int {
+	preferred := func(r *route) int { return min(r.near, 1) }
+	return cmp.Or(cmp.Compare(preferred(a), preferred(b)), cmp.Compare(ranking[a.kind], ranking[b.kind]), cmp.Compare(a.near, b.near))
+}
+
 // ordered are all ways: those that answered last first, then the likeliest. Callers hold the board's lock.
 func (p *peer) ordered() []*route {
 	out := make([]*route, 0, len(p.routes))
@@ -201,7 +227,7 @@ func (p *peer) ordered() []*route {
 		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b *route) int {
-		return cmp.Or(b.heard.Compare(a.heard), cmp.Compare(ranking[a.kind], ranking[b.kind]), a.addr.Compare(b.addr))
+		return cmp.Or(b.heard.Compare(a.heard), compare(a, b), a.addr.Compare(b.addr))
 	})
 	return out
 }
