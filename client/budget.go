@@ -13,7 +13,8 @@ type Budget struct {
 	ID          id.Budget    `json:"id"`
 	Project     string       `json:"project"` // "" = the whole organisation
 	Cap         *money.Nano  `json:"cap"`
-	Committed   money.Nano   `json:"committed"` // spent since it was set, and what is held now
+	Spent       money.Nano   `json:"spent"`     // booked since it was set
+	Committed   money.Nano   `json:"committed"` // Spent, and what is held now
 	Left        *money.Nano  `json:"left"`
 	MaxPrice    *money.Micro `json:"max_price_per_hour"` // of one cluster
 	MaxDuration *int64       `json:"max_duration"`       // seconds, of one cluster

@@ -10,8 +10,9 @@ import (
 
 // PayoutBalance is what the organisation's hosts earned, and how far it is on its way to them.
 type PayoutBalance struct {
-	Pending  money.Nano `json:"pending"`   // in the holdback
-	InReview money.Nano `json:"in_review"` // past it, from renters who are linked with the organisation; waits
+	Pending  money.Nano `json:"pending"`    // in the holdback
+	NotYet   money.Nano `json:"not_booked"` // measured, in none of the others: leases that run are booked every quarter of an hour
+	InReview money.Nano `json:"in_review"`  // past it, from renters who are linked with the organisation; waits
 	Payable  money.Nano `json:"payable"`
 	Disputed money.Nano `json:"disputed"` // of both; waits
 	Sending  money.Nano `json:"sending"`

@@ -102,8 +102,9 @@ type EarningsLease struct {
 	EndedAt    *time.Time `json:"ended_at"`
 	Settled    bool       `json:"settled"`
 	Earned     money.Nano `json:"earned"`
-	InHoldback money.Nano `json:"in_holdback"`
-	PayableAt  *time.Time `json:"payable_at"` // of the last of it
+	InHoldback money.Nano `json:"in_holdback"` // booked
+	NotBooked  money.Nano `json:"not_booked"`  // measured, and booked within a quarter of an hour
+	PayableAt  *time.Time `json:"payable_at"`  // of the last of it
 	Frozen     bool       `json:"frozen"`
 }
 

@@ -248,7 +248,9 @@ refuse_leases() {
     if [ "${1:-}" = resume ]; then
       systemctl start muster-agent.service
     fi
-    die "${#running[@]} leases run here: ${running[*]}. Drain the host and wait until they end (muster host drain). Nothing was removed"
+    local what="${#running[@]} leases run"
+    [ ${#running[@]} -ne 1 ] || what="1 lease runs"
+    die "$what here: ${running[*]}. Drain the host and wait until they end (muster host drain). Nothing was removed"
   fi
 }
 

@@ -269,7 +269,7 @@ func TestUninstallRefusesWhileALeaseRuns(t *testing.T) {
 	}
 	lease("ls_over-e1", `{"spec":{"lease":"ls_over"},"down":true,"gone":true}`)
 	runs := lease("ls_runs-e2", `{"spec":{"lease":"ls_runs","command":["echo","\"gone\":true"]},"started":true}`)
-	if out, ok := m.run("", "--uninstall"); ok || !strings.Contains(out, "1 leases run here: ls_runs-e2") {
+	if out, ok := m.run("", "--uninstall"); ok || !strings.Contains(out, "1 lease runs here: ls_runs-e2") {
 		t.Errorf("while a lease runs (succeeded: %v):\n%s", ok, out)
 	}
 	m.holds(8)

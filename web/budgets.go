@@ -23,12 +23,9 @@ func (s *Web) budgets(v *visit) (view.Budgets, error) {
 	}
 	out := view.Budgets{Form: v.budget}
 	for _, b := range all {
-		row := view.Budget{ID: b.ID.String(), Name: b.Project, Committed: b.Committed, MaxRate: b.MaxRate, Cap: b.Cap}
+		row := view.Budget{ID: b.ID.String(), Name: b.Project, Spent: b.Spent, Held: b.Committed - b.Spent, MaxRate: b.MaxRate, Cap: b.Cap, Level: b.Reached(), Left: b.Left()}
 		if b.Project == "" {
 			row.Name = "Whole organisation"
-		}
-		if b.Cap != nil {
-			row.Level = budget.Level(b.Committed, *b.Cap)
 		}
 		out.List = append(out.List, row)
 	}

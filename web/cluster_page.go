@@ -235,8 +235,17 @@ func actions(c cluster.Cluster) []view.Action {
 			out = append(out, view.Action{Name: string(a), Label: "Restart", Consequence: "The command starts again on the same hosts; the meter stands still in between."})
 		case cluster.ActionRelease:
 			out = append(out, view.Action{Name: string(a), Label: "Release", Confirm: "Release " + c.Name + "?",
-				Consequence: fmt.Sprintf("All %d GPUs stop now, and with them %s per hour. Nothing after this moment is billed; what is held returns to the wallet; disks are wiped.", c.Spec.GPUs(), view.PerHour(c.PricePerHour))})
+				Consequence: allStop(c)})
 		}
 	}
 	return out
+}
+
+// allStop is what a release does, said before it is confirmed.
+func allStop(c cluster.Cluster) string {
+	gpus := fmt.Sprintf("All %d GPUs stop", c.Spec.GPUs())
+	if c.Spec.GPUs() == 1 {
+		gpus = "Its GPU stops"
+	}
+	return fmt.Sprintf("%s now, and with that %s per hour. Nothing after this moment is billed; what is held returns to the wallet; disks are wiped.", gpus, view.PerHour(c.PricePerHour))
 }

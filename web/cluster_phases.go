@@ -99,7 +99,7 @@ func stepTimes(c cluster.Cluster, events []cluster.Event) []time.Time {
 func phaseNote(c cluster.Cluster, state cluster.NodeState) string {
 	switch state {
 	case cluster.NodePending:
-		return fmt.Sprintf("%d GPUs claimed", c.Spec.GPUs())
+		return view.Plural(c.Spec.GPUs(), "GPU", "GPUs") + " claimed"
 	case cluster.NodeJoining:
 		if c.Network.BusbwGbps > 0 {
 			return fmt.Sprintf("all-reduce %.1f Gbit/s", c.Network.BusbwGbps)

@@ -81,7 +81,7 @@ func runningNow(list []cluster.Cluster) string {
 	if alive == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d alive, %d GPUs, %s per hour.", alive, gpus, view.PerHour(rate))
+	return fmt.Sprintf("%d alive, %s, %s per hour.", alive, view.Plural(gpus, "GPU", "GPUs"), view.PerHour(rate))
 }
 
 // rent turns the held quote into a cluster. The quote is the idempotency key: a form posted twice rents once.

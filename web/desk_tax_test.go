@@ -24,13 +24,13 @@ func TestTheDeskPaysTaxOffices(t *testing.T) {
 	_, doc := b.get("/admin/tax?period=2025-Q1")
 	form := url.Values{"amount": {"19.01"}, "reason": {"transfer 17"}}
 	for _, name := range []string{"period", "country", "once"} {
-		form.Set(name, doc.Find("#offices form input[name="+name+"]").AttrOr("value", ""))
+		form.Set(name, doc.Find("#remit form input[name="+name+"]").AttrOr("value", ""))
 	}
-	if _, doc := b.post("/admin/tax", form); !strings.Contains(doc.Find("#offices").Text(), "at most 19.00") {
-		t.Errorf("too much: %q", doc.Find("#offices").Text())
+	if _, doc := b.post("/admin/tax", form); !strings.Contains(doc.Find("#remit").Text(), "at most 19.00") {
+		t.Errorf("too much: %q", doc.Find("#remit").Text())
 	}
 	form.Set("amount", "19.00")
-	if _, doc = b.post("/admin/tax", form); !strings.Contains(doc.Find("main").Text(), "Booked") || doc.Find("#offices form").Length() != 0 {
+	if _, doc = b.post("/admin/tax", form); !strings.Contains(doc.Find("main").Text(), "Booked") || doc.Find("#remit form").Length() != 0 {
 		t.Errorf("%q", doc.Find("main").Text())
 	}
 }

@@ -38,7 +38,7 @@ func (s *Web) showPayouts(v *visit, form view.PayoutForm) error {
 		return err
 	}
 	out := view.Payouts{
-		Currency: standing.Currency, Pending: standing.Pending, Payable: standing.Payable, Sending: standing.Sending, Paid: standing.Paid,
+		Currency: standing.Currency, Pending: standing.Pending, NotBooked: standing.NotBooked, Payable: standing.Payable, Sending: standing.Sending, Paid: standing.Paid,
 		Disputed: standing.Disputed, InReview: standing.InReview, Frozen: len(standing.Frozen), Minimum: s.Payouts.Minimum(), Holdback: days(standing.Holdback), Account: payoutAccount(where), Form: form,
 	}
 	if where.NextAt != nil {

@@ -66,7 +66,7 @@ func explain(err error, m view.Market) *view.Explain {
 	if len(steps) > 0 {
 		e.Looked = steps[0].Excluded + steps[0].Left
 	}
-	e.Title = fmt.Sprintf("No placement for %s nodes × %s GPUs. %d hosts were looked at; here is where they went.", m.Spec.Nodes, m.Spec.GPUs, e.Looked)
+	e.Title = fmt.Sprintf("No placement for %s × %s. %s; here is where they went.", counted(m.Spec.Nodes, "node"), counted(m.Spec.GPUs, "GPU"), looked(e.Looked))
 	relaxations, _ := f.Extra["relaxations"].([]market.Relaxation)
 	for _, r := range relaxations {
 		x := view.Relaxation{Field: strings.ReplaceAll(r.Field, "_", " "), Change: r.From + " to " + r.To, Rate: r.Rate, Apply: relaxed(r, m)}
@@ -133,4 +133,19 @@ func (s *Web) returnQuote(v *visit) error {
 		return err
 	}
 	return back(v, "/offers")
+}
+
+// counted is a number as it was typed, with its noun.
+func counted(n, noun string) string {
+	if n == "1" {
+		return n + " " + noun
+	}
+	return n + " " + noun + "s"
+}
+
+func looked(hosts int) string {
+	if hosts == 1 {
+		return "1 host was looked at"
+	}
+	return fmt.Sprintf("%d hosts were looked at", hosts)
 }

@@ -26,7 +26,7 @@ func TestUnusedBalanceIsGivenBack(t *testing.T) {
 		t.Errorf("what can be given back is not told: %q", help)
 	}
 	form := url.Values{"once": {page.Find("#refund input[name=once]").AttrOr("value", "")}}
-	for amount, want := range map[string]int{"x": http.StatusUnprocessableEntity, "0.001": http.StatusUnprocessableEntity, "-1": http.StatusUnprocessableEntity, "12.01": http.StatusPaymentRequired} {
+	for amount, want := range map[string]int{"x": http.StatusUnprocessableEntity, "0.001": http.StatusUnprocessableEntity, "-1": http.StatusUnprocessableEntity, "12.01": http.StatusConflict} {
 		form.Set("refund_amount", amount)
 		res, page := b.post("/billing/refunds", form)
 		if res.StatusCode != want || page.Find("#refund_amount-e").Length() != 1 || page.Find("#refund_amount").AttrOr("value", "") != amount {

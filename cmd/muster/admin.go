@@ -245,7 +245,7 @@ func adminFrozen(s *shell) *cobra.Command {
 					}
 					p.line("")
 				}
-				p.line("%d leases are frozen.", len(page.Items))
+				p.line("Frozen: %s.", counted(len(page.Items), "lease"))
 			})
 		},
 	}

@@ -69,7 +69,7 @@ func payoutsDue(s *shell) *cobra.Command {
 				for i, n := range run.Items {
 					why := n.Why
 					if n.Failures > 0 {
-						why = fmt.Sprintf("failed %d times: %s %s", n.Failures, n.Failure, why)
+						why = fmt.Sprintf("failed %s: %s %s", counted(n.Failures, "time"), n.Failure, why)
 					}
 					rows[i] = []string{n.OrgName, nano(n.Payable), nano(n.Amount), whenPtr(n.NextAt), why, n.Org.String()}
 				}

@@ -92,7 +92,7 @@ func promoDisable(s *shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.show(cmd, ended, func(p *printer) { p.line("%s is over. It was used %d times.", ended.Code, ended.Uses) })
+			return s.show(cmd, ended, func(p *printer) { p.line("%s is over. It was used %s.", ended.Code, counted(ended.Uses, "time")) })
 		},
 	}
 	reasonFlag(cmd, &reason, "the audit trail keeps it")

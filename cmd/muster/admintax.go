@@ -5,6 +5,7 @@ import (
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/tax"
 )
 
 func adminTax(s *shell) *cobra.Command {
@@ -34,9 +35,13 @@ func adminTax(s *shell) *cobra.Command {
 func printTaxReport(p *printer, r client.TaxReport) {
 	rows := make([][]string, len(r.Lines))
 	for i, d := range r.Lines {
-		rows[i] = []string{d.Country, d.Reason, taxLabel(client.Tax{Name: d.Name, Percent: d.Percent}), d.VATID, nano(d.Sold), nano(d.Charged), nano(d.Returned), nano(d.GivenBack), nano(d.Net), nano(d.Tax)}
+		rate := d.Name + " " + d.Percent + " %"
+		if d.Percent == "0" {
+			rate = "none"
+		}
+		rows[i] = []string{orDash(d.Country), tax.Reason(d.Reason).Words(), rate, d.VATID, nano(d.Sold), nano(d.Charged), nano(d.Returned), nano(d.GivenBack), nano(d.Net), nano(d.Tax)}
 	}
-	p.table([]string{"COUNTRY", "REASON", "RATE", "VAT ID", ">SOLD", ">CHARGED", ">RETURNED", ">GIVEN BACK", ">NET", ">TAX"}, rows)
+	p.table([]string{"COUNTRY", "WHY", "RATE", "VAT ID", ">SOLD", ">CHARGED", ">RETURNED", ">GIVEN BACK", ">NET", ">TAX"}, rows)
 	if len(r.Offices) > 0 {
 		rows := make([][]string, len(r.Offices))
 		for i, o := range r.Offices {

@@ -63,21 +63,21 @@ never exceeded. Clusters that would are stopped in order, with the reason budget
 	return cmd
 }
 
-var budgetHeads = []string{"ID", "OF", ">COMMITTED", ">CAP", ">LEFT", ">MAX PER HOUR", ">MAX DURATION"}
+var budgetHeads = []string{"ID", "OF", ">SPENT", ">HELD", ">CAP", ">LEFT", ">MAX PER HOUR", ">MAX DURATION"}
 
 func budgetRow(b client.Budget) []string {
-	row := []string{b.ID.String(), b.Project, nano(b.Committed), "none", "", "any", "any"}
+	row := []string{b.ID.String(), b.Project, nano(b.Spent), nano(b.Committed - b.Spent), "none", "", "any", "any"}
 	if b.Project == "" {
 		row[1] = "(organisation)"
 	}
 	if b.Cap != nil {
-		row[3], row[4] = nano(*b.Cap), nano(*b.Left)
+		row[4], row[5] = nano(*b.Cap), nano(*b.Left)
 	}
 	if b.MaxPrice != nil {
-		row[5] = micro(*b.MaxPrice)
+		row[6] = micro(*b.MaxPrice)
 	}
 	if b.MaxDuration != nil {
-		row[6] = (time.Duration(*b.MaxDuration) * time.Second).String()
+		row[7] = (time.Duration(*b.MaxDuration) * time.Second).String()
 	}
 	return row
 }

@@ -54,7 +54,7 @@ func (s *shell) waitFor(cmd *cobra.Command, c *client.Client, cl id.Cluster, wan
 	return s.show(cmd, v, func(p *printer) {
 		switch {
 		case v.State == client.Running:
-			p.line("%s is running: %d nodes, %s per hour, %s %s per second.", v.ID, len(v.Nodes), micro(v.PricePerHour), v.PricePerSecond, v.Currency)
+			p.line("%s is running: %s, %s per hour, %s %s per second.", v.ID, counted(len(v.Nodes), "node"), micro(v.PricePerHour), v.PricePerSecond, v.Currency)
 			p.line("Its output: muster cluster logs %s --follow", v.ID)
 		default:
 			p.line("%s is %s (%s). Cost: %s %s", v.ID, v.State, orDash(v.Reason), nano(v.CostSoFar), v.Currency)

@@ -87,6 +87,8 @@ type serverConfig struct {
 	SMTPURL  secretText `env:"MUSTER_SMTP_URL"`  // smtp://user:password@host:587 or smtps://…; "" = mail is only noted in the log
 	MailFrom string     `env:"MUSTER_MAIL_FROM"` // "Muster <no-reply@muster.example>"; required with MUSTER_SMTP_URL
 
+	mail notify.Mailer // where `muster dev` shows mail; nil: by SMTPURL
+
 	SandboxFile string `env:"MUSTER_SANDBOX_FILE"` // where earlier versions kept the fake Stripe's state: read once, into the database
 
 	Migrate   bool          `env:"MUSTER_MIGRATE" envDefault:"true"` // bring the schema up at start
@@ -250,6 +252,9 @@ func (c *serverConfig) payouts() payout.Config {
 
 // mailer is how mail goes out.
 func (c *serverConfig) mailer(log *slog.Logger) (notify.Mailer, error) {
+	if c.mail != nil && c.SMTPURL == "" {
+		return c.mail, nil
+	}
 	if c.SMTPURL == "" {
 		return notify.LogMailer{Log: log, Text: c.sandbox()}, nil
 	}

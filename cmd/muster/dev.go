@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
 )
 
 // devFlags are what `muster dev` and `muster demo` share.
@@ -60,7 +62,7 @@ func (f *devFlags) config(cmd *cobra.Command) (devstack.Config, error) {
 	return devstack.Config{
 		Dir: f.state, Listen: f.listen, Hosts: f.hosts, GPUsPerHost: f.gpus, GPU: f.gpu, Price: f.price, Bin: f.bin,
 		Start: func(ctx context.Context, p devstack.ServerParams) (devstack.Server, error) {
-			return startDevServer(ctx, p, log)
+			return startDevServer(ctx, p, devMailer{cmd.ErrOrStderr()}, log)
 		},
 		Log: log, Say: cmd.ErrOrStderr(),
 	}, nil
@@ -77,7 +79,9 @@ func devCommand() *cobra.Command {
 Stripe, and local hosts that are real agents with simulated GPUs.
 
 DIR/dev.json is written once everything is ready. Ctrl-C releases what runs and leaves nothing behind but the data;
-after a kill, starting again on the same folder adopts what still runs.`,
+after a kill, starting again on the same folder adopts what still runs.
+
+Mail is not sent but shown here, with its link: a new account's address is confirmed by opening it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := f.config(cmd)
@@ -146,10 +150,25 @@ func urged(parent context.Context, signals chan os.Signal, together time.Duratio
 	return ctx, impatient
 }
 
+// devMailer shows mail instead of sending it: to whom, about what, and the link in it, which a new account needs.
+type devMailer struct{ say io.Writer }
+
+func (d devMailer) Send(_ context.Context, m notify.Mail) error {
+	line := "mail to " + m.To + ": " + m.Subject
+	for word := range strings.FieldsSeq(m.Body) {
+		if strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://") {
+			line += "\n  " + word
+			break
+		}
+	}
+	_, err := fmt.Fprintln(d.say, line)
+	return err
+}
+
 // devServer is the server inside `muster dev`.
 type devServer struct{ *app }
 
-func startDevServer(ctx context.Context, p devstack.ServerParams, log *slog.Logger) (devstack.Server, error) {
+func startDevServer(ctx context.Context, p devstack.ServerParams, mail notify.Mailer, log *slog.Logger) (devstack.Server, error) {
 	cfg, err := loadServerConfig(nil)
 	if err != nil {
 		return nil, err
@@ -159,6 +178,7 @@ func startDevServer(ctx context.Context, p devstack.ServerParams, log *slog.Logg
 	cfg.GatewayListen, cfg.AppsDomain = p.GatewayListen, localApps
 	cfg.TLSCert, cfg.TLSKey, cfg.TLSCA = p.TLSCert, p.TLSKey, p.TLSCA
 	cfg.SandboxFile = p.SandboxFile
+	cfg.mail = mail
 	cfg.RelayListen = p.RelayListen
 	cfg.AllowSimulated = true
 	cfg.SignUpsPerHour = 100_000 // everybody here comes from one address

@@ -28,7 +28,7 @@ func explain(w io.Writer, err error) {
 		}
 	}
 	for _, e := range exclusions(f) {
-		fmt.Fprintf(w, "  %-40s excluded %d hosts, %d left\n", e.Constraint, e.Excluded, e.Left)
+		fmt.Fprintf(w, "  %-40s excluded %s, %d left\n", e.Constraint, counted(e.Excluded, "host"), e.Left)
 	}
 	if f.RetryAfter > 0 {
 		fmt.Fprintf(w, "  try again in %s\n", f.RetryAfter.Round(time.Second))

@@ -208,7 +208,7 @@ func printHost(p *printer, h client.Host) {
 		if o.Price != nil {
 			price = micro(*o.Price) + " per GPU-hour"
 		}
-		p.line("%s: %s, at least %d GPUs, %.1f %% of the price is yours", o.GPUModel, price, o.MinGPUs, float64(o.HostSharePPM)/10_000)
+		p.line("%s: %s, at least %s, %.1f %% of the price is yours", o.GPUModel, price, counted(o.MinGPUs, "GPU"), float64(o.HostSharePPM)/10_000)
 	}
 	for _, x := range h.Problems {
 		p.line("%s: %s %s", strings.ToUpper(x.Severity), x.Cause, x.Fix)
@@ -321,9 +321,9 @@ func hostPayouts(s *shell) *cobra.Command {
 				return err
 			}
 			return s.show(cmd, b, func(p *printer) {
-				p.facts("Pending", nano(b.Pending)+" "+b.Currency+", for "+seconds(b.Holdback)+" after it was earned", "Payable", nano(b.Payable)+" "+b.Currency)
+				p.facts("Pending", nano(b.Pending)+" "+b.Currency+", for "+seconds(b.Holdback)+" after it was booked", "Not booked", nano(b.NotYet)+" "+b.Currency+", measured on leases that run; booked every quarter of an hour", "Payable", nano(b.Payable)+" "+b.Currency)
 				if len(b.Frozen) > 0 {
-					p.line("Nothing becomes payable before %d leases with two accounts of the same time are looked at.", len(b.Frozen))
+					p.line("Nothing becomes payable before somebody looks at %s with two accounts of the same time.", counted(len(b.Frozen), "lease"))
 				}
 			})
 		},

@@ -57,7 +57,7 @@ then muster host resume takes it back.`
 
 // confirmReclaim says what it costs and asks.
 func confirmReclaim(cmd *cobra.Command, f client.ReclaimForecast) error {
-	fmt.Fprintf(cmd.ErrOrStderr(), "%d leases run here. Their renters would get %s %s back, %s of it from your earnings, and more for what runs on until then.\n"+
+	fmt.Fprintf(cmd.ErrOrStderr(), "Leases that run here: %d. Their renters would get %s %s back, %s of it from your earnings, and more for what runs on until then.\n"+
 		"With an hour of notice or more it costs nothing. Go on? [y/N] ", f.Leases, f.Credit, f.Currency, f.HostPart)
 	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // its end is no
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {

@@ -45,7 +45,7 @@ func printOffers(p *printer, page client.OfferPage) {
 	if len(page.Items) == 0 {
 		p.line("Nothing matches.")
 		for _, e := range page.Explain {
-			p.line("  %s excluded %d hosts, %d left", e.Constraint, e.Excluded, e.Left)
+			p.line("  %s excluded %s, %d left", e.Constraint, counted(e.Excluded, "host"), e.Left)
 		}
 		return
 	}
@@ -57,7 +57,7 @@ func printOffers(p *printer, page client.OfferPage) {
 		}
 	}
 	p.table([]string{"MODEL", ">FREE", ">VRAM GB", ">PER GPU-HOUR", ">BUSBW GBPS", "REGION", "HOST", ""}, rows)
-	p.line("%d GPUs free in %d offers on %d hosts.", page.GPUsFree, page.Total, page.Hosts)
+	p.line("%s free in %s on %s.", counted(page.GPUsFree, "GPU"), counted(page.Total, "offer"), counted(page.Hosts, "host"))
 	if page.Next != nil {
 		p.line("More: --after %s", *page.Next)
 	}

@@ -34,7 +34,7 @@ func payoutShow(s *shell) *cobra.Command {
 			}{b, a}
 			return s.show(cmd, both, func(p *printer) {
 				in := " " + b.Currency
-				p.facts("Pending", nano(b.Pending)+in+", for "+seconds(b.Holdback)+" after it was earned", "Payable", nano(b.Payable)+in,
+				p.facts("Pending", nano(b.Pending)+in+", for "+seconds(b.Holdback)+" after it was booked", "Not booked", nano(b.NotYet)+in+", measured on leases that run; booked every quarter of an hour", "Payable", nano(b.Payable)+in,
 					"On its way", nano(b.Sending)+in, "Paid", nano(b.Paid)+in, "Next payout", orDash(whenPtr(b.NextAt))+", of at least "+nano(b.Minimum)+in)
 				if b.InReview > 0 {
 					p.line("%s%s more is in review: the renters are linked with you.", nano(b.InReview), in)
@@ -43,7 +43,7 @@ func payoutShow(s *shell) *cobra.Command {
 					p.line("%s%s of it waits: the payments behind it are disputed.", nano(b.Disputed), in)
 				}
 				if len(b.Frozen) > 0 {
-					p.line("Nothing becomes payable before %d leases with two accounts of the same time are looked at.", len(b.Frozen))
+					p.line("Nothing becomes payable before somebody looks at %s with two accounts of the same time.", counted(len(b.Frozen), "lease"))
 				}
 				printPayoutAccount(p, a)
 			})

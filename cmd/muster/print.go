@@ -144,3 +144,11 @@ func floatOr(f *float64) string {
 	}
 	return fmt.Sprintf("%.0f", *f)
 }
+
+// counted is n with its noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -143,9 +143,12 @@ func printEarnings(p *printer, v client.EarningsStatement) {
 		p.table([]string{"WHEN", "RETURNED", "WHY", ">AMOUNT"}, rows)
 		p.line("Earned less what was returned: %s.", v.Net)
 	}
-	var held money.Nano
+	var held, notYet money.Nano
 	for _, l := range v.Leases {
-		held += l.InHoldback
+		held, notYet = held+l.InHoldback, notYet+l.NotBooked
+	}
+	if notYet > 0 {
+		p.line("Of what these leases earned, %s is measured and not booked yet: it is every quarter of an hour, and payouts count it from then on.", notYet)
 	}
 	if held > 0 {
 		p.line("Of what these leases earned, %s is in the holdback of %s.", held, seconds(v.Holdback))

@@ -27,7 +27,8 @@ type budgetView struct {
 	ID          id.Budget    `json:"id"`
 	Project     string       `json:"project" doc:"empty: the whole organisation"`
 	Cap         *money.Nano  `json:"cap"`
-	Committed   money.Nano   `json:"committed" doc:"spent since the budget was set, and what is held now"`
+	Spent       money.Nano   `json:"spent" doc:"booked since the budget was set; notices of a half, four fifths and all count this"`
+	Committed   money.Nano   `json:"committed" doc:"spent, and what is held now for the next hour of clusters: never more than the cap"`
 	Left        *money.Nano  `json:"left" doc:"null: no cap"`
 	MaxPrice    *money.Micro `json:"max_price_per_hour" doc:"of one cluster"`
 	MaxDuration *int64       `json:"max_duration" doc:"seconds, of one cluster"`
@@ -36,7 +37,7 @@ type budgetView struct {
 }
 
 func viewBudget(b budget.Budget) budgetView {
-	return budgetView{b.ID, b.Project, b.Cap, b.Committed, b.Left(), b.MaxRate, b.MaxDuration, b.Currency, b.Since.UTC()}
+	return budgetView{b.ID, b.Project, b.Cap, b.Spent, b.Committed, b.Left(), b.MaxRate, b.MaxDuration, b.Currency, b.Since.UTC()}
 }
 
 // limits reads the decimals of the request.

@@ -273,7 +273,7 @@ func TestRefundsAndCodes(t *testing.T) {
 	for _, body := range []string{`{"amount":"0"}`, `{"amount":"-5"}`, `{"amount":"1.001"}`, `{"amount":"99999999999"}`, `{"amount":"5","currency":"EUR"}`} {
 		w.want(w.call(payer, "POST", "/api/v1/billing/refunds", body), 422, "validation_failed")
 	}
-	w.want(w.call(payer, "POST", "/api/v1/billing/refunds", `{"amount":"30.01"}`), 402, "insufficient_funds")
+	w.want(w.call(payer, "POST", "/api/v1/billing/refunds", `{"amount":"30.01"}`), 409, "conflict")
 	w.want(w.call(w.token(payer, "read"), "POST", "/api/v1/billing/refunds", `{"amount":"5"}`), 403, "forbidden")
 	for range 2 {
 		w.want(w.call(payer, "POST", "/api/v1/billing/refunds", `{"amount":"12.50"}`, "Idempotency-Key", "r1"), 201, "")

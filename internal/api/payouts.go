@@ -20,7 +20,8 @@ import (
 )
 
 type payoutBalanceView struct {
-	Pending  money.Nano `json:"pending" doc:"earned, and in the holdback"`
+	Pending  money.Nano `json:"pending" doc:"earned and booked, and in the holdback"`
+	NotYet   money.Nano `json:"not_booked" doc:"measured, in none of the others: leases that run are booked every quarter of an hour"`
 	InReview money.Nano `json:"in_review" doc:"earned before it, from renters who are linked with you: waits until the platform has decided"`
 	Payable  money.Nano `json:"payable" doc:"earned before it, and not paid out yet"`
 	Disputed money.Nano `json:"disputed" doc:"of both, from payments that are disputed now: waits until they are decided"`
@@ -44,7 +45,7 @@ func (a *API) earned(ctx context.Context, org id.Org) (payoutBalanceView, error)
 		return payoutBalanceView{}, err
 	}
 	where, err := a.payouts.Account(ctx, org)
-	return payoutBalanceView{Pending: s.Pending, InReview: s.InReview, Payable: s.Payable, Disputed: s.Disputed, Sending: s.Sending, Paid: s.Paid, Minimum: a.payouts.Minimum(),
+	return payoutBalanceView{Pending: s.Pending, NotYet: s.NotBooked, InReview: s.InReview, Payable: s.Payable, Disputed: s.Disputed, Sending: s.Sending, Paid: s.Paid, Minimum: a.payouts.Minimum(),
 		NextAt: where.NextAt, Holdback: int64(s.Holdback.Seconds()), Frozen: append([]id.Lease{}, s.Frozen...), Currency: s.Currency}, err
 }
 

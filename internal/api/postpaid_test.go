@@ -45,7 +45,7 @@ func TestPostpaid(t *testing.T) {
 	if r := w.want(w.call(renter, "GET", "/api/v1/billing/postpaid", nil), 200, ""); r.text("used") != "2.000000000" || r.text("left") != "498.000000000" {
 		t.Error(r.raw)
 	}
-	w.want(w.call(renter, "POST", "/api/v1/billing/refunds", `{"amount":"1.00"}`), 402, "insufficient_funds") // credit is not its money
+	w.want(w.call(renter, "POST", "/api/v1/billing/refunds", `{"amount":"1.00"}`), 409, "conflict") // credit is not its money
 	if r := w.want(w.call(boss, "PATCH", path, `{"on":false,"reason":"contract ended"}`), 200, ""); r.text("state") != "ending" || r.text("left") != "0.000000000" {
 		t.Error(r.raw)
 	}

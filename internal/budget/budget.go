@@ -18,6 +18,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -33,6 +35,7 @@ type Budget struct {
 	Project string // "" = the whole org
 	Limits
 	Committed money.Nano // spent or held since Since, and held then
+	Spent     money.Nano // of Committed, booked: what is not is held
 	Currency  string
 	Since     time.Time
 }
@@ -63,6 +66,15 @@ func (b Budget) Left() *money.Nano {
 	return &left
 }
 
+// Reached is the highest of the levels that are told which the budget has reached, in percent; 0: none, or no cap. What
+// counts is what is spent, as for the notices.
+func (b Budget) Reached() int {
+	if b.Cap == nil {
+		return 0
+	}
+	return Level(b.Spent, *b.Cap)
+}
+
 // maxProject is the longest name of a project, in bytes.
 const maxProject = 64
 
@@ -76,13 +88,13 @@ func Set(ctx context.Context, tx *db.Tx, org id.Org, project, currency string, l
 	if _, err := ledger.Lock(ctx, tx, ledger.Wallet(org, currency)); err != nil {
 		return Budget{}, err
 	}
-	row, err := tx.Q.SetBudget(ctx, dbq.SetBudgetParams{
+	b, err := tx.Q.SetBudget(ctx, dbq.SetBudgetParams{
 		ID: id.New[id.Budget](), OrgID: org, Project: project, Currency: currency, Cap: raw(l.Cap), MaxRate: raw(l.MaxRate), MaxDurationS: l.MaxDuration,
 	})
 	if err != nil {
 		return Budget{}, fmt.Errorf("budget: set for %s: %w", org, err)
 	}
-	return of(row), nil
+	return Get(ctx, tx.Q, org, b)
 }
 
 func (l Limits) check(project string) error {
@@ -112,7 +124,7 @@ const (
 
 // List is an org's budgets, its own first, then by project.
 func List(ctx context.Context, q *dbq.Queries, org id.Org) ([]Budget, error) {
-	rows, err := q.ListBudgets(ctx, org)
+	rows, err := q.Budgets(ctx, org, pgtype.UUID{})
 	if err != nil {
 		return nil, fmt.Errorf("budget: list for %s: %w", org, err)
 	}
@@ -125,14 +137,14 @@ func List(ctx context.Context, q *dbq.Queries, org id.Org) ([]Budget, error) {
 
 // Get is one of org's budgets. Fault: NotFound.
 func Get(ctx context.Context, q *dbq.Queries, org id.Org, b id.Budget) (Budget, error) {
-	row, err := q.GetBudget(ctx, b, org)
-	if db.NoRows(err) {
-		return Budget{}, errNone
-	}
+	rows, err := q.Budgets(ctx, org, pgtype.UUID{Bytes: b.UUID(), Valid: true})
 	if err != nil {
 		return Budget{}, fmt.Errorf("budget: read %s: %w", b, err)
 	}
-	return of(row), nil
+	if len(rows) == 0 {
+		return Budget{}, errNone
+	}
+	return of(rows[0]), nil
 }
 
 // Remove lifts a budget. Fault: NotFound.
@@ -153,9 +165,9 @@ func Remove(ctx context.Context, tx *db.Tx, org id.Org, b id.Budget) (Budget, er
 
 var errNone = fault.New(fault.NotFound, "no such budget")
 
-func of(r dbq.Budget) Budget {
+func of(r dbq.BudgetsRow) Budget {
 	return Budget{
-		ID: r.ID, Org: r.OrgID, Project: r.Project, Committed: money.Nano(r.Committed), Currency: r.Currency, Since: r.CreatedAt,
+		ID: r.ID, Org: r.OrgID, Project: r.Project, Committed: money.Nano(r.Committed), Spent: money.Nano(r.Committed - r.Held), Currency: r.Currency, Since: r.CreatedAt,
 		Limits: Limits{Cap: typed[money.Nano](r.Cap), MaxRate: typed[money.Micro](r.MaxRate), MaxDuration: r.MaxDurationS},
 	}
 }

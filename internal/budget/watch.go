@@ -27,7 +27,7 @@ func Ask(ctx context.Context, p *db.Pipe, org id.Org, project, currency string) 
 		asked.Query(db.Keep(p, &rows))
 		w := Watch{org: org, project: project, currency: currency}
 		for _, r := range rows {
-			w.budgets = append(w.budgets, of(dbq.Budget{
+			w.budgets = append(w.budgets, of(dbq.BudgetsRow{
 				ID: r.ID, OrgID: org, Project: r.Project, Cap: r.Cap, MaxRate: r.MaxRate, MaxDurationS: r.MaxDurationS, Committed: r.Committed,
 				Currency: currency, CreatedAt: r.CreatedAt,
 			}))

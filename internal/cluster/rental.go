@@ -171,9 +171,13 @@ func (r *rental) write(ctx context.Context, tx *db.Tx) error {
 		return err
 	}
 	rented, _ := on("", OnRented)
+	noun := "GPUs"
+	if r.spec.GPUsPerNode == 1 {
+		noun = "GPU"
+	}
 	err := tx.Q.InsertClusterEvent(ctx, dbq.InsertClusterEventParams{
 		ClusterID: r.id, At: r.now, Kind: string(OnRented), Title: rented.Says, Data: []byte("{}"),
-		Detail: fmt.Sprintf("%d × %d GPUs at %s per hour; %s held", r.spec.Nodes, r.spec.GPUsPerNode, r.placed.Rate.Plain(), r.held.Plain()),
+		Detail: fmt.Sprintf("%d × %d %s at %s per hour; %s held", r.spec.Nodes, r.spec.GPUsPerNode, noun, r.placed.Rate.Plain(), r.held.Plain()),
 	})
 	if err != nil {
 		return err

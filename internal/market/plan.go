@@ -3,6 +3,7 @@ package market
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/musterhq/muster/internal/fault"
@@ -67,8 +68,15 @@ func (p *Planner) PlaceAsk(ctx context.Context, a Ask) (Placement, error) {
 	return Placement{}, noCapacity(a, why)
 }
 
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 func noCapacity(a Ask, why Explain) error {
-	f := fault.New(fault.NoCapacity, "no placement for %d nodes × %d GPUs among %d hosts", a.Nodes, a.GPUs, why.Hosts)
+	f := fault.New(fault.NoCapacity, "no placement for %s × %s among %s", counted(a.Nodes, "node"), counted(a.GPUs, "GPU"), counted(why.Hosts, "host"))
 	f.Extra = map[string]any{"explain": why.Exclusions, "hosts": why.Hosts, "relaxations": why.Relaxations}
 	return f
 }

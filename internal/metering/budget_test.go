@@ -293,6 +293,12 @@ func TestABudgetIsToldOfAsItIsSpent(t *testing.T) {
 		if got := w.told(); !slices.Equal(got, c.want) {
 			t.Errorf("after %d minutes, %s: %q", c.minutes, w.usage().Posted, got)
 		}
+		// The page's badge goes by the same rule.
+		b := w.budgets()[0]
+		told := map[int]int{0: 0, 50: 1, 80: 2}[b.Reached()]
+		if b.Spent != w.usage().Posted || b.Spent > b.Committed || told != len(c.want) {
+			t.Errorf("after %d minutes, %s of %s spent, %d %% reached", c.minutes, b.Spent, b.Committed, b.Reached())
+		}
 	}
 	if _, err := w.authorise(nil); err != nil { // what is left is not worth a millisecond more than is held
 		t.Fatal(err)

@@ -152,6 +152,25 @@ func OrgRunning(ctx context.Context, q *dbq.Queries, org id.Org) (Running, error
 	return runningOf(ctx, q, ids)
 }
 
+// OperatorUnposted is the operator's part of what its hosts' leases have proven and is not in the books yet: in steps of a
+// quarter of an hour it gets there, of a frozen lease once somebody has looked at it.
+func OperatorUnposted(ctx context.Context, q *dbq.Queries, operator id.Org) (money.Nano, error) {
+	ids, err := q.UnsettledLeaseIDsOfOperator(ctx, operator)
+	if err != nil {
+		return 0, fmt.Errorf("metering: unposted of %s: %w", operator, err)
+	}
+	leases, err := readMeters(ctx, q, ids, true)
+	if err != nil {
+		return 0, err
+	}
+	var n money.Nano
+	for _, l := range leases {
+		_, p := Charge(l.meter, nil, l.windows, l.terms)
+		n += max(0, p.Host)
+	}
+	return n, nil
+}
+
 // AllRunning adds up the leases of all orgs that are not settled.
 func AllRunning(ctx context.Context, q *dbq.Queries) (Running, error) {
 	ids, err := q.UnsettledLeaseIDs(ctx)

@@ -69,7 +69,7 @@ func refundableOf(t dbq.RefundableTopupsRow) money.Nano {
 
 // GiveBack sends unused balance back to the payments it came from, newest first, each at most what is left of it. The
 // money leaves the wallet at once, and the tax that was charged on it goes back with it. Faults: Invalid (the amount),
-// InsufficientFunds (more than Refundable). With an idempotency key the same refunds are returned again, in their present state.
+// Conflict (more than Refundable; the message says how much that is). With an idempotency key the same refunds are returned again, in their present state.
 func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount money.Nano, key idem.Request) ([]Refund, error) {
 	switch {
 	case amount < money.Cent || amount > 100*MaxTopUp:
@@ -121,7 +121,7 @@ func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Princ
 		return nil, err
 	}
 	if most := refundable(books.Balance(wallet), rows); amount > most {
-		return nil, fault.New(fault.InsufficientFunds, "only %s can be given back: what is unused, and left of your payments", most.Plain())
+		return nil, tooMuch(most)
 	}
 	var entries []ledger.Entry
 	left := amount
@@ -147,6 +147,14 @@ func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Princ
 	}
 	_, err = ledger.PostAll(ctx, tx, entries)
 	return made, err
+}
+
+// tooMuch is no lack of funds: to add credit would not make more of it refundable than was just added.
+func tooMuch(most money.Nano) *fault.Fault {
+	if most == 0 {
+		return fault.New(fault.Conflict, "nothing can be given back now: only what is unused and was paid by card, and is not disputed, goes back")
+	}
+	return fault.New(fault.Conflict, "only %s can be given back: what is unused, and left of your payments; ask for that or less", most.Plain())
 }
 
 func (p *Payments) refunds(ctx context.Context, org id.Org, only []id.Refund) ([]Refund, error) {

@@ -60,10 +60,10 @@ func TestUnusedBalanceGoesBackToItsPayments(t *testing.T) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	if _, err := s.giveBack(27 * money.Unit); !fault.Is(err, fault.InsufficientFunds) || !strings.Contains(err.Error(), "only 26.00 can") {
+	if _, err := s.giveBack(27 * money.Unit); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "only 26.00 can") {
 		t.Fatal("more than there is:", err)
 	}
-	if _, err := s.giveBack(900 * money.Unit); !fault.Is(err, fault.InsufficientFunds) || !strings.Contains(err.Error(), "only 26.00 can") {
+	if _, err := s.giveBack(900 * money.Unit); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "only 26.00 can") {
 		t.Fatal("more than was paid:", err)
 	}
 	list, err := s.giveBack(23 * money.Unit)
@@ -166,7 +166,7 @@ func TestPromoCredit(t *testing.T) {
 	if !fault.Is(err, fault.RateLimited) {
 		t.Fatal(err)
 	}
-	if _, err := s.giveBack(money.Unit); !fault.Is(err, fault.InsufficientFunds) {
+	if _, err := s.giveBack(money.Unit); !fault.Is(err, fault.Conflict) {
 		t.Fatal("promotional credit was paid out:", err)
 	}
 	s.topUp(10 * money.Unit)
@@ -204,7 +204,7 @@ func TestDisputes(t *testing.T) {
 				if s.wallet() != 0 {
 					t.Fatalf("%s: %s is still there to spend", name, s.wallet())
 				}
-				if _, err := s.giveBack(money.Unit); !fault.Is(err, fault.InsufficientFunds) {
+				if _, err := s.giveBack(money.Unit); !fault.Is(err, fault.Conflict) {
 					t.Fatalf("%s: a disputed payment was refunded: %v", name, err)
 				}
 			}

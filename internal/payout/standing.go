@@ -14,15 +14,18 @@ import (
 
 // Standing is what an operator's earnings have come to.
 type Standing struct {
-	Pending  money.Nano // earned, in the holdback
-	InReview money.Nano // earned before it, from renters who are linked with the operator: waits until somebody has decided
-	Payable  money.Nano // the rest, less what was given back beyond Pending; never below 0
-	Disputed money.Nano // of both, from payments that are disputed now: neither made payable nor paid out. What is in review is not among it
-	Sending  money.Nano // on its way
-	Paid     money.Nano // sent, less what was taken back
-	Currency string
-	Holdback time.Duration
-	Frozen   []id.Lease // while there are any, nothing becomes payable
+	Pending money.Nano // earned and booked, in the holdback
+	// NotBooked is measured and waits to be booked: in none of the others. What is booked between the two reads is missing from
+	// both for once; it is never in both.
+	NotBooked money.Nano
+	InReview  money.Nano // earned before it, from renters who are linked with the operator: waits until somebody has decided
+	Payable   money.Nano // the rest, less what was given back beyond Pending; never below 0
+	Disputed  money.Nano // of both, from payments that are disputed now: neither made payable nor paid out. What is in review is not among it
+	Sending   money.Nano // on its way
+	Paid      money.Nano // sent, less what was taken back
+	Currency  string
+	Holdback  time.Duration
+	Frozen    []id.Lease // while there are any, nothing becomes payable
 }
 
 // Of reads an operator's standing.
@@ -30,6 +33,9 @@ func Of(ctx context.Context, q *dbq.Queries, org id.Org, currency string, holdba
 	s := Standing{Currency: currency, Holdback: holdback}
 	var err error
 	if s.Pending, err = ledger.Balance(ctx, q, ledger.HostPending(org, currency)); err != nil {
+		return s, err
+	}
+	if s.NotBooked, err = metering.OperatorUnposted(ctx, q, org); err != nil { // after what is booked
 		return s, err
 	}
 	if s.Payable, err = ledger.Balance(ctx, q, ledger.HostPayable(org, currency)); err != nil {

@@ -81,12 +81,13 @@ type OperatorLease struct {
 	EndedAt   *time.Time `json:"ended_at"`
 	Settled   bool       `json:"settled"` // nothing will be added
 	Earned    money.Nano `json:"earned"`  // so far
-	// InHoldback was booked less than the holdback ago, or is about to be; the last of it is payable at PayableAt (a lease
-	// that runs is booked every quarter of an hour: some minutes later).
-	InHoldback money.Nano `json:"in_holdback"`
-	PayableAt  *time.Time `json:"payable_at"` // null: nothing is in the holdback
-	Frozen     bool       `json:"frozen"`     // two accounts of its time: nothing becomes payable until an administrator has looked
-	unposted   money.Nano // of Earned, not booked yet
+	// InHoldback is booked, less than the holdback ago: of what a payout calls pending, this lease's part.
+	InHoldback money.Nano `json:"in_holdback" doc:"booked, less than the holdback ago; of the pending of payouts, this lease's part"`
+	// NotBooked is measured and proven and not booked yet: no payout counts it so far. A lease that runs is booked every
+	// quarter of an hour, one that ends at once.
+	NotBooked money.Nano `json:"not_booked" doc:"measured, and not booked yet: a lease that runs is booked every quarter of an hour, and payouts count it from then on"`
+	PayableAt *time.Time `json:"payable_at" doc:"when all that was earned by now will be payable, some minutes later for what is not booked; null: it is"`
+	Frozen    bool       `json:"frozen"` // two accounts of its time: nothing becomes payable until an administrator has looked
 }
 
 // OperatorReturn is what went back to a renter.
@@ -165,7 +166,7 @@ func (p *OperatorPeriod) fill(ctx context.Context, q *dbq.Queries, leases []mete
 	var energy int64
 	for _, l := range leases {
 		n := len(p.Lines)
-		o := OperatorLease{Lease: l.Lease, HostID: l.Host, HostName: hosts[l.Host], StartedAt: l.From, EndedAt: l.Until, Settled: l.Settled, Frozen: l.Frozen, unposted: l.HostUnposted}
+		o := OperatorLease{Lease: l.Lease, HostID: l.Host, HostName: hosts[l.Host], StartedAt: l.From, EndedAt: l.Until, Settled: l.Settled, Frozen: l.Frozen, NotBooked: max(0, l.HostUnposted)}
 		for _, u := range l.Lines {
 			o.Earned += u.HostPart
 			if u.From.Before(from) || !u.From.Before(to) {
@@ -208,9 +209,9 @@ func (p *OperatorPeriod) holdback(ctx context.Context, q *dbq.Queries, r Operato
 		}
 	}
 	for i := range p.Leases {
-		if l := &p.Leases[i]; l.unposted > 0 && !l.Frozen {
+		if l := &p.Leases[i]; l.NotBooked > 0 && !l.Frozen {
 			at := now.Add(r.Holdback).UTC()
-			l.InHoldback, l.PayableAt = l.InHoldback+l.unposted, &at
+			l.PayableAt = &at
 		}
 	}
 	return nil

@@ -73,7 +73,7 @@ func TestAnOperatorsStatementAddsUp(t *testing.T) {
 		}
 		var held money.Nano
 		for _, l := range p.Leases {
-			if held += l.InHoldback; l.InHoldback != l.Earned || l.PayableAt == nil || !l.Settled {
+			if held += l.InHoldback; l.InHoldback != l.Earned || l.NotBooked != 0 || l.PayableAt == nil || !l.Settled {
 				t.Errorf("%+v", l)
 			}
 		}
@@ -103,6 +103,43 @@ func TestAnOperatorsStatementAddsUp(t *testing.T) {
 			t.Errorf("want %s: %v", kind, err)
 		}
 	}
+}
+
+// What is measured and not booked yet stands beside what is booked: statement, payouts and the books agree on both.
+func TestAStatementTellsWhatIsNotBookedYet(t *testing.T) {
+	t.Parallel()
+	r := newRental(t)
+	r.open(t)
+	r.prove(t, 0, 2_000, ranMS) // less than is booked at once
+	r.prove(t, 1, 1_500, ranMS-4_200)
+	check := func(when string, running bool) {
+		t.Helper()
+		p := r.operatorStatement(t, nil)
+		var held, notYet money.Nano
+		for _, l := range p.Leases {
+			held, notYet = held+l.InHoldback, notYet+l.NotBooked
+			if l.InHoldback+l.NotBooked != l.Earned || l.Earned == 0 || l.PayableAt == nil {
+				t.Errorf("%s: %+v", when, l)
+			}
+		}
+		booked, err := ledger.Balance(t.Context(), r.d.Q, ledger.HostPending(r.operator, "EUR"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		measured, err := metering.OperatorUnposted(t.Context(), r.d.Q, r.operator)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held != booked || notYet != measured || (notYet > 0) != running || len(p.Leases) != 2 {
+			t.Errorf("%s: %d leases, %s in the holdback of %s booked, %s of %s not booked", when, len(p.Leases), held, booked, notYet, measured)
+		}
+		if n, err := metering.OperatorUnposted(t.Context(), r.d.Q, r.renter); err != nil || n != 0 {
+			t.Errorf("%s: of somebody without hosts: %s, %v", when, n, err)
+		}
+	}
+	check("running", true)
+	r.end(t)
+	check("ended", false)
 }
 
 // giveBackPart compensates one charge and finds it on the statement, which still agrees with the books.

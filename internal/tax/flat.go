@@ -15,11 +15,11 @@ import (
 //   - in the merchant's own country its rate is charged, to everybody;
 //   - a business in another country of the EU, that is a buyer with a VAT id, accounts for the tax itself;
 //   - anybody else is charged the rate of their own country, where it has one;
-//   - a buyer who has not told a country is taxed as one in the merchant's.
+//   - a buyer who gave no country is taxed as one in the merchant's.
 //
 // The form of a VAT id is trusted (account.NormalVATID): whether it was given out is for the merchant to check.
 type Flat struct {
-	Home  string           // the merchant's country, ISO 3166-1 alpha-2; "": not told
+	Home  string           // the merchant's country, ISO 3166-1 alpha-2; "": not set
 	Rates map[string]int64 // ppm by country; not listed: no tax is collected there
 }
 

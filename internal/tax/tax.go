@@ -42,7 +42,7 @@ const (
 // Sale is what a tax is asked for.
 type Sale struct {
 	Kind     Kind   // TopUp or Invoice
-	Country  string // the buyer's, ISO 3166-1 alpha-2; "": they have not told
+	Country  string // the buyer's, ISO 3166-1 alpha-2; "": they gave none
 	VATID    string // the buyer's, in the form account.NormalVATID gives it; "": none
 	Cents    int64  // without tax, 0 or more
 	Currency string // ISO 4217, upper case
@@ -57,8 +57,25 @@ const (
 	Destination   Reason = "destination"    // taxed in the buyer's country
 	ReverseCharge Reason = "reverse_charge" // a business elsewhere in the EU accounts for it
 	Outside       Reason = "outside"        // the buyer's country is none in which the merchant collects tax
-	Untold        Reason = "untold"         // the buyer has told no country: taxed as in the merchant's
+	Untold        Reason = "untold"         // the buyer gave no country: taxed as in the merchant's
 )
+
+// Words say it to people.
+func (r Reason) Words() string {
+	switch r {
+	case Home:
+		return "in your own country"
+	case Destination:
+		return "taxed in the buyer's country"
+	case ReverseCharge:
+		return "reverse charge"
+	case Outside:
+		return "no tax is collected there"
+	case Untold:
+		return "the buyer gave no country"
+	}
+	return "no taxes charged"
+}
 
 // Tax is what a sale bears.
 type Tax struct {

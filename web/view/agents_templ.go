@@ -228,7 +228,7 @@ func AgentsPage(p Page, a Agents) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "<div class=\"scroll\"><table class=\"tbl pad\" id=\"channels\"><caption class=\"vh\">Channels</caption> <thead><tr><th scope=\"col\">Channel</th><th scope=\"col\">Version</th><th scope=\"col\" class=\"num\">Hosts, %</th><th scope=\"col\" class=\"num\">Try</th><th scope=\"col\">State</th><th scope=\"col\">Set</th></tr></thead> <tbody>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "<div class=\"scroll\"><table class=\"tbl\" id=\"channels\"><caption class=\"vh\">Channels</caption> <thead><tr><th scope=\"col\">Channel</th><th scope=\"col\">Version</th><th scope=\"col\" class=\"num\">Hosts, %</th><th scope=\"col\" class=\"num\">Try</th><th scope=\"col\">State</th><th scope=\"col\">Set</th></tr></thead> <tbody>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -353,7 +353,7 @@ func AgentsPage(p Page, a Agents) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "</section><section class=\"panel\"><header><h2>Hosts</h2></header><div class=\"scroll\"><table class=\"tbl pad\" id=\"versions\"><caption class=\"vh\">How many hosts run what</caption> <thead><tr><th scope=\"col\">Channel</th><th scope=\"col\">Runs</th><th scope=\"col\">Update</th><th scope=\"col\" class=\"num\">Hosts</th></tr></thead> <tbody>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "</section><section class=\"panel\"><header><h2>Hosts</h2></header><div class=\"scroll\"><table class=\"tbl\" id=\"versions\"><caption class=\"vh\">How many hosts run what</caption> <thead><tr><th scope=\"col\">Channel</th><th scope=\"col\">Runs</th><th scope=\"col\">Update</th><th scope=\"col\" class=\"num\">Hosts</th></tr></thead> <tbody>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -14,6 +14,9 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
+// Plural is n with its noun.
+func Plural(n int, one, many string) string { return plural(n, one, many) }
+
 const minus = "\u2212"
 
 // split shows an exact amount as cents, thousands grouped, and the digits after them up to decimals (2…9), which are

@@ -86,7 +86,7 @@ func quotePanel(m Market) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = Formation(quoteRows(*q), 7, fmt.Sprintf("%d nodes, %d GPUs", len(q.Rows), q.GPUs)).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = Formation(quoteRows(*q), 7, plural(len(q.Rows), "node", "nodes")+", "+plural(q.GPUs, "GPU", "GPUs")).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

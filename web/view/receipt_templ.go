@@ -133,7 +133,7 @@ func ReceiptPage(p Page, r payment.Receipt) templ.Component {
 					}
 					return nil
 				})
-				templ_7745c5c3_Err = Callout("idle", "info", "Your legal name and address are not on it", "They were not told when it was paid, and a receipt never changes. Those of later payments name what you tell now.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var7), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = Callout("idle", "info", "Your legal name and address are not on it", "They were not given when it was paid, and a receipt never changes. Those of later payments name what you give now.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var7), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -7,10 +7,66 @@ package dbq
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
 )
+
+const budgets = `-- name: Budgets :many
+SELECT b.id, b.org_id, b.project, b.cap, b.max_rate, b.max_duration_s, b.committed, b.currency, b.created_at, (
+    SELECT coalesce(sum(bal.amount), 0)
+    FROM ledger_account a JOIN ledger_balance bal ON bal.account_id = a.id LEFT JOIN cluster c ON c.id = a.owner
+    WHERE a.kind = 'renter_hold' AND a.org_id = b.org_id AND a.currency = b.currency AND (b.project = '' OR c.project = b.project))::bigint AS held
+FROM budget b
+WHERE b.org_id = $1 AND ($2::uuid IS NULL OR b.id = $2)
+ORDER BY b.project
+`
+
+type BudgetsRow struct {
+	ID           id.Budget
+	OrgID        id.Org
+	Project      string
+	Cap          *int64
+	MaxRate      *int64
+	MaxDurationS *int64
+	Committed    int64
+	Currency     string
+	CreatedAt    time.Time
+	Held         int64
+}
+
+// An org's, or one of them, with what is held now of what is committed: read at one moment, so their difference is what is spent.
+func (q *Queries) Budgets(ctx context.Context, orgID id.Org, one pgtype.UUID) ([]BudgetsRow, error) {
+	rows, err := q.db.Query(ctx, budgets, orgID, one)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []BudgetsRow{}
+	for rows.Next() {
+		var i BudgetsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.Project,
+			&i.Cap,
+			&i.MaxRate,
+			&i.MaxDurationS,
+			&i.Committed,
+			&i.Currency,
+			&i.CreatedAt,
+			&i.Held,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
 
 const commitBudgets = `-- name: CommitBudgets :exec
 UPDATE budget b SET committed = b.committed + $1::bigint
@@ -46,63 +102,6 @@ func (q *Queries) DeleteBudget(ctx context.Context, iD id.Budget, orgID id.Org) 
 	return result.RowsAffected(), nil
 }
 
-const getBudget = `-- name: GetBudget :one
-SELECT id, org_id, project, cap, max_rate, max_duration_s, committed, currency, created_at
-FROM budget WHERE id = $1 AND org_id = $2
-`
-
-func (q *Queries) GetBudget(ctx context.Context, iD id.Budget, orgID id.Org) (Budget, error) {
-	row := q.db.QueryRow(ctx, getBudget, iD, orgID)
-	var i Budget
-	err := row.Scan(
-		&i.ID,
-		&i.OrgID,
-		&i.Project,
-		&i.Cap,
-		&i.MaxRate,
-		&i.MaxDurationS,
-		&i.Committed,
-		&i.Currency,
-		&i.CreatedAt,
-	)
-	return i, err
-}
-
-const listBudgets = `-- name: ListBudgets :many
-SELECT id, org_id, project, cap, max_rate, max_duration_s, committed, currency, created_at
-FROM budget WHERE org_id = $1 ORDER BY project
-`
-
-func (q *Queries) ListBudgets(ctx context.Context, orgID id.Org) ([]Budget, error) {
-	rows, err := q.db.Query(ctx, listBudgets, orgID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []Budget{}
-	for rows.Next() {
-		var i Budget
-		if err := rows.Scan(
-			&i.ID,
-			&i.OrgID,
-			&i.Project,
-			&i.Cap,
-			&i.MaxRate,
-			&i.MaxDurationS,
-			&i.Committed,
-			&i.Currency,
-			&i.CreatedAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const returnToBudgets = `-- name: ReturnToBudgets :exec
 UPDATE budget b SET committed = b.committed - $1::bigint
 WHERE b.org_id = $2 AND b.currency = $3
@@ -133,7 +132,7 @@ VALUES ($1, $2, $3::text, $4, $5, $6, $7, (
     FROM ledger_account a JOIN ledger_balance bal ON bal.account_id = a.id LEFT JOIN cluster c ON c.id = a.owner
     WHERE a.kind = 'renter_hold' AND a.org_id = $2 AND a.currency = $7 AND ($3::text = '' OR c.project = $3::text)))
 ON CONFLICT (org_id, project) DO UPDATE SET cap = EXCLUDED.cap, max_rate = EXCLUDED.max_rate, max_duration_s = EXCLUDED.max_duration_s
-RETURNING id, org_id, project, cap, max_rate, max_duration_s, committed, currency, created_at
+RETURNING id
 `
 
 type SetBudgetParams struct {
@@ -146,7 +145,7 @@ type SetBudgetParams struct {
 	Currency     string
 }
 
-func (q *Queries) SetBudget(ctx context.Context, arg SetBudgetParams) (Budget, error) {
+func (q *Queries) SetBudget(ctx context.Context, arg SetBudgetParams) (id.Budget, error) {
 	row := q.db.QueryRow(ctx, setBudget,
 		arg.ID,
 		arg.OrgID,
@@ -156,19 +155,9 @@ func (q *Queries) SetBudget(ctx context.Context, arg SetBudgetParams) (Budget, e
 		arg.MaxDurationS,
 		arg.Currency,
 	)
-	var i Budget
-	err := row.Scan(
-		&i.ID,
-		&i.OrgID,
-		&i.Project,
-		&i.Cap,
-		&i.MaxRate,
-		&i.MaxDurationS,
-		&i.Committed,
-		&i.Currency,
-		&i.CreatedAt,
-	)
-	return i, err
+	var id id.Budget
+	err := row.Scan(&id)
+	return id, err
 }
 
 const spentOfBudgets = `-- name: SpentOfBudgets :many

@@ -1363,6 +1363,30 @@ func (q *Queries) UnsettledLeaseIDs(ctx context.Context) ([]id.Lease, error) {
 	return items, nil
 }
 
+const unsettledLeaseIDsOfOperator = `-- name: UnsettledLeaseIDsOfOperator :many
+SELECT id FROM lease WHERE host_org_id = $1 AND settled_at IS NULL ORDER BY id
+`
+
+func (q *Queries) UnsettledLeaseIDsOfOperator(ctx context.Context, hostOrgID id.Org) ([]id.Lease, error) {
+	rows, err := q.db.Query(ctx, unsettledLeaseIDsOfOperator, hostOrgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Lease{}
+	for rows.Next() {
+		var id id.Lease
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const unsettledLeaseIDsOfOrg = `-- name: UnsettledLeaseIDsOfOrg :many
 SELECT id FROM lease WHERE renter_org_id = $1 AND settled_at IS NULL ORDER BY id
 `

@@ -35,15 +35,17 @@ VALUES (@id, @org_id, @project::text, sqlc.narg(cap), sqlc.narg(max_rate), sqlc.
     FROM ledger_account a JOIN ledger_balance bal ON bal.account_id = a.id LEFT JOIN cluster c ON c.id = a.owner
     WHERE a.kind = 'renter_hold' AND a.org_id = @org_id AND a.currency = @currency AND (@project::text = '' OR c.project = @project::text)))
 ON CONFLICT (org_id, project) DO UPDATE SET cap = EXCLUDED.cap, max_rate = EXCLUDED.max_rate, max_duration_s = EXCLUDED.max_duration_s
-RETURNING *;
+RETURNING id;
 
--- name: ListBudgets :many
-SELECT id, org_id, project, cap, max_rate, max_duration_s, committed, currency, created_at
-FROM budget WHERE org_id = $1 ORDER BY project;
-
--- name: GetBudget :one
-SELECT id, org_id, project, cap, max_rate, max_duration_s, committed, currency, created_at
-FROM budget WHERE id = $1 AND org_id = $2;
+-- name: Budgets :many
+-- An org's, or one of them, with what is held now of what is committed: read at one moment, so their difference is what is spent.
+SELECT b.id, b.org_id, b.project, b.cap, b.max_rate, b.max_duration_s, b.committed, b.currency, b.created_at, (
+    SELECT coalesce(sum(bal.amount), 0)
+    FROM ledger_account a JOIN ledger_balance bal ON bal.account_id = a.id LEFT JOIN cluster c ON c.id = a.owner
+    WHERE a.kind = 'renter_hold' AND a.org_id = b.org_id AND a.currency = b.currency AND (b.project = '' OR c.project = b.project))::bigint AS held
+FROM budget b
+WHERE b.org_id = @org_id AND (sqlc.narg(one)::uuid IS NULL OR b.id = sqlc.narg(one))
+ORDER BY b.project;
 
 -- name: DeleteBudget :execrows
 DELETE FROM budget WHERE id = $1 AND org_id = $2;

@@ -39,6 +39,9 @@ SELECT id FROM lease WHERE cluster_id = $1 ORDER BY id;
 -- name: UnsettledLeaseIDsOfOrg :many
 SELECT id FROM lease WHERE renter_org_id = $1 AND settled_at IS NULL ORDER BY id;
 
+-- name: UnsettledLeaseIDsOfOperator :many
+SELECT id FROM lease WHERE host_org_id = $1 AND settled_at IS NULL ORDER BY id;
+
 -- name: UnsettledLeaseIDs :many
 SELECT id FROM lease WHERE settled_at IS NULL ORDER BY id;
 

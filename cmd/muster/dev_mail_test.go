@@ -1,0 +1,24 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/musterhq/muster/internal/notify"
+)
+
+func TestDevShowsTheLinkOfAMail(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	mail := notify.Mail{To: "ada@example.com", Subject: "Confirm your e-mail address", Body: "To confirm it, open:\n\nhttp://127.0.0.1:8080/verify-email/abc\n\nhttp://other\n"}
+	if err := (devMailer{&out}).Send(t.Context(), mail); err != nil {
+		t.Fatal(err)
+	}
+	if want := "mail to ada@example.com: Confirm your e-mail address\n  http://127.0.0.1:8080/verify-email/abc\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+	cfg := serverConfig{mail: devMailer{&out}}
+	if m, err := cfg.mailer(nil); err != nil || m != notify.Mailer(devMailer{&out}) {
+		t.Errorf("the server of `muster dev` mails by %T, %v", m, err)
+	}
+}
