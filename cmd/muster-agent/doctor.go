@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +36,7 @@ type machine struct {
 	NFT       error // of listing tables
 	TUN       error // of opening /dev/net/tun
 	Reachable bool
+	Watchers  []string // programs of DCGM's that run
 }
 
 func doctorCommand() *cobra.Command {
@@ -75,7 +78,7 @@ The exit code is 1 when something keeps the host from being rented out.`,
 }
 
 func lookAround(ctx context.Context, host hostFlags) machine {
-	m := machine{Root: os.Geteuid() == 0, Reachable: host.reachable()}
+	m := machine{Root: os.Geteuid() == 0, Reachable: host.reachable(), Watchers: watchers("/proc")}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, "nft", "list", "tables").CombinedOutput(); err != nil {
@@ -88,6 +91,20 @@ func lookAround(ctx context.Context, host hostFlags) machine {
 		m.TUN = fmt.Errorf("open /dev/net/tun: %w", err)
 	}
 	return m
+}
+
+// watchers are the programs of NVIDIA's DCGM that run here, by the names the kernel has for them, each once.
+func watchers(procfs string) []string {
+	var out []string
+	names, _ := filepath.Glob(filepath.Join(procfs, "[0-9]*", "comm"))
+	for _, path := range names {
+		b, err := os.ReadFile(path)
+		if name := strings.TrimSpace(string(b)); err == nil && (name == "nv-hostengine" || name == "dcgm-exporter") && !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // checks are the things the doctor looks at, and which of the inventory's problems belong to each.
@@ -155,9 +172,15 @@ func diagnose(inv agentapi.Inventory, m machine) []finding {
 	if len(inv.GPUs) > 0 {
 		say("gpus", "ok", fmt.Sprintf("%d × %s, driver %s", len(inv.GPUs), inv.GPUs[0].Model, inv.Driver), "", "")
 	}
+	if len(m.Watchers) > 0 {
+		say("dcgm", "ok", "DCGM watches the GPUs, which disturbs no lease as long as it leaves profiling metrics (DCGM_FI_PROF_*) alone.", strings.Join(m.Watchers, ", "),
+			"Their counters serve one program at a time, and renters profile too: leave them out of the exporter's list, or run dcgmi profile --pause.")
+	}
 	why := false
 	for _, p := range inv.Problems {
-		if !told[p.Code] {
+		if p.Code == "underlay_down" {
+			say("network", p.Severity, p.Cause, p.Evidence, p.Fix)
+		} else if !told[p.Code] {
 			say("gpus", p.Severity, p.Cause, p.Evidence, p.Fix)
 			why = why || p.Severity == "bad"
 		}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -52,6 +54,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		{"disk not limited", "disk", "warn", problem("disk_not_limited", "warn")},
 		{"little disk", "disk", "warn", func(i *agentapi.Inventory, _ *machine) { i.DiskGB = 10 }},
 		{"a GPU's trouble", "gpus", "warn", problem("ecc_off", "warn")},
+		{"a named port that is down", "network", "warn", problem("underlay_down", "warn")},
 		{"no GPU", "gpus", "bad", func(i *agentapi.Inventory, _ *machine) { i.GPUs = nil }},
 		{"behind a router", "network", "warn", func(_ *agentapi.Inventory, m *machine) { m.Reachable = false }},
 	} {
@@ -72,5 +75,38 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	var b strings.Builder
 	if err := printFindings(&b, diagnose(inv, m)); err != nil || !strings.Contains(b.String(), "bad   rights") || !strings.Contains(b.String(), "do:    Run it as root") {
 		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
+// DCGM beside the agent is well, and what of it is not is said.
+func TestDoctorSeesDCGM(t *testing.T) {
+	t.Parallel()
+	proc := t.TempDir()
+	for pid, name := range map[string]string{"7": "nv-hostengine", "12": "dcgm-exporter", "13": "dcgm-exporter", "20": "python3", "self": "nv-hostengine"} {
+		if err := os.MkdirAll(filepath.Join(proc, pid), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(proc, pid, "comm"), []byte(name+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inv, m := healthy()
+	if m.Watchers = watchers(proc); strings.Join(m.Watchers, " ") != "dcgm-exporter nv-hostengine" {
+		t.Errorf("%q", m.Watchers)
+	}
+	told := 0
+	for _, f := range diagnose(inv, m) {
+		if f.Check == "dcgm" {
+			told++
+			if f.State != "ok" || !strings.Contains(f.Cause, "DCGM_FI_PROF_") || !strings.Contains(f.Remedy, "--pause") || f.Found != "dcgm-exporter, nv-hostengine" {
+				t.Errorf("%+v", f)
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+	if none := watchers(t.TempDir()); none != nil {
+		t.Errorf("%v", none)
 	}
 }
