@@ -46,6 +46,7 @@ type Host struct {
 	RAMMB        int64      `json:"ram_mb"`
 	DiskGB       int64      `json:"disk_gb"`
 	DiskLimited  bool       `json:"disk_limited"` // nodes are held to their disk_gb
+	ScratchGB    int64      `json:"scratch_gb"`   // what all nodes' scratches may take together
 	Runtimes     []string   `json:"runtimes"`     // OCI runtimes that workloads can be run with
 	Driver       string     `json:"driver"`
 	CUDAMax      string     `json:"cuda_max"`

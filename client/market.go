@@ -31,6 +31,7 @@ type Offer struct {
 	RAMGB           int64       `json:"ram_gb"`
 	DiskGB          int64       `json:"disk_gb"`
 	DiskLimited     bool        `json:"disk_limited"` // a node cannot write more than its disk_gb
+	ScratchGB       int64       `json:"scratch_gb"`   // free, for nodes that ask for scratch
 	Runtimes        []string    `json:"runtimes"`     // OCI runtimes: runc, runsc
 	Region          string      `json:"region"`
 	Fabric          *string     `json:"fabric"`
@@ -103,6 +104,7 @@ type Spec struct {
 	Ports           []Port            `json:"ports,omitempty"`
 	DiskGB          int64             `json:"disk_gb,omitempty"`
 	DiskLimited     bool              `json:"disk_limited,omitempty"` // only hosts that enforce disk_gb
+	ScratchGB       int64             `json:"scratch_gb,omitempty"`   // per node, at /scratch
 	Runtime         string            `json:"runtime,omitempty"`      // runc, runsc (gVisor)
 	SSHKeyIDs       []id.SSHKey       `json:"ssh_key_ids,omitempty"`
 	MaxPricePerHour *money.Micro      `json:"max_price_per_hour,omitempty"` // of the whole cluster

@@ -95,7 +95,7 @@ func hostFacts(d host.Detail) [][2]string {
 	facts := [][2]string{
 		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)}, {"NUMA nodes", numaText(i)}, {"Network ports", nicsText(i.NICs)},
 		{"Memory", view.Bytes(i.RAMMB << 20)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
-		{"Holds nodes to their disk", yesNo(i.DiskLimited)}, {"Runtimes", runtimesText(d.Runtimes)},
+		{"Holds nodes to their disk", yesNo(i.DiskLimited)}, {"Scratch for nodes", scratchText(d.ScratchGB)}, {"Runtimes", runtimesText(d.Runtimes)},
 		{"Driver", i.Driver}, {"CUDA, at most", i.CUDAMax}, {"Docker", i.DockerVersion}, {"NVIDIA Container Toolkit", i.ToolkitVersion},
 		{"GPUs attached by", i.AttachMode}, {"Reachable by other hosts", yesNo(i.MultiNode)}, {"Kernel WireGuard", yesNo(i.KernelWireGuard)},
 		{"Each lease, up", leaseLine(i.LeaseUpMbps)}, {"Each lease, down", leaseLine(i.LeaseDownMbps)},
@@ -256,4 +256,12 @@ func gpuRow(g host.GPU, s host.Sample) view.GPURow {
 		row.PowerShare = 100 * 1000 * float64(s.PowerW) / float64(limit)
 	}
 	return row
+}
+
+// scratchText is what a host has for scratch, empty where it offers none: a problem says why if it should.
+func scratchText(gb int64) string {
+	if gb == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d GB for all together", gb)
 }

@@ -111,6 +111,9 @@ func offerRow(o market.Offer, quote *view.QuoteBox) view.OfferRow {
 	if o.DiskLimited {
 		has = append(has, "disk enforced")
 	}
+	if o.ScratchGB > 0 {
+		has = append(has, fmt.Sprintf("%d GB scratch", o.ScratchGB))
+	}
 	if slices.Contains(o.Runtimes, agentapi.RuntimeRunsc) {
 		has = append(has, "gVisor")
 	}

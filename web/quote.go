@@ -90,6 +90,8 @@ func relaxed(r market.Relaxation, m view.Market) string {
 		form.GPUs = value
 	case "disk_gb":
 		form.DiskGB = value
+	case "scratch_gb":
+		form.ScratchGB = value
 	case "network.scope":
 		form.Scope = value
 	case "runtime":

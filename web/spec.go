@@ -23,7 +23,7 @@ func specForm(v *visit) view.SpecForm {
 		Nodes: f("nodes", "1"), GPUs: f("gpus", "1"), Image: f("image", ""), Command: f("command", ""), Env: v.r.PostFormValue("env"),
 		Name: f("name", ""), Budget: f("budget", ""), DiskGB: f("disk_gb", strconv.FormatInt(market.DefaultSpec().DiskGB, 10)), Scope: f("scope", string(market.ScopeAny)),
 		OnNodeFailure: f("on_node_failure", "fail"), Restart: f("restart", "never"), Egress: f("egress", "full"),
-		Runtime: f("runtime", agentapi.RuntimeRunc), DiskLimited: f("disk_limited", "") != "",
+		Runtime: f("runtime", agentapi.RuntimeRunc), DiskLimited: f("disk_limited", "") != "", ScratchGB: f("scratch_gb", ""),
 		Ports: f("ports", ""), Hours: f("hours", ""), MinGbps: f("min_gbps", ""), Project: f("project", ""),
 	}
 }
@@ -33,7 +33,7 @@ func formLink(query string, f view.SpecForm) string {
 	v := url.Values{"q": {query}, "nodes": {f.Nodes}, "gpus": {f.GPUs}, "image": {f.Image}, "command": {f.Command},
 		"name": {f.Name}, "budget": {f.Budget}, "disk_gb": {f.DiskGB}, "scope": {f.Scope},
 		"on_node_failure": {f.OnNodeFailure}, "restart": {f.Restart}, "egress": {f.Egress},
-		"ports": {f.Ports}, "hours": {f.Hours}, "min_gbps": {f.MinGbps}, "project": {f.Project}, "runtime": {f.Runtime}, "disk_limited": {ticked(f.DiskLimited)}}
+		"ports": {f.Ports}, "hours": {f.Hours}, "min_gbps": {f.MinGbps}, "project": {f.Project}, "runtime": {f.Runtime}, "disk_limited": {ticked(f.DiskLimited)}, "scratch_gb": {f.ScratchGB}}
 	for k, x := range v {
 		if x[0] == "" {
 			delete(v, k)
@@ -57,6 +57,9 @@ func asTyped(spec market.Spec) view.SpecForm {
 		Name: spec.Name, DiskGB: strconv.FormatInt(spec.DiskGB, 10), Scope: string(spec.Network.Scope),
 		OnNodeFailure: spec.OnNodeFailure, Restart: spec.Restart, Egress: spec.Egress, Ports: portsText(spec.Ports),
 		Runtime: cmp.Or(spec.Runtime, agentapi.RuntimeRunc), DiskLimited: spec.DiskLimited,
+	}
+	if spec.ScratchGB > 0 {
+		f.ScratchGB = strconv.FormatInt(spec.ScratchGB, 10)
 	}
 	if spec.MaxDuration != nil {
 		f.Hours = strconv.FormatFloat(float64(*spec.MaxDuration)/3600, 'g', -1, 64)
@@ -91,6 +94,7 @@ func specOf(f view.SpecForm, query string) (market.Spec, error) {
 	number("nodes", f.Nodes, func(n int64) { spec.Nodes = int(n) })
 	number("gpus_per_node", f.GPUs, func(n int64) { spec.GPUsPerNode = int(n) })
 	number("disk_gb", f.DiskGB, func(n int64) { spec.DiskGB = n })
+	number("scratch_gb", f.ScratchGB, func(n int64) { spec.ScratchGB = n })
 	spec.GPU, spec.Image, spec.Name = query, strings.TrimSpace(f.Image), strings.TrimSpace(f.Name)
 	if f.Scope != "" {
 		spec.Network.Scope = market.Scope(f.Scope)

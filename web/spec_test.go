@@ -14,7 +14,7 @@ func fullForm() view.SpecForm {
 		Nodes: "2", GPUs: "4", Image: "pytorch/pytorch:2.4.0", Command: "python 'train me.py'", Env: "EPOCHS=3\nURL=a=b", Name: "train-1",
 		Budget: "50.00", DiskGB: "100", Scope: "fabric", OnNodeFailure: "replace", Restart: "on_failure", Egress: "limited",
 		Ports: "8888, 6006/tcp", Hours: "1.5", MinGbps: "10", Project: "vision",
-		Runtime: "runsc", DiskLimited: true,
+		Runtime: "runsc", DiskLimited: true, ScratchGB: "200",
 	}
 }
 

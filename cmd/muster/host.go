@@ -174,6 +174,14 @@ func hostShow(s *shell) *cobra.Command {
 	})
 }
 
+// scratchText is what a host has for scratch.
+func scratchText(gb int64) string {
+	if gb == 0 {
+		return "none: muster-agent run --scratch-dir offers some"
+	}
+	return fmt.Sprintf("%d GB for all nodes together", gb)
+}
+
 // diskBound says whether nodes are held to their disk_gb.
 func diskBound(limited bool) string {
 	if limited {
@@ -189,7 +197,7 @@ func printHost(p *printer, h client.Host) {
 	}
 	p.facts("Host", h.ID.String(), "Name", h.Name, "Region", h.Region, "Fabric", fabric, "State", h.State, "You take it back", whenPtr(h.ReclaimAt), "Not selling", h.NotSelling,
 		"Agent", h.AgentVersion, "Last seen", whenPtr(h.LastSeenAt), "Driver", h.Driver, "CPU, RAM, disk", fmt.Sprintf("%d cores, %d GB, %d GB", h.CPUCores, h.RAMMB>>10, h.DiskGB),
-		"Disk per node", diskBound(h.DiskLimited), "Runtimes", strings.Join(h.Runtimes, ", "),
+		"Disk per node", diskBound(h.DiskLimited), "Scratch", scratchText(h.ScratchGB), "Runtimes", strings.Join(h.Runtimes, ", "),
 		"You can", strings.Join(h.Actions, ", "))
 	if a := h.Agent; a != nil {
 		p.facts("Agent follows", a.Channel, "Should run", a.Wanted, "Update", strings.TrimSpace(a.State+" "+a.Update), "", a.Detail)

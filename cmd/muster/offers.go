@@ -78,6 +78,9 @@ func note(o client.Offer) string {
 	if o.DiskLimited {
 		words = append(words, "disk enforced")
 	}
+	if o.ScratchGB > 0 {
+		words = append(words, fmt.Sprintf("%d GB scratch", o.ScratchGB))
+	}
 	if slices.Contains(o.Runtimes, "runsc") {
 		words = append(words, "gVisor")
 	}

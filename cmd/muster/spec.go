@@ -27,7 +27,7 @@ type specFlags struct {
 	scope, onFailure, registryUser, runtime    string
 	maxPrice, budget, maxDuration              string
 	nodes, gpus                                int
-	disk                                       int64
+	disk, scratch                              int64
 	diskLimited                                bool
 	minGbps                                    float64
 	labels, env, ports, keys                   []string
@@ -51,6 +51,7 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.StringArrayVarP(&f.ports, "port", "p", nil, "PORT, which is tcp, or PORT/http, which the page links to; repeatable")
 	fs.Int64Var(&f.disk, "disk", 0, "GB per node (default 10)")
 	fs.BoolVar(&f.diskLimited, "disk-limited", false, "only hosts that enforce it")
+	fs.Int64Var(&f.scratch, "scratch-gb", 0, "GB per node of a fast disk, empty at /scratch, gone with the node; included in the price")
 	fs.StringVar(&f.runtime, "runtime", "", "runc (default), or runsc: gVisor, where a host has it")
 	fs.StringArrayVar(&f.keys, "ssh-key", nil, "id of an SSH key; repeatable")
 	fs.StringVar(&f.maxPrice, "max-price", "", "most the whole cluster may cost per hour")
@@ -85,6 +86,7 @@ func (f *specFlags) spec(cmd *cobra.Command, command []string) (client.Spec, err
 	lay(&s.GPUsPerNode, f.gpus)
 	lay(&s.DiskGB, f.disk)
 	lay(&s.DiskLimited, f.diskLimited)
+	lay(&s.ScratchGB, f.scratch)
 	lay(&s.Runtime, f.runtime)
 	if len(command) > 0 {
 		s.Command = command

@@ -86,6 +86,7 @@ type hostView struct {
 	RAMMB        int64              `json:"ram_mb"`
 	DiskGB       int64              `json:"disk_gb"`
 	DiskLimited  bool               `json:"disk_limited" doc:"nodes are held to their disk_gb; problems say why not"`
+	ScratchGB    int64              `json:"scratch_gb" doc:"what all nodes' scratches may take together; 0: none is offered, problems say why if it should be"`
 	Runtimes     []string           `json:"runtimes" doc:"OCI runtimes that workloads can be run with"`
 	Driver       string             `json:"driver"`
 	CUDAMax      string             `json:"cuda_max"`
@@ -104,7 +105,7 @@ func viewHost(d host.Detail, offers []market.OwnOffer) hostView {
 	v := hostView{
 		ID: d.ID, Name: d.Name, Region: d.Region, State: d.State, Reachable: d.Reachable(now), NotSelling: d.Unsellable(now),
 		Simulated: d.Simulated, MultiNode: d.MultiNode, ReclaimAt: utc(d.ReclaimAt), Actions: d.Actions(), CPUCores: d.CPUCores, RAMMB: d.RAMMB, DiskGB: d.DiskGB,
-		DiskLimited: d.DiskLimited, Runtimes: append([]string{}, d.Runtimes...),
+		DiskLimited: d.DiskLimited, ScratchGB: d.ScratchGB, Runtimes: append([]string{}, d.Runtimes...),
 		Driver: d.Driver, CUDAMax: d.CUDAMax, AgentVersion: d.Status.AgentVersion, LastSeenAt: utc(d.Status.LastSyncAt),
 		CreatedAt: d.CreatedAt.UTC(), GPUs: []hostGPUView{}, Problems: append([]agentapi.Problem{}, d.Inventory.Problems...),
 		Offers: append([]market.OwnOffer{}, offers...),

@@ -65,7 +65,7 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow, de
 		LeaseRef: agentapi.LeaseRef{Lease: r.Node.LeaseID.String(), Epoch: int(r.LeaseEpoch)},
 		Cluster:  cl.ID.String(), Node: r.Node.ID.String(), Rank: int(r.Node.Rank), Nodes: int(cl.NodeCount), Go: cl.GoAt != nil,
 		Image: cl.ImageRef, Digest: cl.ImageDigest, Command: spec.Command, Env: secrets.Env,
-		CPUs: r.CPUCores, RAMMB: r.RAMMb, DiskGB: r.DiskGb, DiskLimited: spec.DiskLimited, Runtime: spec.Runtime, Egress: spec.Egress, GraceS: graceSeconds, GPUs: []string{},
+		CPUs: r.CPUCores, RAMMB: r.RAMMb, DiskGB: r.DiskGb, DiskLimited: spec.DiskLimited, Runtime: spec.Runtime, ScratchGB: spec.ScratchGB, Egress: spec.Egress, GraceS: graceSeconds, GPUs: []string{},
 		Network: agentapi.Network{CIDR: overlay.String(), Address: r.Node.Address, MTU: mtu, MinGbps: spec.Network.MinGbps, Peers: []agentapi.Peer{}},
 	}
 	if a := secrets.RegistryAuth; a != nil {

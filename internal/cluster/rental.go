@@ -210,7 +210,7 @@ func (r *rental) view() (Cluster, error) {
 func newLease(cl id.Cluster, node id.Node, lease id.Lease, renter id.Org, currency string, epoch int, n market.Placed) metering.NewLease {
 	l := metering.NewLease{
 		ID: lease, Cluster: cl, Node: node, Rank: n.Rank, Host: n.Host, Renter: renter, Operator: n.HostOrg, GPUModel: n.Model,
-		CPUs: n.CPUCores, RAMMB: n.RAMMB, DiskGB: n.DiskGB, Currency: currency, HostSharePPM: int64(n.HostSharePPM), Epoch: epoch, Rate: n.Rate,
+		CPUs: n.CPUCores, RAMMB: n.RAMMB, DiskGB: n.DiskGB, ScratchGB: n.ScratchGB, Currency: currency, HostSharePPM: int64(n.HostSharePPM), Epoch: epoch, Rate: n.Rate,
 	}
 	for _, g := range n.GPUs {
 		l.GPUs = append(l.GPUs, g.ID)

@@ -67,6 +67,7 @@ type Host struct {
 	BootID          string
 	CPUCores        int
 	RAMMB, DiskGB   int64
+	ScratchGB       int64    // what all nodes' scratches may take together
 	DiskLimited     bool     // nodes are held to their disk_gb
 	Runtimes        []string // OCI runtimes workloads can be run with
 	Driver, CUDAMax string
@@ -155,7 +156,7 @@ func fromRow(h dbq.Host, s dbq.HostStatus) Host {
 	return Host{
 		ID: h.ID, Org: h.OrgID, Name: h.Name, Region: h.Region, Fabric: h.FabricID, State: State(h.State),
 		Simulated: h.Simulated, MultiNode: h.MultiNode, NeedsFullReport: h.NeedsFullReport, ReclaimAt: h.ReclaimAt, Blocked: h.Blocked,
-		CappedUntil: h.CappedUntil, Revision: h.Revision, BootID: h.BootID, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskGB: h.DiskGb, DiskLimited: h.DiskLimited, Runtimes: h.Runtimes,
+		CappedUntil: h.CappedUntil, Revision: h.Revision, BootID: h.BootID, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskGB: h.DiskGb, DiskLimited: h.DiskLimited, ScratchGB: h.ScratchGb, Runtimes: h.Runtimes,
 		Driver: h.Driver, CUDAMax: h.CudaMax, InventoryAt: h.InventoryAt, CreatedAt: h.CreatedAt, RetiredAt: h.RetiredAt,
 		Status: Status{
 			Session: s.Session, Connected: s.Connected, ConnectedAt: s.ConnectedAt, DisconnectedAt: s.DisconnectedAt,

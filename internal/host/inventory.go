@@ -51,7 +51,7 @@ func checkInventory(inv *agentapi.Inventory) error {
 	if len(inv.GPUs) > MaxGPUs {
 		bad.Add("gpus", "at most %d GPUs", MaxGPUs)
 	}
-	if inv.CPUCores < 1 || inv.CPUCores > 1<<16 || inv.RAMMB < 1 || inv.RAMMB > 1<<40 || inv.DiskGB < 0 || inv.DiskGB > 1<<30 {
+	if inv.CPUCores < 1 || inv.CPUCores > 1<<16 || inv.RAMMB < 1 || inv.RAMMB > 1<<40 || inv.DiskGB < 0 || inv.DiskGB > 1<<30 || inv.ScratchGB < 0 || inv.ScratchGB > 1<<30 {
 		bad.Add("cpu_cores", "processors, memory or disk out of range")
 	}
 	if len(inv.NUMA) > 1024 {
@@ -99,7 +99,7 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 	}
 	err = tx.Q.SetHostInventory(ctx, dbq.SetHostInventoryParams{
 		ID: host, BootID: clip(inv.BootID, 64), CPUCores: int32(inv.CPUCores), RAMMb: inv.RAMMB, DiskGb: inv.DiskGB, DiskLimited: inv.DiskLimited,
-		Runtimes: runtimes(inv), Driver: clip(inv.Driver, 40), CudaMax: clip(inv.CUDAMax, 20), MultiNode: inv.MultiNode, Blocked: blocked(inv),
+		ScratchGb: scratch(inv), Runtimes: runtimes(inv), Driver: clip(inv.Driver, 40), CudaMax: clip(inv.CUDAMax, 20), MultiNode: inv.MultiNode, Blocked: blocked(inv),
 	})
 	if err != nil {
 		return fmt.Errorf("host: inventory of %s: %w", host, err)
@@ -141,6 +141,14 @@ func runtimes(inv *agentapi.Inventory) []string {
 		}
 	}
 	return out
+}
+
+// scratch is what an inventory offers of it: nothing, if its agent does not say that it gives nodes theirs.
+func scratch(inv *agentapi.Inventory) int64 {
+	if !slices.Contains(inv.Capabilities, agentapi.CapScratch) {
+		return 0
+	}
+	return inv.ScratchGB
 }
 
 // watts is a power limit in whole watts, rounded down; nil when it is not told or is none that a GPU can have.

@@ -22,6 +22,7 @@ type Ask struct {
 	// DiskLimited: only hosts that hold nodes to their disk_gb. Runtime is the OCI runtime it needs; "" = any.
 	DiskLimited bool
 	Runtime     string
+	ScratchGB   int64       // per node; 0 = none
 	Duration    int64       // seconds; 0 = open-ended
 	MaxRate     money.Micro // per hour for the whole gang; 0 = no limit
 	// For replacing nodes of a running cluster: they join others on other hosts, within one fabric (zero: any) or on the
@@ -43,7 +44,7 @@ func (s Spec) Ask(renter id.Org) (Ask, error) {
 	}
 	a := Ask{
 		Renter: renter, Nodes: s.Nodes, GPUs: s.GPUsPerNode, Query: q, Scope: s.Network.Scope, MinGbps: s.Network.MinGbps,
-		DiskGB: s.DiskGB, DiskLimited: s.DiskLimited, Runtime: s.Runtime, Duration: s.Duration(),
+		DiskGB: s.DiskGB, DiskLimited: s.DiskLimited, Runtime: s.Runtime, ScratchGB: s.ScratchGB, Duration: s.Duration(),
 	}
 	if s.MaxPricePerHour != nil {
 		a.MaxRate = *s.MaxPricePerHour
@@ -116,6 +117,9 @@ func (a *Ask) constraints() []constraint {
 	}
 	if a.Runtime != "" {
 		add(func(f *facts) bool { return hasWord(f.runtimes, a.Runtime) }, "runtime = %s", a.Runtime)
+	}
+	if a.ScratchGB > 0 {
+		add(func(f *facts) bool { return f.scratchFreeGB >= a.ScratchGB*int64(onHost) }, "scratch_gb = %d", a.ScratchGB)
 	}
 	add(func(f *facts) bool { return f.hasShare(a.GPUs) }, "cpu and memory for %d GPUs", a.GPUs)
 	switch {

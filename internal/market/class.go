@@ -38,6 +38,7 @@ type facts struct {
 	ramLeftMB           int64
 	diskFreeGB          int64
 	diskLimited         bool
+	scratchFreeGB       int64
 	runtimes            string // words
 }
 
@@ -80,7 +81,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		netDownMbps: maybeOf(h.NetDownMbps), reliability: maybeOf(h.Reliability), verified: h.Verified,
 		simulated: h.Simulated, multiNode: h.MultiNode, price: o.Price, minGPUs: o.MinGPUs, maxDuration: o.MaxDuration,
 		hostTotal: len(h.GPUs), cpuCores: h.CPUCores, ramMB: h.RAMMB, cpuLeft: float64(h.CPUCores) - h.CPUTaken,
-		ramLeftMB: h.sellableRAMMB() - h.RAMTakenMB, diskFreeGB: h.DiskFreeGB, diskLimited: h.DiskLimited, runtimes: h.Runtimes,
+		ramLeftMB: h.sellableRAMMB() - h.RAMTakenMB, diskFreeGB: h.DiskFreeGB, diskLimited: h.DiskLimited, scratchFreeGB: max(0, h.ScratchFreeGB), runtimes: h.Runtimes,
 	}
 	for i := range h.GPUs {
 		g := &h.GPUs[i]

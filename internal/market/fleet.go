@@ -97,7 +97,7 @@ func (r *fleetRows) assemble() (map[id.Host]*Host, error) {
 		}
 		out[h.ID] = &Host{
 			ID: h.ID, Org: h.OrgID, Name: h.Name, Region: h.Region, Fabric: h.FabricID, FabricName: h.FabricName,
-			Simulated: h.Simulated, MultiNode: h.MultiNode, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskFreeGB: h.DiskGb, DiskLimited: h.DiskLimited, Runtimes: strings.Join(h.Runtimes, " "),
+			Simulated: h.Simulated, MultiNode: h.MultiNode, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskFreeGB: h.DiskGb, DiskLimited: h.DiskLimited, ScratchFreeGB: h.ScratchGb, Runtimes: strings.Join(h.Runtimes, " "),
 			Driver: h.Driver, CUDAMax: h.CudaMax, BusbwGbps: h.BusbwGbps, NetUpMbps: h.NetUpMbps, NetDownMbps: h.NetDownMbps,
 			Topology: t,
 		}
@@ -153,7 +153,7 @@ func (r *fleetRows) addOffers(hosts map[id.Host]*Host) {
 func (r *fleetRows) subtractTaken(hosts map[id.Host]*Host) error {
 	for _, l := range r.leases {
 		if h := hosts[l.HostID]; h != nil {
-			h.take(l.CPUCores, l.RAMMb, l.DiskGb)
+			h.take(l.CPUCores, l.RAMMb, l.DiskGb, l.ScratchGb)
 		}
 	}
 	for _, row := range r.quotes {
@@ -163,17 +163,18 @@ func (r *fleetRows) subtractTaken(hosts map[id.Host]*Host) error {
 		}
 		for _, n := range p.Nodes {
 			if h := hosts[n.Host]; h != nil {
-				h.take(n.CPUCores, n.RAMMB, n.DiskGB)
+				h.take(n.CPUCores, n.RAMMB, n.DiskGB, n.ScratchGB)
 			}
 		}
 	}
 	return nil
 }
 
-func (h *Host) take(cores float64, ramMB, diskGB int64) {
+func (h *Host) take(cores float64, ramMB, diskGB, scratchGB int64) {
 	h.CPUTaken += cores
 	h.RAMTakenMB += ramMB
 	h.DiskFreeGB -= diskGB
+	h.ScratchFreeGB -= scratchGB
 }
 
 // fleetRead is one read of the fleet's changes, in one database snapshot.

@@ -134,6 +134,8 @@ func (h *Host) refuses(n Placed, duration int64) string {
 		return "its GPUs were taken"
 	case h.DiskFreeGB < n.DiskGB:
 		return "its disk was taken"
+	case n.ScratchGB > 0 && h.ScratchFreeGB < n.ScratchGB:
+		return "its scratch was taken"
 	case n.DiskLimited && !h.DiskLimited:
 		return "it no longer holds nodes to their disk_gb"
 	case n.Runtime != "" && !hasWord(h.Runtimes, n.Runtime):

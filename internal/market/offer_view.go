@@ -29,6 +29,7 @@ type Offer struct {
 	RAMGB           int64       `json:"ram_gb" doc:"of the host; as with cpu_cores"`
 	DiskGB          int64       `json:"disk_gb" doc:"free"`
 	DiskLimited     bool        `json:"disk_limited" doc:"a node cannot write more than its disk_gb, nor can its neighbours"`
+	ScratchGB       int64       `json:"scratch_gb" doc:"free of the fast disk that nodes can ask for scratch on; included in the price; 0: the host has none"`
 	Runtimes        []string    `json:"runtimes" doc:"OCI runtimes that workloads can be run with: runc, runsc (gVisor); in queries: runtime"`
 	Region          string      `json:"region"`
 	Fabric          *string     `json:"fabric"`
@@ -53,7 +54,7 @@ func (l *lot) offerView() Offer {
 	o := Offer{
 		ID: l.offer.ID, HostID: h.ID, HostName: h.Name, GPUModel: f.model, GPUArch: f.arch, GPUsFree: f.free, GPUsTotal: f.total,
 		VRAMGB: f.vramGB, ComputeCap: f.computeCap, CUDAMax: f.cudaMax, Driver: f.driver, NVLink: f.nvlink,
-		NVLinkGbps: f.nvlinkGbps, PCIeGen: f.pcieGen, CPUCores: f.cpuCores, RAMGB: f.ramMB >> 10, DiskGB: f.diskFreeGB, DiskLimited: f.diskLimited, Runtimes: strings.Fields(f.runtimes),
+		NVLinkGbps: f.nvlinkGbps, PCIeGen: f.pcieGen, CPUCores: f.cpuCores, RAMGB: f.ramMB >> 10, DiskGB: f.diskFreeGB, DiskLimited: f.diskLimited, ScratchGB: f.scratchFreeGB, Runtimes: strings.Fields(f.runtimes),
 		Region: f.region, BusbwGbps: f.busbwGbps.pointer(), NetUpMbps: f.netUpMbps.pointer(), NetDownMbps: f.netDownMbps.pointer(),
 		Reliability: f.reliability.pointer(), Verified: f.verified, PricePerGPUHour: f.price, PricePerGPUSec: PerSecond(f.price),
 		MinGPUs: f.minGPUs, Simulated: f.simulated, MultiNode: f.multiNode,

@@ -176,7 +176,7 @@ func (h *Host) node(rank int, o *HostOffer, a *Ask) Placed {
 	cores, ram := h.share(count)
 	n := Placed{
 		Rank: rank, Host: h.ID, HostName: h.Name, HostOrg: h.Org, Offer: o.ID, Fabric: h.Fabric, Model: o.Model, GPUs: h.choose(o.Model, count),
-		CPUCores: cores, RAMMB: ram, DiskGB: a.DiskGB, DiskLimited: a.DiskLimited, Runtime: a.Runtime, Price: o.Price, Rate: o.Price * money.Micro(count), HostSharePPM: o.HostSharePPM,
+		CPUCores: cores, RAMMB: ram, DiskGB: a.DiskGB, DiskLimited: a.DiskLimited, Runtime: a.Runtime, ScratchGB: a.ScratchGB, Price: o.Price, Rate: o.Price * money.Micro(count), HostSharePPM: o.HostSharePPM,
 	}
 	n.Lines = []Line{
 		{Kind: "gpu", Rank: rank, Text: fmt.Sprintf("%d × %s", count, o.Model), Quantity: int64(count), UnitPrice: o.Price, Price: n.Rate},
@@ -190,6 +190,9 @@ func (a *Ask) extras() string {
 	out := fmt.Sprintf("%d GB disk", a.DiskGB)
 	if a.DiskLimited {
 		out += " (enforced)"
+	}
+	if a.ScratchGB > 0 {
+		out += fmt.Sprintf(", %d GB scratch", a.ScratchGB)
 	}
 	if a.Runtime == agentapi.RuntimeRunsc {
 		out += ", gVisor"

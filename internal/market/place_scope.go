@@ -98,7 +98,7 @@ func (p *placing) onMixedHost(e *entry) gang {
 	slices.SortStableFunc(lots, func(a, b *lot) int {
 		return cmp.Or(cmp.Compare(a.offer.Price, b.offer.Price), a.who.offer.Compare(b.who.offer))
 	})
-	if e.lots[0].class.diskFreeGB < p.ask.DiskGB*int64(p.ask.Nodes) {
+	if n := int64(p.ask.Nodes); e.lots[0].class.diskFreeGB < p.ask.DiskGB*n || e.lots[0].class.scratchFreeGB < p.ask.ScratchGB*n {
 		return gang{}
 	}
 	var g gang

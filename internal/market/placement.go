@@ -32,6 +32,7 @@ type Placed struct {
 	// What of the host the renter asked for: that it enforces disk_gb, and an OCI runtime ("" = any).
 	DiskLimited bool   `json:"disk_limited,omitempty"`
 	Runtime     string `json:"runtime,omitempty"`
+	ScratchGB   int64  `json:"scratch_gb,omitempty"` // the node's own, kept for it
 
 	Price        money.Micro `json:"price"` // per GPU-hour
 	Rate         money.Micro `json:"rate"`  // per hour, the whole node

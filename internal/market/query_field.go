@@ -52,6 +52,7 @@ var fields = []field{
 	{name: "cpu_cores", kind: kindNumber, num: known(func(f *facts) int { return f.cpuCores })},
 	{name: "ram_gb", kind: kindNumber, num: known(func(f *facts) int64 { return f.ramMB >> 10 })},
 	{name: "disk_gb", kind: kindNumber, num: known(func(f *facts) int64 { return f.diskFreeGB })},
+	{name: "scratch_gb", kind: kindNumber, num: known(func(f *facts) int64 { return f.scratchFreeGB })},
 	{name: "disk_limited", kind: kindBool, num: flag(func(f *facts) bool { return f.diskLimited })},
 	{name: "runtime", kind: kindSet, text: func(f *facts) string { return f.runtimes }},
 	{name: "region", kind: kindText, text: func(f *facts) string { return f.region }},

@@ -12,7 +12,7 @@ func testFacts() *facts {
 		cudaMax: "12.4", driver: "550.54.15", vramGB: 80, nvlink: true, nvlinkGbps: 900, powerLimitW: 250, pcieGen: 5, region: "eu-west",
 		fabricName: "ams-r4", busbwGbps: maybe{341.8, true}, price: 2_340_000, minGPUs: 1, free: 8, total: 8, cpuCores: 192,
 		ramMB: 2 << 20, diskFreeGB: 4000, multiNode: true, maxDuration: 7200,
-		diskLimited: true, runtimes: "runc runsc",
+		diskLimited: true, scratchFreeGB: 900, runtimes: "runc runsc",
 	}
 }
 
@@ -62,6 +62,8 @@ func TestQueryMatches(t *testing.T) {
 		{"max_duration>7200", false},
 		{"ram_gb=2048 gpus_free>=8 disk_gb>100", true},
 		{"disk_limited=true runtime=runsc", true},
+		{"scratch_gb>=900 scratch_gb<901", true},
+		{"scratch_gb>900", false},
 		{"disk_limited=false", false},
 		{"runtime=RUNC", true},
 		{"runtime=run", false},

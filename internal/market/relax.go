@@ -224,6 +224,7 @@ func (r *relaxing) limits() {
 	}
 	r.duration()
 	r.disk()
+	r.scratch()
 	r.isolation()
 }
 
@@ -273,6 +274,25 @@ func (r *relaxing) disk() {
 	slices.Reverse(most)
 	if p, d, ok := r.first(most, func(a *Ask, d int64) { a.DiskGB = d }); ok {
 		r.propose(p, "disk_gb", strconv.FormatInt(r.ask.DiskGB, 10), strconv.FormatInt(d, 10), d)
+	}
+}
+
+// scratch makes do with less of it, or none.
+func (r *relaxing) scratch() {
+	if r.ask.ScratchGB == 0 {
+		return
+	}
+	seen := map[int64]bool{0: true}
+	onHost := int64(r.ask.nodesOnHost())
+	for _, c := range r.s.classes {
+		if d := c.scratchFreeGB / onHost; d < r.ask.ScratchGB {
+			seen[d] = true
+		}
+	}
+	most := sortedKeys(seen)
+	slices.Reverse(most)
+	if p, d, ok := r.first(most, func(a *Ask, d int64) { a.ScratchGB = d }); ok {
+		r.propose(p, "scratch_gb", strconv.FormatInt(r.ask.ScratchGB, 10), strconv.FormatInt(d, 10), d)
 	}
 }
 

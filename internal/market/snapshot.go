@@ -22,6 +22,8 @@ type Host struct {
 	CPUCores   int
 	RAMMB      int64
 	DiskFreeGB int64 // not promised to live leases
+	// ScratchFreeGB is what new nodes can have of the host's scratch disk.
+	ScratchFreeGB int64
 	// DiskLimited: nodes are held to their disk_gb. Runtimes are the OCI runtimes it has, sorted and joined by spaces.
 	DiskLimited bool
 	Runtimes    string
@@ -177,6 +179,7 @@ func (h *Host) without(n Placed) *Host {
 	left.CPUTaken += n.CPUCores
 	left.RAMTakenMB += n.RAMMB
 	left.DiskFreeGB -= n.DiskGB
+	left.ScratchFreeGB -= n.ScratchGB
 	return &left
 }
 

@@ -37,6 +37,7 @@ type Spec struct {
 	Ports        []Port            `json:"ports"`
 	DiskGB       int64             `json:"disk_gb" doc:"per node"`
 	DiskLimited  bool              `json:"disk_limited,omitempty" doc:"only hosts that enforce disk_gb, for this node and its neighbours"`
+	ScratchGB    int64             `json:"scratch_gb,omitempty" doc:"per node: an empty file system of that size at /scratch, on a fast disk of the host, gone when the node ends or starts again; included in the price; only hosts that have it"`
 	Runtime      string            `json:"runtime,omitempty" enum:"runc,runsc" doc:"runc by default; runsc: gVisor, a kernel of its own between the program and the host's; only hosts that have it"`
 	SSHKeyIDs    []id.SSHKey       `json:"ssh_key_ids"`
 

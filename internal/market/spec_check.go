@@ -20,7 +20,7 @@ import (
 const (
 	MaxNodes       = 128
 	MaxGPUsPerNode = 16
-	MaxDiskGB      = 100_000
+	MaxDiskGB      = 100_000         // of disk, and of scratch
 	MinDuration    = 60              // seconds
 	MaxDuration    = 366 * 24 * 3600 // seconds
 	MaxPorts       = 32
@@ -87,6 +87,7 @@ func (s Spec) checkSize(bad *fault.Fields) {
 	between(bad, "nodes", int64(s.Nodes), 1, MaxNodes)
 	between(bad, "gpus_per_node", int64(s.GPUsPerNode), 1, MaxGPUsPerNode)
 	between(bad, "disk_gb", s.DiskGB, 1, MaxDiskGB)
+	between(bad, "scratch_gb", s.ScratchGB, 0, MaxDiskGB)
 	if g := s.Network.MinGbps; math.IsNaN(g) || g < 0 || g > 100_000 {
 		bad.Add("network.min_gbps", "want 0 to 100000")
 	}

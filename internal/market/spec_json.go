@@ -34,7 +34,7 @@ func (s *Spec) decode(b []byte, allowed func(string) bool) error {
 	decodeObject(b, "", map[string]any{
 		"name": &s.Name, "project": &s.Project, "labels": &s.Labels, "nodes": &s.Nodes, "gpus_per_node": &s.GPUsPerNode,
 		"gpu": &s.GPU, "image": &s.Image, "restart": &s.Restart, "egress": &s.Egress, "command": &s.Command, "env": &s.Env,
-		"disk_gb": &s.DiskGB, "disk_limited": &s.DiskLimited, "runtime": &s.Runtime, "ssh_key_ids": &s.SSHKeyIDs, "max_price_per_hour": &s.MaxPricePerHour,
+		"disk_gb": &s.DiskGB, "disk_limited": &s.DiskLimited, "scratch_gb": &s.ScratchGB, "runtime": &s.Runtime, "ssh_key_ids": &s.SSHKeyIDs, "max_price_per_hour": &s.MaxPricePerHour,
 		"max_duration": &s.MaxDuration, "budget": &s.Budget, "on_node_failure": &s.OnNodeFailure,
 		"interruptible": &s.Interruptible, "template": &s.Template,
 		"registry_auth": decodeFunc(func(b []byte, at string) {

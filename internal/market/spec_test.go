@@ -79,6 +79,7 @@ func TestSpecNamesEveryFault(t *testing.T) {
 		{`{"image":"b","network":{"scope":"any","min_gbps":-1}}`, "network.min_gbps"},
 		{`{"image":"b","runtime":"kata","disk_limited":"yes"}`, "disk_limited"},
 		{`{"image":"b","runtime":"kata"}`, "runtime"},
+		{`{"image":"b","scratch_gb":-1}`, "scratch_gb"},
 		{`{"image":"b","network":{"speed":1}}`, "network.speed"},
 		{`{"image":"b","interruptible":true,"template":"x"}`, "interruptible template"},
 		{`{"image":"b","budget":"0","max_price_per_hour":"-1","max_duration":59}`, "max_price_per_hour max_duration budget"},

@@ -32,6 +32,7 @@ func (w waste) less(v waste, c, d *class) bool {
 		cmp.Compare(c.hostTotal, d.hostTotal),
 		cmp.Compare(c.vramGB, d.vramGB),
 		cmp.Compare(c.diskFreeGB, d.diskFreeGB),
+		cmp.Compare(c.scratchFreeGB, d.scratchFreeGB),
 		cmp.Compare(c.ramMB, d.ramMB),
 		cmp.Compare(c.cpuCores, d.cpuCores),
 		cmp.Compare(c.model, d.model),

@@ -28,6 +28,7 @@ type NewLease struct {
 	CPUs         float64
 	RAMMB        int64
 	DiskGB       int64
+	ScratchGB    int64 // 0 = none
 	Currency     string
 	HostSharePPM int64       // the operator's part of every charge, in millionths
 	Epoch        int         // of the first start, from 1
@@ -63,7 +64,7 @@ func writeLeases(ctx context.Context, tx *db.Tx, leases []NewLease, runUntil *ti
 		rows[i] = dbq.InsertLeaseParams{
 			ID: l.ID, ClusterID: l.Cluster, NodeID: l.Node, Rank: int32(l.Rank), HostID: l.Host,
 			RenterOrgID: l.Renter, HostOrgID: l.Operator, GPUCount: int32(len(l.GPUs)), GPUModel: l.GPUModel, GPUIds: l.GPUs,
-			CPUCores: l.CPUs, RAMMb: l.RAMMB, DiskGb: l.DiskGB, Currency: l.Currency, HostSharePpm: int32(l.HostSharePPM), Epoch: int32(l.Epoch),
+			CPUCores: l.CPUs, RAMMb: l.RAMMB, DiskGb: l.DiskGB, ScratchGb: l.ScratchGB, Currency: l.Currency, HostSharePpm: int32(l.HostSharePPM), Epoch: int32(l.Epoch),
 			RunUntil: runUntil, CoveredFromMs: coveredFrom, Rate: l.Rate, Items: items,
 		}
 	}

@@ -12,19 +12,19 @@ import templruntime "github.com/a-h/templ/runtime"
 type SpecForm struct {
 	Nodes, GPUs, Image, Command, Env, Name, Budget, DiskGB, Scope  string
 	OnNodeFailure, Restart, Egress, Ports, Hours, MinGbps, Project string
-	Runtime                                                        string
+	Runtime, ScratchGB                                             string
 	DiskLimited                                                    bool
 	Errors                                                         map[string]string
 }
 
 // Advanced says whether anything beyond the first fields is set or wrong: the page shows those then.
 func (f SpecForm) Advanced() bool {
-	for _, name := range []string{"on_node_failure", "restart", "egress", "ports", "max_duration", "network.min_gbps", "project", "runtime"} {
+	for _, name := range []string{"on_node_failure", "restart", "egress", "ports", "max_duration", "network.min_gbps", "project", "runtime", "scratch_gb"} {
 		if f.Errors[name] != "" {
 			return true
 		}
 	}
-	return f.OnNodeFailure+f.Restart+f.Egress+f.Runtime != "failneverfullrunc" || f.DiskLimited || f.Ports+f.Hours+f.MinGbps+f.Project != ""
+	return f.OnNodeFailure+f.Restart+f.Egress+f.Runtime != "failneverfullrunc" || f.DiskLimited || f.ScratchGB+f.Ports+f.Hours+f.MinGbps+f.Project != ""
 }
 
 func specPanel(m Market) templ.Component {
@@ -310,6 +310,10 @@ func specFields(m Market) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
+		templ_7745c5c3_Err = Field(FieldSpec{ID: "scratch_gb", Label: "Scratch per node, GB", Type: "text", Value: m.Spec.ScratchGB, InputMode: "numeric", Error: m.Spec.Errors["scratch_gb"], Help: "Empty at /scratch, on a fast disk, gone with the node. Included in the price."}).Render(ctx, templ_7745c5c3_Buffer)
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
 		templ_7745c5c3_Err = choice("runtime", "Isolation", m.Spec.Runtime, [][2]string{{"runc", "container (runc)"}, {"runsc", "gVisor (runsc), where a host has it"}}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
@@ -369,7 +373,7 @@ func choice(id, label, value string, of [][2]string) templ.Component {
 		var templ_7745c5c3_Var8 string
 		templ_7745c5c3_Var8, templ_7745c5c3_Err = templ.JoinStringErrs(id)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/spec.templ`, Line: 99, Col: 17}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/spec.templ`, Line: 100, Col: 17}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var8))
 		if templ_7745c5c3_Err != nil {
@@ -382,7 +386,7 @@ func choice(id, label, value string, of [][2]string) templ.Component {
 		var templ_7745c5c3_Var9 string
 		templ_7745c5c3_Var9, templ_7745c5c3_Err = templ.JoinStringErrs(label)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/spec.templ`, Line: 99, Col: 27}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/spec.templ`, Line: 100, Col: 27}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var9))
 		if templ_7745c5c3_Err != nil {
@@ -395,7 +399,7 @@ func choice(id, label, value string, of [][2]string) templ.Component {
 		var templ_7745c5c3_Var10 string
 		templ_7745c5c3_Var10, templ_7745c5c3_Err = templ.JoinStringErrs(id)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/spec.templ`, Line: 100, Col: 28}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/spec.templ`, Line: 101, Col: 28}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var10))
 		if templ_7745c5c3_Err != nil {
@@ -408,7 +412,7 @@ func choice(id, label, value string, of [][2]string) templ.Component {
 		var templ_7745c5c3_Var11 string
 		templ_7745c5c3_Var11, templ_7745c5c3_Err = templ.JoinStringErrs(id)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/spec.templ`, Line: 100, Col: 40}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/spec.templ`, Line: 101, Col: 40}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var11))
 		if templ_7745c5c3_Err != nil {
@@ -426,7 +430,7 @@ func choice(id, label, value string, of [][2]string) templ.Component {
 			var templ_7745c5c3_Var12 string
 			templ_7745c5c3_Var12, templ_7745c5c3_Err = templ.JoinStringErrs(o[0])
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/spec.templ`, Line: 102, Col: 24}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/spec.templ`, Line: 103, Col: 24}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var12))
 			if templ_7745c5c3_Err != nil {
@@ -449,7 +453,7 @@ func choice(id, label, value string, of [][2]string) templ.Component {
 			var templ_7745c5c3_Var13 string
 			templ_7745c5c3_Var13, templ_7745c5c3_Err = templ.JoinStringErrs(o[1])
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/spec.templ`, Line: 102, Col: 61}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/spec.templ`, Line: 103, Col: 61}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var13))
 			if templ_7745c5c3_Err != nil {

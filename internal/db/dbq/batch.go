@@ -633,7 +633,7 @@ func (b *FleetGPUsBatchResults) Close() error {
 
 const fleetHosts = `-- name: FleetHosts :batchmany
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
-       h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
+       h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.scratch_gb, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
        CASE WHEN $1::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
 FROM host h
 JOIN host_status s ON s.host_id = h.id
@@ -674,6 +674,7 @@ type FleetHostsRow struct {
 	RAMMb       int64
 	DiskGb      int64
 	DiskLimited bool
+	ScratchGb   int64
 	Runtimes    []string
 	Driver      string
 	CudaMax     string
@@ -730,6 +731,7 @@ func (b *FleetHostsBatchResults) Query(f func(int, []FleetHostsRow, error)) {
 					&i.RAMMb,
 					&i.DiskGb,
 					&i.DiskLimited,
+					&i.ScratchGb,
 					&i.Runtimes,
 					&i.Driver,
 					&i.CudaMax,
@@ -755,9 +757,10 @@ func (b *FleetHostsBatchResults) Close() error {
 }
 
 const fleetLeases = `-- name: FleetLeases :batchmany
-SELECT c.host_id, sum(l.cpu_cores)::double precision AS cpu_cores, sum(l.ram_mb)::bigint AS ram_mb, sum(l.disk_gb)::bigint AS disk_gb
+SELECT c.host_id, sum(l.cpu_cores)::double precision AS cpu_cores, sum(l.ram_mb)::bigint AS ram_mb, sum(l.disk_gb)::bigint AS disk_gb,
+       sum(l.scratch_gb)::bigint AS scratch_gb
 FROM (SELECT DISTINCT host_id, ref FROM gpu_claim WHERE host_id = ANY($1::uuid[]) AND ended_at IS NULL AND kind = 'lease') c
-CROSS JOIN LATERAL (SELECT cpu_cores, ram_mb, disk_gb FROM lease WHERE id = c.ref OFFSET 0) l
+CROSS JOIN LATERAL (SELECT cpu_cores, ram_mb, disk_gb, scratch_gb FROM lease WHERE id = c.ref OFFSET 0) l
 GROUP BY c.host_id
 `
 
@@ -768,10 +771,11 @@ type FleetLeasesBatchResults struct {
 }
 
 type FleetLeasesRow struct {
-	HostID   id.Host
-	CPUCores float64
-	RAMMb    int64
-	DiskGb   int64
+	HostID    id.Host
+	CPUCores  float64
+	RAMMb     int64
+	DiskGb    int64
+	ScratchGb int64
 }
 
 // What leases keep of their hosts, until their claims end. (OFFSET 0: a lookup per claim, whatever PostgreSQL guesses how
@@ -811,6 +815,7 @@ func (b *FleetLeasesBatchResults) Query(f func(int, []FleetLeasesRow, error)) {
 					&i.CPUCores,
 					&i.RAMMb,
 					&i.DiskGb,
+					&i.ScratchGb,
 				); err != nil {
 					return err
 				}
@@ -1333,12 +1338,12 @@ func (b *InsertClaimsBatchResults) Close() error {
 const insertLease = `-- name: InsertLease :batchexec
 WITH l AS (
     INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
-                       cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch, run_until, covered_from_ms)
+                       cpu_cores, ram_mb, disk_gb, scratch_gb, currency, host_share_ppm, epoch, run_until, covered_from_ms)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
-            $11, $12, $13, $14, $15, $16, $17, $18)
+            $11, $12, $13, $14, $15, $16, $17, $18, $19)
     RETURNING id
 ), p AS (
-    INSERT INTO lease_price (lease_id, from_ms, rate, items) SELECT id, 0, $19, $20 FROM l
+    INSERT INTO lease_price (lease_id, from_ms, rate, items) SELECT id, 0, $20, $21 FROM l
 )
 INSERT INTO lease_meter (lease_id) SELECT id FROM l
 `
@@ -1363,6 +1368,7 @@ type InsertLeaseParams struct {
 	CPUCores      float64
 	RAMMb         int64
 	DiskGb        int64
+	ScratchGb     int64
 	Currency      string
 	HostSharePpm  int32
 	Epoch         int32
@@ -1390,6 +1396,7 @@ func (q *Queries) InsertLease(ctx context.Context, arg []InsertLeaseParams) *Ins
 			a.CPUCores,
 			a.RAMMb,
 			a.DiskGb,
+			a.ScratchGb,
 			a.Currency,
 			a.HostSharePpm,
 			a.Epoch,

@@ -374,9 +374,9 @@ func (q *Queries) SetGPUHealth(ctx context.Context, health string, reason string
 
 const setHostInventory = `-- name: SetHostInventory :exec
 UPDATE host
-SET boot_id = $1, cpu_cores = $2, ram_mb = $3, disk_gb = $4, disk_limited = $5,
-    runtimes = $6::text[], driver = $7, cuda_max = $8, multi_node = $9, blocked = $10, inventory_at = clock_timestamp()
-WHERE id = $11
+SET boot_id = $1, cpu_cores = $2, ram_mb = $3, disk_gb = $4, disk_limited = $5, scratch_gb = $6,
+    runtimes = $7::text[], driver = $8, cuda_max = $9, multi_node = $10, blocked = $11, inventory_at = clock_timestamp()
+WHERE id = $12
 `
 
 type SetHostInventoryParams struct {
@@ -385,6 +385,7 @@ type SetHostInventoryParams struct {
 	RAMMb       int64
 	DiskGb      int64
 	DiskLimited bool
+	ScratchGb   int64
 	Runtimes    []string
 	Driver      string
 	CudaMax     string
@@ -400,6 +401,7 @@ func (q *Queries) SetHostInventory(ctx context.Context, arg SetHostInventoryPara
 		arg.RAMMb,
 		arg.DiskGb,
 		arg.DiskLimited,
+		arg.ScratchGb,
 		arg.Runtimes,
 		arg.Driver,
 		arg.CudaMax,

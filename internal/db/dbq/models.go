@@ -280,6 +280,7 @@ type Host struct {
 	UpCapGb         *int64
 	DownCapGb       *int64
 	CappedUntil     *time.Time
+	ScratchGb       int64
 }
 
 type HostAgent struct {
@@ -387,6 +388,7 @@ type Lease struct {
 	EndedAt       *time.Time
 	GoneAt        *time.Time
 	SettledAt     *time.Time
+	ScratchGb     int64
 }
 
 type LeaseMeter struct {

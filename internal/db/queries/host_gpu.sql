@@ -6,7 +6,7 @@ ON CONFLICT (host_id) DO UPDATE SET inventory = excluded.inventory;
 
 -- name: SetHostInventory :exec
 UPDATE host
-SET boot_id = @boot_id, cpu_cores = @cpu_cores, ram_mb = @ram_mb, disk_gb = @disk_gb, disk_limited = @disk_limited,
+SET boot_id = @boot_id, cpu_cores = @cpu_cores, ram_mb = @ram_mb, disk_gb = @disk_gb, disk_limited = @disk_limited, scratch_gb = @scratch_gb,
     runtimes = @runtimes::text[], driver = @driver, cuda_max = @cuda_max, multi_node = @multi_node, blocked = @blocked, inventory_at = clock_timestamp()
 WHERE id = @id;
 

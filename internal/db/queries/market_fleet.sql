@@ -16,7 +16,7 @@ WHERE connected AND last_sync_at > clock_timestamp() - interval '1 millisecond' 
 
 -- name: FleetHosts :batchmany
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
-       h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
+       h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.scratch_gb, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
        CASE WHEN @topology::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
 FROM host h
 JOIN host_status s ON s.host_id = h.id
@@ -47,9 +47,10 @@ ORDER BY host_id, gpu_model;
 -- name: FleetLeases :batchmany
 -- What leases keep of their hosts, until their claims end. (OFFSET 0: a lookup per claim, whatever PostgreSQL guesses how
 -- many there are.)
-SELECT c.host_id, sum(l.cpu_cores)::double precision AS cpu_cores, sum(l.ram_mb)::bigint AS ram_mb, sum(l.disk_gb)::bigint AS disk_gb
+SELECT c.host_id, sum(l.cpu_cores)::double precision AS cpu_cores, sum(l.ram_mb)::bigint AS ram_mb, sum(l.disk_gb)::bigint AS disk_gb,
+       sum(l.scratch_gb)::bigint AS scratch_gb
 FROM (SELECT DISTINCT host_id, ref FROM gpu_claim WHERE host_id = ANY(@hosts::uuid[]) AND ended_at IS NULL AND kind = 'lease') c
-CROSS JOIN LATERAL (SELECT cpu_cores, ram_mb, disk_gb FROM lease WHERE id = c.ref OFFSET 0) l
+CROSS JOIN LATERAL (SELECT cpu_cores, ram_mb, disk_gb, scratch_gb FROM lease WHERE id = c.ref OFFSET 0) l
 GROUP BY c.host_id;
 
 -- name: FleetQuotes :batchmany

@@ -2,9 +2,9 @@
 -- With its first price and an empty meter.
 WITH l AS (
     INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
-                       cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch, run_until, covered_from_ms)
+                       cpu_cores, ram_mb, disk_gb, scratch_gb, currency, host_share_ppm, epoch, run_until, covered_from_ms)
     VALUES (@id, @cluster_id, @node_id, @rank, @host_id, @renter_org_id, @host_org_id, @gpu_count, @gpu_model, @gpu_ids,
-            @cpu_cores, @ram_mb, @disk_gb, @currency, @host_share_ppm, @epoch, sqlc.narg(run_until), @covered_from_ms)
+            @cpu_cores, @ram_mb, @disk_gb, @scratch_gb, @currency, @host_share_ppm, @epoch, sqlc.narg(run_until), @covered_from_ms)
     RETURNING id
 ), p AS (
     INSERT INTO lease_price (lease_id, from_ms, rate, items) SELECT id, 0, @rate, @items FROM l
