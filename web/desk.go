@@ -27,7 +27,7 @@ func (s *Web) desk(v *visit) error {
 	if err != nil {
 		return err
 	}
-	t, err := ledger.Check(ctx, s.DB)
+	t, at, err := s.trial.Read(ctx)
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (s *Web) desk(v *visit) error {
 	if err != nil {
 		return err
 	}
-	out := view.Desk{Currency: s.Currency, Balanced: t.Balanced(),
+	out := view.Desk{Currency: s.Currency, Balanced: t.Balanced(), Summed: at.UTC().Format("15:04:05"),
 		In: view.NewColumns("Paid in by day", s.Currency, today, flowDays(in)), Out: view.NewColumns("Sent to operators by day", s.Currency, today, flowDays(paid))}
 	amount := func(n money.Nano, none string) string {
 		if n == 0 {
@@ -74,41 +74,36 @@ func flowDays(days []report.DayMoney) []view.DayAmount {
 	return out
 }
 
+// partWords names and colours the parts of the holdings.
+var partWords = map[report.Part]view.Holding{
+	report.AtStripe:       {Name: "At Stripe", Class: "k0"},
+	report.InBank:         {Name: "In the bank", Class: "k1"},
+	report.Receivable:     {Name: "Used, to be paid afterwards", Class: "k2"},
+	report.RentersFree:    {Name: "Renters, free to spend", Class: "k0"},
+	report.RentersHeld:    {Name: "Renters, held for clusters", Class: "k1"},
+	report.OperatorsYoung: {Name: "Operators, not payable yet", Class: "k3"},
+	report.OperatorsDue:   {Name: "Operators, payable", Class: "k2"},
+	report.OnItsWay:       {Name: "On its way to operators and renters", Class: "k4"},
+	report.DisputedOrKept: {Name: "Disputed, or withheld by a review", Class: "k5"},
+	report.InSuspense:     {Name: "In suspense", Class: "k6"},
+	report.TaxOffices:     {Name: "Tax offices", Class: "k8"},
+	report.Platform:       {Name: "The platform, after its costs", Class: "k7"},
+}
+
 // holdings draws what the platform has and whose it is, both on the scale of the longer one. What is below zero is not drawn
 // but listed.
 func holdings(totals []ledger.Total, currency string) (assets, claims view.Holdings) {
-	sum := func(sign int64, kinds ...ledger.Kind) *big.Int {
-		n := new(big.Int)
-		for _, t := range totals {
-			if t.Currency == currency && slices.Contains(kinds, t.Kind) {
-				n.Add(n, new(big.Int).Mul(t.Amount, big.NewInt(sign)))
-			}
+	have, whose := report.Holdings(totals, currency)
+	bar := func(name string, parts []report.Holding) view.Holdings {
+		h := view.Holdings{Name: name}
+		for _, x := range parts {
+			part := partWords[x.Part]
+			part.Amount = x.Amount
+			h.Parts = append(h.Parts, part)
 		}
-		return n
+		return h
 	}
-	assets = view.Holdings{Name: "What there is", Parts: []view.Holding{
-		{Name: "At Stripe", Class: "k0", Amount: sum(-1, ledger.KindStripeClearing)},
-		{Name: "In the bank", Class: "k1", Amount: sum(-1, ledger.KindBank)},
-		{Name: "Used, to be paid afterwards", Class: "k2", Amount: sum(-1, ledger.KindReceivable)},
-	}}
-	claims = view.Holdings{Name: "Whose it is", Parts: []view.Holding{
-		{Name: "Renters, free to spend", Class: "k0", Amount: sum(1, ledger.KindRenterWallet)},
-		{Name: "Renters, held for clusters", Class: "k1", Amount: sum(1, ledger.KindRenterHold)},
-		{Name: "Operators, not payable yet", Class: "k3", Amount: sum(1, ledger.KindHostPending)},
-		{Name: "Operators, payable", Class: "k2", Amount: sum(1, ledger.KindHostPayable)},
-		{Name: "On its way to operators and renters", Class: "k4", Amount: sum(1, ledger.KindTransfers, ledger.KindRefunds)},
-		{Name: "Disputed, or withheld by a review", Class: "k5", Amount: sum(1, ledger.KindDisputeHold, ledger.KindWithheld)},
-		{Name: "In suspense", Class: "k6", Amount: sum(1, ledger.KindSuspense)},
-		{Name: "Tax offices", Class: "k8", Amount: sum(1, ledger.KindTaxPayable)},
-	}}
-	ours := new(big.Int) // whatever nobody else has a claim to, so that both sides are of one sum
-	for _, x := range assets.Parts {
-		ours.Add(ours, x.Amount)
-	}
-	for _, x := range claims.Parts {
-		ours.Sub(ours, x.Amount)
-	}
-	claims.Parts = append(claims.Parts, view.Holding{Name: "The platform, after its costs", Class: "k7", Amount: ours})
+	assets, claims = bar("What there is", have), bar("Whose it is", whose)
 	scale := new(big.Int)
 	for _, h := range []*view.Holdings{&assets, &claims} {
 		h.Parts = slices.DeleteFunc(h.Parts, func(x view.Holding) bool { return x.Amount.Sign() == 0 })

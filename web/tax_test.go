@@ -72,7 +72,7 @@ func TestTheTotalIsConfirmedBeforeItIsPaid(t *testing.T) {
 		t.Errorf("%s", page.Find("main").Text())
 	}
 	// A business elsewhere pays no tax and reads why.
-	legal.Set("legal_vat", "HU12345678")
+	legal.Set("legal_vat", "HU12892312")
 	b.post("/account/legal", legal)
 	if _, page = b.get("/billing"); !strings.Contains(page.Find("#taxnote").Text(), "Reverse charge") {
 		t.Errorf("%q", page.Find("#topup").Text())

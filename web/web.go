@@ -52,6 +52,7 @@ type Config struct {
 	PublicURL string // as browsers see it; https makes cookies Secure
 	Log       *slog.Logger
 	Now       func() time.Time
+	TrialAge  time.Duration // how old the sum of the ledger on the desk may be; 0: added up for each view
 }
 
 // Web serves the pages. Make one with New; mount Handler at the root.
@@ -59,13 +60,14 @@ type Web struct {
 	Config
 	assets *static.Assets
 	logs   *nodelog.Reader
+	trial  *report.Trial
 	secure bool
 }
 
 // New makes the dashboard; it starts nothing.
 func New(cfg Config) *Web {
 	logs := nodelog.New(cfg.Clusters, nodelog.Dialled(cfg.Dialer), cfg.Bus)
-	return &Web{Config: cfg, assets: static.New(), logs: logs, secure: len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://"}
+	return &Web{Config: cfg, assets: static.New(), logs: logs, trial: report.NewTrial(cfg.DB, cfg.TrialAge, cfg.Now), secure: len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://"}
 }
 
 // visit is one request of one visitor.

@@ -38,7 +38,7 @@ func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 	web.New(web.Config{
 		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Postpaid: a.postpaid, Dialer: a.dialer, Bus: a.link.Bus(),
 		SSHAddr: a.cfg.GatewayAddr, AppLink: a.appLink,
-		EnrollCommand: rest.EnrollCommand, Holdback: a.cfg.Holdback, Merchant: a.cfg.merchant(), Currency: a.cfg.Currency, Sandbox: a.cfg.sandbox(), PublicURL: a.cfg.PublicURL, Log: a.log, Now: time.Now,
+		EnrollCommand: rest.EnrollCommand, Holdback: a.cfg.Holdback, Merchant: a.cfg.merchant(), Currency: a.cfg.Currency, Sandbox: a.cfg.sandbox(), PublicURL: a.cfg.PublicURL, Log: a.log, Now: time.Now, TrialAge: time.Minute,
 	}).Routes(pages)
 
 	people := http.NewServeMux()

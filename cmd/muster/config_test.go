@@ -60,8 +60,8 @@ func TestTheMerchantHasNameAndAddress(t *testing.T) {
 		{map[string]string{"MUSTER_MERCHANT_NAME": "M Ltd", "MUSTER_MERCHANT_ADDRESS": "1 Street | 12345 Town|Country"}, true},
 		{map[string]string{"MUSTER_MERCHANT_NAME": "M Ltd"}, false},
 		{map[string]string{"MUSTER_MERCHANT_ADDRESS": "1 Street"}, false},
-		{map[string]string{"MUSTER_MERCHANT_VAT_ID": "DE123456789"}, false},
-		{map[string]string{"MUSTER_MERCHANT_NAME": "M Ltd", "MUSTER_MERCHANT_ADDRESS": "1 Street | 12345 Town|Country", "MUSTER_MERCHANT_COUNTRY": "de", "MUSTER_MERCHANT_VAT_ID": "DE 123 456 789"}, true},
+		{map[string]string{"MUSTER_MERCHANT_VAT_ID": "DE123456788"}, false},
+		{map[string]string{"MUSTER_MERCHANT_NAME": "M Ltd", "MUSTER_MERCHANT_ADDRESS": "1 Street | 12345 Town|Country", "MUSTER_MERCHANT_COUNTRY": "de", "MUSTER_MERCHANT_VAT_ID": "DE 123 456 788"}, true},
 		{map[string]string{"MUSTER_MERCHANT_NAME": "M Ltd", "MUSTER_MERCHANT_ADDRESS": "1 Street | 12345 Town|Country", "MUSTER_MERCHANT_COUNTRY": "DE", "MUSTER_MERCHANT_VAT_ID": "FR12345678901"}, false},
 		{map[string]string{"MUSTER_MERCHANT_COUNTRY": "Germany"}, false},
 	} {

@@ -37,7 +37,7 @@ type legalInput struct {
 		Name    string   `json:"name" doc:"legal name"`
 		Address []string `json:"address" doc:"1 to 6 lines, without the country"`
 		Country string   `json:"country" doc:"ISO 3166-1 alpha-2" example:"DE"`
-		VATID   string   `json:"vat_id,omitempty" doc:"left out: none; its form is checked for the EU and the United Kingdom" example:"DE123456789"`
+		VATID   string   `json:"vat_id,omitempty" doc:"left out: none; its form is checked for the EU and the United Kingdom, and its check digits where the country has one rule; whether it was given out is not" example:"DE123456788"`
 	}
 }
 

@@ -15,14 +15,14 @@ func TestLegalDetailsAndInvoicesOverREST(t *testing.T) {
 	if r := w.want(w.call(ada, "GET", path, nil), 200, ""); r.text("name") != "" || !strings.Contains(r.raw, `"changed_at":null`) {
 		t.Errorf("%s", r.raw)
 	}
-	const legal = `{"name":"Ada GmbH","address":["Unter den Linden 1","10117 Berlin"],"country":"de","vat_id":"DE 123456789"}`
+	const legal = `{"name":"Ada GmbH","address":["Unter den Linden 1","10117 Berlin"],"country":"de","vat_id":"DE 123456788"}`
 	w.want(w.call(reader, "PUT", path, legal), 403, "forbidden")
-	if r := w.want(w.call(ada, "PUT", path, strings.Replace(legal, "DE 123456789", "DE12", 1)), 422, "validation_failed"); !strings.Contains(r.raw, "DE123456789") {
+	if r := w.want(w.call(ada, "PUT", path, strings.Replace(legal, "DE 123456788", "DE12", 1)), 422, "validation_failed"); !strings.Contains(r.raw, "DE123456788") {
 		t.Errorf("%s", r.raw)
 	}
 	w.want(w.call(ada, "PUT", path, `{"name":"x","address":["y"],"country":"ZZ"}`), 422, "validation_failed")
 	w.want(w.call(ada, "PUT", path, legal), 200, "")
-	if r := w.want(w.call(reader, "GET", path, nil), 200, ""); r.text("name") != "Ada GmbH" || r.text("country") != "DE" || r.text("vat_id") != "DE123456789" || len(r.list("address")) != 2 {
+	if r := w.want(w.call(reader, "GET", path, nil), 200, ""); r.text("name") != "Ada GmbH" || r.text("country") != "DE" || r.text("vat_id") != "DE123456788" || len(r.list("address")) != 2 {
 		t.Errorf("%s", r.raw)
 	}
 

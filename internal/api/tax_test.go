@@ -45,7 +45,7 @@ func TestTaxOnATopUpOverREST(t *testing.T) {
 	if !strings.Contains(r.raw, `"tax":"0.950000000","total":"5.950000000"`) {
 		t.Errorf("%s", r.raw)
 	}
-	w.want(w.call(ada, "PUT", "/api/v1/org/legal", `{"name":"Ada","address":["y"],"country":"FR","vat_id":"FR12345678901"}`), 200, "")
+	w.want(w.call(ada, "PUT", "/api/v1/org/legal", `{"name":"Ada","address":["y"],"country":"FR","vat_id":"FR40303265045"}`), 200, "")
 	if r := price("10"); r.text("total") != "10.000000000" || r.text("tax.reason") != "reverse_charge" || !strings.Contains(r.text("tax.note"), "Reverse charge") {
 		t.Errorf("%s", r.raw)
 	}

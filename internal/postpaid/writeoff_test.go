@@ -289,3 +289,34 @@ func TestAWriteOffKilledAtEachStatement(t *testing.T) {
 	w.dies(k, "paid after all", ask)
 	w.stands("paid after all", 0, 0, 190*money.Cent)
 }
+
+// An invoice that is voided after it was given up is owed again; the server may die at any statement of what books that.
+func TestAVoidAfterAWriteOffKilledAtEachStatement(t *testing.T) {
+	t.Parallel()
+	d, k := dbtest.NewMortal(t)
+	w := newWorldPaying(t, d, "pm_card_chargeCustomerFail")
+	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
+	draft := w.invoiced()
+	w.settle()
+	if err := w.giveUp(draft); err != nil {
+		t.Fatal(err)
+	}
+	w.send()
+	w.stands("given up", 0, 10*money.Unit, 0)
+	if _, err := w.pay.Stripe().VoidInvoice(t.Context(), "void", draft); err != nil {
+		t.Fatal(err)
+	}
+	ask := func() error {
+		_, err := w.pay.AskInvoice(t.Context(), draft)
+		return err
+	}
+	w.dies(k, "void", ask)
+	w.stands("void", 10*money.Unit, 0, 0)
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	w.stands("void, and heard again", 10*money.Unit, 0, 0)
+	if x := w.writeOff(); x.State != Voided {
+		t.Errorf("%+v", x)
+	}
+}

@@ -17,7 +17,7 @@ import (
 //   - anybody else is charged the rate of their own country, where it has one;
 //   - a buyer who gave no country is taxed as one in the merchant's.
 //
-// The form of a VAT id is trusted (account.NormalVATID): whether it was given out is for the merchant to check.
+// The form and check digits of a VAT id are trusted (account.NormalVATID): whether it was given out is for the merchant to check.
 type Flat struct {
 	Home  string           // the merchant's country, ISO 3166-1 alpha-2; "": not set
 	Rates map[string]int64 // ppm by country; not listed: no tax is collected there
