@@ -16,6 +16,7 @@ type config struct {
 	every       int           // TRAIN_LOG_EVERY: steps between progress lines
 	pace        time.Duration // TRAIN_STEP_MS: least time of a step, to watch it
 	join        time.Duration // TRAIN_JOIN_SECONDS: how long ranks wait for each other
+	until       string        // TRAIN_UNTIL: all ranks end after the step in which one of them finds this file; "" = none does
 }
 
 func readConfig(env []string) (c config, err error) {
@@ -24,6 +25,8 @@ func readConfig(env []string) (c config, err error) {
 	for _, kv := range env {
 		if k, v, _ := strings.Cut(kv, "="); vars[k] != "" && v != "" {
 			vars[k] = v
+		} else if k == "TRAIN_UNTIL" {
+			c.until = v
 		}
 	}
 	num := func(key string, least, most int) int {
@@ -36,8 +39,9 @@ func readConfig(env []string) (c config, err error) {
 	c = config{
 		world: num("WORLD_SIZE", 1, 4096), master: vars["MASTER_ADDR"], port: num("MASTER_PORT", 1, 65535),
 		steps: num("TRAIN_STEPS", 1, 1e9), every: num("TRAIN_LOG_EVERY", 1, 1e9),
-		pace: time.Duration(num("TRAIN_STEP_MS", 0, 1e6)) * time.Millisecond,
-		join: time.Duration(num("TRAIN_JOIN_SECONDS", 1, 1e5)) * time.Second,
+		until: c.until,
+		pace:  time.Duration(num("TRAIN_STEP_MS", 0, 1e6)) * time.Millisecond,
+		join:  time.Duration(num("TRAIN_JOIN_SECONDS", 1, 1e5)) * time.Second,
 	}
 	c.rank = num("RANK", 0, max(0, c.world-1))
 	return c, err

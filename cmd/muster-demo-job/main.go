@@ -3,7 +3,7 @@
 //
 //	train           data-parallel training over all ranks (see train.go)
 //	sleep SECONDS   do nothing for a while
-//	nap SECONDS     the same, and say when it began and ended, in unix milliseconds
+//	nap SECONDS     the same, or until the file NAP_UNTIL is there, and say when it began and ended, in unix milliseconds
 //	exit CODE       end with a code
 //	env             print the environment, sorted
 package main
@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -46,7 +47,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 	case len(args) == 2 && args[0] == "nap":
 		if s, err := strconv.ParseFloat(args[1], 64); err == nil && s >= 0 {
 			fmt.Fprintln(stdout, "began", time.Now().UnixMilli())
-			code := sleep(ctx, time.Duration(s*float64(time.Second)))
+			code := nap(ctx, time.Duration(s*float64(time.Second)), valueOf(env, "NAP_UNTIL"))
 			fmt.Fprintln(stdout, "ended", time.Now().UnixMilli())
 			return code
 		}
@@ -62,6 +63,35 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 	}
 	fmt.Fprintln(stderr, "usage: muster-demo-job train | sleep SECONDS | nap SECONDS | exit CODE | env")
 	return 2
+}
+
+func valueOf(env []string, key string) (value string) {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, key+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
+
+// nap is a sleep that a file ends in good order.
+func nap(ctx context.Context, d time.Duration, until string) int {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(d); time.Now().Before(end) && !exists(until); {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 128 + int(syscall.SIGTERM)
+		}
+	}
+	return 0
+}
+
+// exists reports whether somebody has put a file there; "" is nowhere.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // sleep ends with 143 when it is told to stop, as a program without a handler would.

@@ -22,18 +22,24 @@ func train(ctx context.Context, c config, out io.Writer) error {
 	defer r.close()
 	defer context.AfterFunc(ctx, r.close)()
 	fmt.Fprintf(out, "rank %d of %d: training %d parameters, %d steps\n", c.rank, c.world, paramCount, c.steps)
-	m, data, sum := newModel(), newShard(c.rank), make([]float64, paramCount+1)
+	m, data, sum := newModel(), newShard(c.rank), make([]float64, paramCount+2)
 	start, loss := time.Now(), 0.0
-	for step := 1; step <= c.steps; step++ {
+	step := 0
+	for last := false; !last; {
+		step++
 		began := time.Now()
 		m.gradient(data, sum)
+		if exists(c.until) {
+			sum[votes] = 1 // told to all with the gradient, so that all end after the same step
+		}
 		if err := r.allReduce(sum); err != nil {
 			return stopped(ctx, step, err)
 		}
+		last = step == c.steps || sum[votes] > 0
 		if loss = m.step(sum, c.world); math.IsNaN(loss) {
 			return fmt.Errorf("step %d: the training diverged", step)
 		}
-		if step%c.every == 0 || step == c.steps || step == 1 {
+		if step%c.every == 0 || last || step == 1 {
 			fmt.Fprintf(out, "rank %d step %d/%d loss %.9f %.1f steps/s sent %.1f MB\n",
 				c.rank, step, c.steps, loss, float64(step)/time.Since(start).Seconds(), float64(r.sent)/1e6)
 		}
@@ -46,9 +52,12 @@ func train(ctx context.Context, c config, out io.Writer) error {
 	if err := alike(r, m); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "rank %d done steps=%d loss=%.9f params=sha256:%x\n", c.rank, c.steps, loss, m.checksum())
+	fmt.Fprintf(out, "rank %d done steps=%d loss=%.9f params=sha256:%x\n", c.rank, step, loss, m.checksum())
 	return nil
 }
+
+// votes is where the ranks add up who has had enough, beside the gradient and the loss.
+const votes = paramCount + 1
 
 func stopped(ctx context.Context, step int, err error) error {
 	if ctx.Err() != nil {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -37,6 +39,38 @@ func trainAll(t *testing.T, world int, extra ...string) ([]string, error) {
 
 var lossOf = regexp.MustCompile(`step (\d+)/60 loss ([0-9.]+)`)
 var end = regexp.MustCompile(`done steps=60 loss=([0-9.]+) params=sha256:([0-9a-f]{64})\n$`)
+
+// A file that one rank finds ends the training of all after the same step.
+func TestTrainEndsWhenItIsTold(t *testing.T) {
+	t.Parallel()
+	port, told := testnet.Port(t), filepath.Join(t.TempDir(), "enough")
+	if err := os.WriteFile(told, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := make([]bytes.Buffer, 3)
+	var g errgroup.Group
+	for rank := range out {
+		env := []string{fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", len(out)), fmt.Sprint("MASTER_PORT=", port), "TRAIN_STEPS=1000000000"}
+		if rank == 1 {
+			env = append(env, "TRAIN_UNTIL="+told)
+		}
+		g.Go(func() error {
+			var stderr bytes.Buffer
+			if code := run(t.Context(), []string{"train"}, env, &out[rank], &stderr); code != 0 {
+				return fmt.Errorf("rank %d: code %d: %s", rank, code, stderr.String())
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for rank := range out {
+		if text := out[rank].String(); !strings.Contains(text, "done steps=1 ") {
+			t.Errorf("rank %d: %s", rank, text)
+		}
+	}
+}
 
 // Every rank sees the same losses and ends with the same parameters, the loss falls, and more ranks learn from more
 // data: the result differs from one rank's.

@@ -24,6 +24,7 @@ func TestApps(t *testing.T) {
 	s.Ports = []client.Port{{Port: 8899, Protocol: "http"}}
 	c := r.run(t, s)
 	t.Cleanup(func() { _, _ = r.Release(context.Background(), c.ID) })
+	r.awaitListening(t, c)
 	link, err := r.PortLink(t.Context(), c.ID, 1, 8899)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +59,11 @@ func TestApps(t *testing.T) {
 	}
 
 	shoutOverUpgrade(t, b, site)
-	if n := p.sql(t, "SELECT count(*) FROM audit_event WHERE action = 'cluster.app' AND object = $1", c.ID.String()); n != 1 {
+	opened := func() int64 {
+		return p.sql(t, "SELECT count(*) FROM audit_event WHERE action = 'cluster.app' AND object = $1", c.ID.String())
+	}
+	eventually(t, "the audit trail knows of the opening", func() bool { return opened() > 0 })
+	if n := opened(); n != 1 {
 		t.Errorf("the audit trail knows of %d openings", n)
 	}
 	if other, err := p.renter(t, 0).PortLink(t.Context(), c.ID, 1, 8899); err == nil {
@@ -133,7 +138,7 @@ func shoutOverUpgrade(t *testing.T, b appBrowser, site string) {
 }
 
 // httpServer answers a request with what it was asked, and after an upgrade gives back what it hears in capitals.
-const httpServer = `socket(S,2,1,6);setsockopt(S,1,2,1);bind(S,pack("S n C4 x8",2,8899,0,0,0,0))||die;listen(S,9);$SIG{CHLD}="IGNORE";
+const httpServer = `socket(S,2,1,6);setsockopt(S,1,2,1);bind(S,pack("S n C4 x8",2,8899,0,0,0,0))||die;listen(S,9);$SIG{CHLD}="IGNORE";syswrite(STDOUT,"listening\n");
 while(accept(C,S)){
   if(!fork){
     while(sysread(C,$b,4096)){$h.=$b;last if $h=~/\r\n\r\n/}

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/jackc/pgx/v5"
 
@@ -112,7 +112,11 @@ func kill(t *testing.T, pid int, s syscall.Signal) {
 	}
 }
 
-// awaitNode waits until some rank is in a state and returns its number.
+// held are the states of a rank that pulls, or has done so and waits for one on a frozen host: a machine that is busy
+// may show a short pull to nobody.
+var held = []string{"pulling", "starting", "joining"}
+
+// awaitNode waits until some rank is in one of the states and returns its number.
 func (r *renter) awaitNode(t *testing.T, c client.Cluster, states ...string) (rank int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("a rank of %s is %v", c.ID, states), func() bool {
@@ -148,11 +152,12 @@ func (p *platform) bigImage(t *testing.T, mb int) string {
 		t.Fatal(err)
 	}
 	seed := rand.Uint64()
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(noise(seed, mb)), nil }, tarball.WithMediaType(types.OCIUncompressedLayer))
+	layer, err := io.ReadAll(noise(seed, mb))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if img, err = mutate.AppendLayers(img, layer); err != nil {
+	// As it is: a layer made of a stream is compressed three times on its way to the registry.
+	if img, err = mutate.AppendLayers(img, static.NewLayer(layer, types.OCIUncompressedLayer)); err != nil {
 		t.Fatal(err)
 	}
 	to, err := name.NewTag(fmt.Sprintf("%s/test/big:%x", p.registry(), seed), name.Insecure)
@@ -197,6 +202,51 @@ func (p *platform) training(atLeast time.Duration) client.Spec {
 	s := p.spec(2, 1, "train")
 	s.Env = map[string]string{"TRAIN_STEPS": strconv.Itoa(int(atLeast / (20 * time.Millisecond))), "TRAIN_STEP_MS": "20"}
 	return s
+}
+
+// endless is a training over two nodes that goes on until it has been told that it is enough: a test can take its time
+// meanwhile, however slow the machine is.
+func (p *platform) endless() client.Spec {
+	return untilEnough(p.spec(2, 1, "train"))
+}
+
+// untilEnough makes a training or a nap one that ends when enough says so.
+func untilEnough(s client.Spec) client.Spec {
+	s.Env = map[string]string{"TRAIN_STEPS": "1000000000", "TRAIN_STEP_MS": "20", "TRAIN_UNTIL": enoughFile, "NAP_UNTIL": enoughFile}
+	return s
+}
+
+const enoughFile = "/enough"
+
+// enough ends an endless training or nap in good order: each rank finds the file and exits with 0.
+func (r *renter) enough(t *testing.T, c client.Cluster) {
+	t.Helper()
+	for rank := range c.Nodes {
+		until(t, fmt.Sprintf("rank %d is told that it is enough", rank), func() error {
+			err := r.shell(t, c, rank, "echo > "+enoughFile)
+			if now, lookErr := r.Cluster(t.Context(), c.ID); err != nil && lookErr == nil && now.State.Ended() {
+				return nil // it had heard another rank, or hears us no more: how it ended is the test's to judge
+			}
+			return err
+		})
+	}
+}
+
+// shell runs one command on a rank.
+func (r *renter) shell(t *testing.T, c client.Cluster, rank int, command string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	conn, err := r.SSH(ctx, c.ID, rank)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	session, err := conn.NewSession()
+	if err != nil {
+		return err
+	}
+	return session.Run(command)
 }
 
 // trained waits for a training's end and checks that it is whole: all ranks ended with the same parameters, in the

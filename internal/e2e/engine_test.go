@@ -81,7 +81,7 @@ func (e *engine) spawn(name string, args ...string) (*exec.Cmd, chan struct{}) {
 	defer log.Close()
 	cmd, gone := exec.Command(name, args...), make(chan struct{})
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM} // should the test be killed
 	if err := cmd.Start(); err != nil {
 		e.t.Fatal(err)
 	}
@@ -92,12 +92,18 @@ func (e *engine) spawn(name string, args ...string) (*exec.Cmd, chan struct{}) {
 // start starts dockerd and returns once it answers.
 func (e *engine) start() {
 	e.t.Helper()
+	_ = os.Remove(e.path("docker.pid")) // of one that was killed: its number may be another process's by now
 	e.docker, e.gone = e.spawn("dockerd", "--containerd", e.path("cd.sock"), "-H", "unix://"+e.path("docker.sock"), "--data-root", e.path("data"),
 		"--exec-root", e.path("exec"), "--pidfile", e.path("docker.pid"), "--live-restore", "--bridge", e.link, "--iptables=false", "--ip6tables=false")
-	eventually(e.t, "dockerd answers", func() bool {
+	until(e.t, "dockerd answers", func() error {
+		select {
+		case <-e.gone:
+			e.t.Fatalf("dockerd ended:\n%s", tail(e.path("dockerd.log"), 20))
+		default:
+		}
 		cmd := exec.Command("docker", "version")
 		cmd.Env = append(os.Environ(), e.host())
-		return cmd.Run() == nil
+		return cmd.Run()
 	})
 }
 
@@ -126,13 +132,14 @@ func TestTheEngineIsKilled(t *testing.T) {
 	e := startEngine(t)
 	p := ownIn(t, []string{e.host()})
 	r := p.renter(t, 20*money.Unit)
-	running := r.run(t, p.spec(2, 1, "nap", "6"))
-	starting := r.rent(t, p.spec(2, 1, "nap", "1"))
-	r.awaitNode(t, starting, "starting", "joining", "ready")
+	running := r.run(t, untilEnough(p.spec(2, 1, "nap", "3600")))
+	starting := r.rent(t, untilEnough(p.spec(2, 1, "nap", "3600")))
+	r.awaitNode(t, starting, "starting", "joining", "ready", "running")
 	e.kill()
 	e.start()
 	var usages []client.Usage
-	for _, c := range []client.Cluster{running, starting} {
+	for _, c := range []client.Cluster{running, r.await(t, starting, client.Running)} {
+		r.enough(t, c)
 		usages = append(usages, r.napped(t, c))
 	}
 	r.owes(t, usages...)
@@ -211,6 +218,7 @@ func (r *renter) paidFor(t *testing.T, c client.Cluster, u client.Usage) {
 	windows := r.p.sql(t, windowMillis, c.ID)
 	r.asTheWindows(t, c, u)
 	off := time.Duration(windows-(ended-began)) * time.Millisecond
+	t.Logf("%s: the windows are %s longer than the command ran", c.ID, off)
 	// Less is billed where a rank was not proven up for a while, which its timeline tells.
 	if story := r.timeline(t, c); off > noting || off < -noting && !strings.Contains(story, "node_lost") {
 		t.Errorf("the ranks ran together for %d ms, %d are billed\n%s", ended-began, windows, story)

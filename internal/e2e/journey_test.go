@@ -30,8 +30,9 @@ func TestARentersJourney(t *testing.T) {
 	if err != nil || len(offers.Items) < 2 || offers.Items[0].Simulated != true || offers.Items[0].PricePerGPUHour.String() != "2.400000" {
 		t.Fatalf("offers: %+v %v", offers, err)
 	}
-	spec := p.spec(2, 2, "train")
-	spec.Name, spec.GPU, spec.Env = "journey", "gpu_model=H100", map[string]string{"TRAIN_STEPS": "150", "TRAIN_STEP_MS": "20", "SECRET": "s3cret"}
+	spec := p.endless()
+	spec.Name, spec.GPU, spec.GPUsPerNode = "journey", "gpu_model=H100", 2
+	spec.Env["SECRET"] = "s3cret"
 	q, err := r.Quote(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
@@ -51,14 +52,18 @@ func TestARentersJourney(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer logs.Close()
-	results, live := map[string][]string{}, false
+	results, live, told := map[string][]string{}, false, false
 	for lines := bufio.NewScanner(logs); lines.Scan(); {
 		if m := doneLine.FindStringSubmatch(lines.Text()); m != nil {
 			results[m[1]] = append(results[m[1]], lines.Text())
 		}
-		if !live && strings.Contains(lines.Text(), "step 20/150") {
+		if !live && strings.Contains(lines.Text(), "step 20/") {
 			live = true
 			r.seeRunning(t, c)
+		}
+		if !told && strings.Contains(lines.Text(), "step 160/") { // 3.2 s
+			told = true
+			r.enough(t, c)
 		}
 	}
 	if !live || len(results) != 1 {

@@ -74,7 +74,10 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 	stops := 0
 	for range 120 {
 		f := b.nextStop()
-		if f.Name == "BODY " || f.ID == "" && stops > 10 && f.Name == "A Skip to content" {
+		if f.Name == "BODY " { // the page's end, or what had the keyboard is gone from the market
+			continue
+		}
+		if f.ID == "" && stops > 10 && f.Name == "A Skip to content" {
 			break
 		}
 		if stops++; !f.Shown {

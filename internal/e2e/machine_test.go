@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,7 +78,24 @@ func (p *platform) processes(word string) map[int]string {
 			out[pid] = line
 		}
 	}
+	// A child that is about to become another program bears its parent's command line until then: it is no second one.
+	all := maps.Clone(out)
+	maps.DeleteFunc(out, func(pid int, line string) bool { return all[parent(pid)] == line })
 	return out
+}
+
+// parent is a process's parent; 0 when it is gone.
+func parent(pid int) int {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // the name may hold anything
+	if len(fields) < 2 {
+		return 0
+	}
+	ppid, _ := strconv.Atoi(fields[1])
+	return ppid
 }
 
 // host8 is how a host's things are named on the machine.

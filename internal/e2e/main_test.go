@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -37,14 +38,59 @@ func run(m *testing.M) (code int, err error) {
 	if err := os.Chmod(ground, 0o711); err != nil {
 		return 1, err
 	}
+	fresh := filepath.Join(ground, "fresh") // to a run beside us it is a lock only once we have it
+	used, err := use(fresh)
+	if err == nil {
+		err = os.Rename(fresh, filepath.Join(ground, "lock"))
+	}
+	if err != nil {
+		return 1, err
+	}
+	defer used.Close()
 	if bin, err = programs(); err != nil {
 		return 1, err
 	}
+	sweep()
 	code = m.Run()
 	if shared.p != nil {
 		err = shared.p.down()
 	}
 	return code, err
+}
+
+// use takes the lock of a run's folder until the file is closed, by us or by the kernel after our end.
+func use(lock string) (*os.File, error) {
+	f, err := os.OpenFile(lock, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// sweep takes down what runs before this one have left that were killed: they would cost us disk and processors.
+func sweep() {
+	locks, _ := filepath.Glob("/var/tmp/muster-e2e-*/lock")
+	for _, l := range locks {
+		dir := filepath.Dir(l)
+		used, err := use(l)
+		if err != nil {
+			continue // it is in use: by us, or by a run beside us
+		}
+		states, _ := filepath.Glob(filepath.Join(dir, "*", "state.json"))
+		for _, s := range states {
+			if out, err := exec.Command(filepath.Join(bin, "muster"), "dev", "--down", filepath.Dir(s)).CombinedOutput(); err != nil {
+				fmt.Fprintf(os.Stderr, "e2e: what an earlier run left in %s: %v: %s\n", filepath.Dir(s), err, out)
+			}
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			fmt.Fprintln(os.Stderr, "e2e:", err)
+		}
+		used.Close()
+	}
 }
 
 // programs finds what `make build` made, or builds it.
@@ -89,5 +135,10 @@ func sharedPlatform(t *testing.T) *platform {
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(shared.p.story())
+		}
+	})
 	return shared.p
 }

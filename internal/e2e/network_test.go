@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"testing"
-	"time"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/money"
@@ -13,7 +12,7 @@ func TestPathsAreShown(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)
 	r := p.renter(t, 10*money.Unit)
-	c := r.run(t, p.training(6*time.Second))
+	c := r.run(t, p.endless())
 	var last client.Cluster
 	eventually(t, "both ranks say how they reach the other", func() bool {
 		var err error
@@ -31,5 +30,6 @@ func TestPathsAreShown(t *testing.T) {
 	if n := last.Network; n.BusbwGbps <= 0 || len(n.PairGbps) != 2 || n.PairGbps[0][1] <= 0 || n.RTTMicros[1][0] <= 0 {
 		t.Errorf("measured: %+v", n)
 	}
+	r.enough(t, c)
 	r.owes(t, r.trained(t, c))
 }

@@ -20,22 +20,20 @@ func TestPartsDieWhileRunning(t *testing.T) {
 		state  client.State
 		reason string
 		detail string
-		lasts  time.Duration // long enough for the kill to come before the end on a machine that is busy
 	}{
-		{lasts: 12 * time.Second, part: "overlay", kill: node.killOverlay, state: client.Released, reason: "completed"},
-		{lasts: 12 * time.Second, part: "agent", kill: func(n node) { n.signalAgent(syscall.SIGKILL) }, state: client.Released, reason: "completed"},
-		{lasts: 5 * time.Minute, part: "guest", kill: func(n node) { n.killContainer("guest") }, state: client.Failed, reason: "guest_died"},
-		{lasts: 5 * time.Minute, part: "workload", kill: func(n node) { n.killContainer("work") }, state: client.Failed, reason: "workload_failed", detail: "exit code"},
+		{part: "overlay", kill: node.killOverlay, state: client.Released, reason: "completed"},
+		{part: "agent", kill: func(n node) { n.signalAgent(syscall.SIGKILL) }, state: client.Released, reason: "completed"},
+		{part: "guest", kill: func(n node) { n.killContainer("guest") }, state: client.Failed, reason: "guest_died"},
+		{part: "workload", kill: func(n node) { n.killContainer("work") }, state: client.Failed, reason: "workload_failed", detail: "exit code"},
 	} {
 		t.Run(tc.part, func(t *testing.T) {
 			t.Parallel()
 			r := p.renter(t, 10*money.Unit)
-			c := r.run(t, p.training(tc.lasts))
-			if !strings.Contains(r.logs(t, c, 1), "training") {
-				r.awaitLine(t, c, 1, "step ")
-			}
+			c := r.run(t, p.endless())
+			r.awaitLine(t, c, 1, "step ")
 			tc.kill(p.node(t, c, 1))
 			if tc.state == client.Released {
+				r.enough(t, c)
 				u := r.trained(t, c)
 				r.billed(t, c, u)
 				r.owes(t, u)
@@ -102,7 +100,11 @@ func TestPartsDieWhileStarting(t *testing.T) {
 			}
 			thaw := p.freeze(t, "local-2")
 			c := r.rent(t, s)
-			n := p.node(t, c, r.awaitNode(t, c, tc.phase))
+			states := []string{tc.phase}
+			if tc.phase == "pulling" {
+				states = held
+			}
+			n := p.node(t, c, r.awaitNode(t, c, states...))
 			tc.kill(n)
 			thaw()
 			if tc.reason == "completed" {

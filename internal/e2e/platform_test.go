@@ -19,6 +19,7 @@ import (
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/devstack"
+	"github.com/musterhq/muster/internal/id"
 )
 
 // platform is one `muster dev` on a state folder of its own.
@@ -211,6 +212,40 @@ func (p *platform) story() string {
 	return b.String()
 }
 
+// about are the lines of the platform's and its hosts' logs that name one of the words, for whoever reads a failure.
+func (p *platform) about(words ...string) string {
+	logs, _ := filepath.Glob(filepath.Join(p.dir, "hosts", "*", "*.log"))
+	var b strings.Builder
+	for _, f := range append([]string{p.log()}, logs...) {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			continue // a platform that keeps them elsewhere
+		}
+		fmt.Fprintf(&b, "--- %s, what names %s\n", f, strings.Join(words, " "))
+		for l := range strings.Lines(string(text)) {
+			if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(l, w) }) {
+				b.WriteString(l)
+			}
+		}
+	}
+	return b.String()
+}
+
+// leases are the ids of a cluster's leases, as logs name them.
+func (p *platform) leases(ctx context.Context, c client.Cluster) (out []string) {
+	conn, err := pgx.Connect(ctx, p.PostgresURL)
+	if err != nil {
+		return nil
+	}
+	defer conn.Close(ctx)
+	rows, _ := conn.Query(ctx, "SELECT id FROM lease WHERE cluster_id = $1", c.ID) // CollectRows tells the error
+	ids, _ := pgx.CollectRows(rows, pgx.RowTo[id.Lease])
+	for _, l := range ids {
+		out = append(out, l.String())
+	}
+	return out
+}
+
 // check has `muster server check` add up the books.
 func (p *platform) check(t *testing.T) {
 	t.Helper()
@@ -228,7 +263,7 @@ func (p *platform) sql(t *testing.T, query string, args ...any) (n int64) {
 	defer cancel()
 	c, err := pgx.Connect(ctx, p.PostgresURL)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s: %v", query, err)
 	}
 	defer c.Close(ctx)
 	if strings.HasPrefix(query, "SELECT") {
@@ -246,10 +281,12 @@ func (p *platform) sql(t *testing.T, query string, args ...any) (n int64) {
 // text reads one text from the platform's database, for a failure's message.
 func (p *platform) text(t *testing.T, query string, args ...any) (s string) {
 	t.Helper()
-	c, err := pgx.Connect(t.Context(), p.PostgresURL)
+	ctx, cancel := afterwards(t)
+	defer cancel()
+	c, err := pgx.Connect(ctx, p.PostgresURL)
 	if err == nil {
-		defer c.Close(t.Context())
-		err = c.QueryRow(t.Context(), query, args...).Scan(&s)
+		defer c.Close(ctx)
+		err = c.QueryRow(ctx, query, args...).Scan(&s)
 	}
 	if err != nil {
 		return err.Error()
@@ -288,14 +325,31 @@ func tail(path string, n int) string {
 // eventually polls until ok holds, and fails the test with what when it does not within the suite's patience.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline, tick := time.NewTimer(patience), time.NewTicker(50*time.Millisecond)
-	defer deadline.Stop()
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("not within %s: %s", patience, what)
-		case <-tick.C:
+	until(t, what, func() error {
+		if !ok() {
+			return errNotYet
 		}
+		return nil
+	})
+}
+
+var errNotYet = errors.New("not yet")
+
+// until polls until do succeeds, and fails the test with what and the last error when it does not within the suite's
+// patience.
+func until(t *testing.T, what string, do func() error) {
+	t.Helper()
+	deadline, pause := time.Now().Add(patience), 20*time.Millisecond
+	for err := do(); err != nil; err = do() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s: %v", patience, what, err)
+		}
+		time.Sleep(pause)
+		pause = min(pause*3/2, 250*time.Millisecond) // an API allows a caller 1200 requests a minute, and others need the machine
 	}
+}
+
+// afterwards is a context for what is looked up once the test is over and its own has ended.
+func afterwards(t *testing.T) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
 }

@@ -74,14 +74,30 @@ func (p *platform) spec(nodes, gpus int, command ...string) client.Spec {
 	return client.Spec{Nodes: nodes, GPUsPerNode: gpus, Image: p.DemoImage, Command: command, DiskGB: 1}
 }
 
-// rent rents, and sees to it that the cluster is released at the test's end.
+// rent rents, and tells the cluster's story should the test fail. It is released then: a test that ends half way keeps no
+// GPUs from the others.
 func (r *renter) rent(t *testing.T, s client.Spec) client.Cluster {
 	t.Helper()
 	c, err := r.Rent(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			r.tell(t, c)
+		}
+	})
 	return c
+}
+
+// tell logs what there is to know of a cluster, and releases it.
+func (r *renter) tell(t *testing.T, c client.Cluster) {
+	ctx, cancel := afterwards(t)
+	defer cancel()
+	now, err := r.Cluster(ctx, c.ID)
+	t.Logf("%s: %s %s: %s (%v)\n%s\n%s", c.ID, now.State, now.Reason, now.Detail, err, r.timeline(t, c), r.p.text(t, clocks, c.ID))
+	t.Log(r.p.about(append(r.p.leases(ctx, c), c.ID.String())...))
+	_, _ = r.Release(ctx, c.ID) // it has ended, or the platform has
 }
 
 // await waits for a state. Another end is a failure.
@@ -103,7 +119,9 @@ func (r *renter) run(t *testing.T, s client.Spec) client.Cluster {
 // timeline is a cluster's story, for whoever reads a failure.
 func (r *renter) timeline(t *testing.T, c client.Cluster) string {
 	t.Helper()
-	events, err := client.All(t.Context(), func(ctx context.Context, p client.PageOf) (client.Page[client.Event], error) {
+	ctx, cancel := afterwards(t)
+	defer cancel()
+	events, err := client.All(ctx, func(ctx context.Context, p client.PageOf) (client.Page[client.Event], error) {
 		return r.Events(ctx, c.ID, p)
 	})
 	if err != nil {
@@ -125,6 +143,7 @@ func (r *renter) logs(t *testing.T, c client.Cluster, rank int) string {
 	t.Helper()
 	stream, err := r.Logs(t.Context(), c.ID, client.LogsOf{Node: &rank})
 	if err != nil {
+		t.Logf("log of rank %d: %v", rank, err)
 		return ""
 	}
 	defer stream.Close()

@@ -15,7 +15,7 @@ func TestAnotherHostTakesARank(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)
 	r := p.renter(t, 10*money.Unit)
-	s := p.training(10 * time.Minute)
+	s := p.endless()
 	dear := 100 * money.Micro(money.Unit/1000) // whatever another test makes of the prices
 	s.Nodes, s.OnNodeFailure, s.MaxPricePerHour = 1, "replace", &dear
 	c := r.run(t, s)

@@ -2,12 +2,15 @@ package e2e
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -62,7 +65,14 @@ func (p *platform) startReplica(t *testing.T, name string) *replica {
 		_ = r.cmd.Process.Signal(syscall.SIGTERM)
 		<-r.ended
 	})
-	eventually(t, name+" is ready", func() bool { return ready(r.url) })
+	until(t, name+" is ready", func() error {
+		select {
+		case <-r.ended:
+			t.Fatalf("%s ended", name)
+		default:
+		}
+		return readiness(r.url)
+	})
 	return r
 }
 
@@ -71,25 +81,30 @@ func (r *replica) kill() {
 	<-r.ended
 }
 
-func ready(url string) bool {
+func readiness(url string) error {
 	resp, err := http.Get(url + "/readyz")
 	if err != nil {
-		return false
+		return err
 	}
-	resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		why, _ := io.ReadAll(resp.Body)
+		return fmt.Errorf("%s: %s", resp.Status, why)
+	}
+	return nil
 }
 
-// freeAddrs are loopback addresses nobody listens on.
+// freeAddrs are loopback addresses nobody listens on, of ports that the kernel hands to no outgoing connection meanwhile.
 func freeAddrs(t *testing.T, n int) (out []string) {
 	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+	for try := 0; len(out) < n; try++ {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(10000+rand.IntN(22000))))
+		if err == nil {
+			defer l.Close() // not before all are found
+			out = append(out, l.Addr().String())
+		} else if try > 1000 {
 			t.Fatal(err)
 		}
-		defer l.Close() // not before all are found
-		out = append(out, l.Addr().String())
 	}
 	return out
 }
@@ -108,7 +123,7 @@ func (r *renter) through(t *testing.T, url string) *client.Client {
 func (p *platform) shellsThrough(t *testing.T, urls []string) {
 	t.Helper()
 	r := p.renter(t, 10*money.Unit)
-	c := r.run(t, p.training(time.Hour))
+	c := r.run(t, p.endless())
 	for i, url := range urls {
 		conn, err := r.through(t, url).SSH(t.Context(), c.ID, 1)
 		if err != nil {
@@ -140,7 +155,7 @@ func TestReplicasShareAFleet(t *testing.T) {
 	p.again(t)
 	second, third := p.startReplica(t, "second"), p.startReplica(t, "third")
 	urls := []string{p.URL, second.url, third.url}
-	eventually(t, "the first is ready", func() bool { return ready(p.URL) })
+	until(t, "the first is ready", func() error { return readiness(p.URL) })
 
 	r := p.renter(t, 20*money.Unit)
 	c, err := r.through(t, second.url).Rent(t.Context(), p.training(3*time.Second))
@@ -172,9 +187,6 @@ func TestReplicasShareAFleet(t *testing.T) {
 		t.Errorf("%d times a GPU was sold twice", n)
 	}
 	t.Logf("%d quotes, %d rentals, %d times nothing was free", h.quoted.Load(), h.rented.Load(), h.full.Load())
-	if h.rented.Load() < 3 {
-		t.Error("hardly anything was rented")
-	}
 	p.idle(t)
 	p.check(t)
 }
@@ -205,7 +217,16 @@ func (h *hammer) run(renters, rounds int, halfway func()) {
 		})
 	}
 	group.Wait()
+	if h.rented.Load() >= fewest {
+		return
+	}
+	late := h.p.renter(h.t, 20*money.Unit) // the machine was full all the time: what was rented first was still being cleaned up
+	eventually(h.t, "something is rented", func() bool { h.round(late); return h.rented.Load() >= fewest })
+	h.after(late)
 }
+
+// fewest is how many rentals say something.
+const fewest = 3
 
 // round rents and releases, or quotes and gives back, each call through a replica of its own.
 func (h *hammer) round(r *renter) {

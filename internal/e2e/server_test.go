@@ -21,7 +21,7 @@ func TestTheServerIsKilled(t *testing.T) {
 	p := own(t)
 	r := p.renter(t, 20*money.Unit)
 	big := p.bigImage(t, 100)
-	running := r.run(t, p.training(8*time.Second))
+	running := r.run(t, p.endless())
 	idle := r.run(t, p.spec(1, 1, "sleep", "600"))
 	thaw := p.freeze(t, "local-2")
 	joining := r.rent(t, p.training(time.Second))
@@ -29,15 +29,14 @@ func TestTheServerIsKilled(t *testing.T) {
 	s := p.training(time.Second)
 	s.Image = big
 	pulling := r.rent(t, s)
-	r.awaitNode(t, pulling, "pulling")
+	r.awaitNode(t, pulling, held...)
 
 	p.kill(t)
 	thaw()
-	if n := len(p.processes("muster-agent run")); n != 2 {
-		t.Errorf("%d agents run without the server, want 2", n)
-	}
+	eventually(t, "both agents run without the server", func() bool { return len(p.processes("muster-agent run")) == 2 })
 	p.again(t)
 	r.connect(t)
+	r.enough(t, running)
 	var usages []client.Usage
 	for what, c := range map[string]client.Cluster{"running": running, "joining": joining, "pulling": pulling} {
 		t.Log(what)
@@ -63,9 +62,10 @@ func TestTheDatabaseIsRestarted(t *testing.T) {
 	t.Parallel()
 	p := own(t)
 	r := p.renter(t, 20*money.Unit)
-	running := r.run(t, p.training(6*time.Second))
+	running := r.run(t, p.endless())
 	starting := r.rent(t, p.training(time.Second))
 	p.restartPostgres(t)
+	r.enough(t, running)
 	u1, u2 := r.trained(t, running), r.trained(t, starting)
 	r.billed(t, running, u1)
 	r.billed(t, starting, u2)
@@ -81,7 +81,7 @@ func (p *platform) restartPostgres(t *testing.T) {
 	if err != nil || len(dirs) == 0 {
 		t.Fatal("no pg_ctl")
 	}
-	cmd := exec.Command(dirs[len(dirs)-1], "-D", p.state.Postgres.Data, "-m", "immediate", "-w", "-l", filepath.Join(p.state.Postgres.Data, "server.log"), "restart")
+	cmd := exec.Command(dirs[len(dirs)-1], "-D", p.state.Postgres.Data, "-m", "immediate", "-w", "-t", "180", "-l", filepath.Join(p.state.Postgres.Data, "server.log"), "restart")
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: postgresUser(t)}
 	out, err := os.CreateTemp(t.TempDir(), "pg_ctl") // a pipe would stay open in the server that stays
@@ -116,7 +116,7 @@ func TestStopAndStartAgain(t *testing.T) {
 	t.Parallel()
 	p := own(t)
 	r := p.renter(t, 10*money.Unit)
-	c := r.run(t, p.training(time.Minute))
+	c := r.run(t, p.endless())
 	if out, err := exec.Command(filepath.Join(bin, "muster"), "dev", "--down", p.dir).CombinedOutput(); err == nil {
 		t.Errorf("--down of a running platform: %s", out)
 	}
@@ -145,7 +145,7 @@ func TestDownAfterAKill(t *testing.T) {
 	t.Parallel()
 	p := own(t)
 	r := p.renter(t, 10*money.Unit)
-	r.run(t, p.training(time.Minute))
+	r.run(t, p.endless())
 	p.kill(t)
 	out, err := exec.Command(filepath.Join(bin, "muster"), "dev", "--down", p.dir).CombinedOutput()
 	if err != nil {

@@ -144,6 +144,7 @@ func TestShell(t *testing.T) {
 	s.Env = map[string]string{"GREETING": "hello"}
 	c := r.run(t, s)
 	t.Cleanup(func() { _, _ = r.Release(context.Background(), c.ID) })
+	r.awaitListening(t, c)
 	at := func(rank int) string { return fmt.Sprintf("%s.%d@gateway", c.ID, rank) }
 
 	t.Run("commands", func(t *testing.T) {
@@ -198,8 +199,16 @@ func TestShell(t *testing.T) {
 
 // shouter listens on port 7777, on all addresses, and gives back what it hears in capitals. Perl's own functions: the
 // image has no modules.
-const shouter = `socket(S,2,1,6);setsockopt(S,1,2,1);bind(S,pack("S n C4 x8",2,7777,0,0,0,0))||die;listen(S,9);$SIG{CHLD}="IGNORE";` +
+const shouter = `socket(S,2,1,6);setsockopt(S,1,2,1);bind(S,pack("S n C4 x8",2,7777,0,0,0,0))||die;listen(S,9);$SIG{CHLD}="IGNORE";syswrite(STDOUT,"listening\n");` +
 	`while(accept(C,S)){if(!fork){while(sysread(C,$b,65536)){syswrite(C,uc $b)}exit}close C}`
+
+// awaitListening waits until the program on each rank says that it listens: a cluster runs from the start of its programs.
+func (r *renter) awaitListening(t *testing.T, c client.Cluster) {
+	t.Helper()
+	for rank := range c.Nodes {
+		r.awaitLine(t, c, rank, "listening")
+	}
+}
 
 // ports checks forwarding: to the rank itself, to another one by its name, and by OpenSSH.
 func ports(t *testing.T, g *guest, c client.Cluster) {
@@ -269,9 +278,9 @@ func withToken(t *testing.T, r *renter, c client.Cluster) {
 		t.Errorf("what came back: %+v %v", info, err)
 	}
 	portForward(t, r, id)
-	if n := r.p.sql(t, "SELECT count(*) FROM audit_event WHERE action = 'cluster.shell' AND object = $1 AND token_id IS NOT NULL AND detail->>'node' = '1'", id); n == 0 {
-		t.Error("the audit trail knows of no shell by token")
-	}
+	eventually(t, "the audit trail knows of a shell by token", func() bool {
+		return r.p.sql(t, "SELECT count(*) FROM audit_event WHERE action = 'cluster.shell' AND object = $1 AND token_id IS NOT NULL AND detail->>'node' = '1'", id) > 0
+	})
 }
 
 // portForward ends at once by a signal, though a stream is open that has nothing to say.
@@ -339,7 +348,12 @@ func terminal(t *testing.T, conn *ssh.Client) {
 		t.Helper()
 		out.reset()
 		fmt.Fprintln(in, line)
-		eventually(t, line+" → "+want+": "+out.String(), func() bool { return strings.Contains(out.String(), want) })
+		until(t, line, func() error {
+			if said := out.String(); !strings.Contains(said, want) {
+				return fmt.Errorf("it says %q, not %q", said, want)
+			}
+			return nil
+		})
 	}
 	say(`stty size; echo "term=$TERM"`, "33 101\r\nterm=xterm-256color")
 	if err := session.WindowChange(50, 120); err != nil {
@@ -352,7 +366,7 @@ func terminal(t *testing.T, conn *ssh.Client) {
 		return strings.Contains(out.String(), "50 120")
 	})
 	out.reset()
-	fmt.Fprintln(in, "echo be''gun; sleep 1000")
+	fmt.Fprintln(in, "sh -c \"echo be''gun; exec sleep 1000\"") // one process says so and sleeps: the terminal is its own by then
 	eventually(t, "sleep begins", func() bool { return strings.Contains(out.String(), "begun") })
 	fmt.Fprint(in, "\x03") // Ctrl-C
 	say("echo after=$?", "after=130")
@@ -458,7 +472,7 @@ func TestShellWithoutAShell(t *testing.T) {
 	p := sharedPlatform(t)
 	r := p.renter(t, 20*money.Unit)
 	g := r.withKey(t)
-	c := r.run(t, p.training(time.Hour))
+	c := r.run(t, p.endless())
 	user := c.ID.String() + "@gateway"
 	g.wants(t, "node-0\n0 muster\n", "", user, `cat /etc/hostname; for i in a; do echo $RANK mus''ter; done; ls /nowhere >/dev/null 2>&1 || exit 0`)
 	if out, errs, code := g.run(t, "", "ssh", user, "no-such-program"); code != 127 || !strings.Contains(errs, "no-such-program") {
