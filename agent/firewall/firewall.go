@@ -5,7 +5,8 @@
 //   - What is not allowed is refused: a container whose egress was not set reaches nothing.
 //   - Nothing on the host answers a container, by whichever address it is asked (the bridge's gateway included);
 //     private, link-local and metadata addresses and the host's own networks are out of reach; mail cannot be sent.
-//   - Containers on the bridge do not reach each other there, and nobody outside opens connections to them.
+//   - Containers on the bridge do not reach each other there, nor see each other's frames, ARP included: its ports are
+//     isolated. Nobody outside opens connections to them.
 //   - A lease has at most so many connections open at once, and moves at most so much each way per second, over the
 //     host's own line to the internet. The overlay does not go through here.
 //   - A change is one nftables transaction: never a moment without rules.
@@ -76,8 +77,8 @@ func (c Config) Table() string { return "muster_" + c.Host8 }
 // Ensure makes the table as cfg says; see Keeper.Ensure. It remembers nothing.
 func Ensure(ctx context.Context, cfg Config) error { return (&Keeper{}).Ensure(ctx, cfg) }
 
-// Check returns an Unavailable fault that names what differs when the table is not exactly as cfg says. It changes
-// nothing.
+// Check returns an Unavailable fault that names what differs when the table is not exactly as cfg says, or the bridge's
+// ports reach each other. It changes nothing.
 func Check(ctx context.Context, cfg Config) error { return (&Keeper{}).check(ctx, cfg) }
 
 // Flows is what each lease did.

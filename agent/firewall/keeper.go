@@ -25,14 +25,17 @@ type Keeper struct {
 	uncounted bool // it does not
 }
 
-// Ensure makes the table as cfg says: it loads it where it is missing or was changed, and else only moves leases
-// between the egress sets (their flow counts stay). It has looked at the result when it returns nil.
+// Ensure keeps the bridge's ports from each other and makes the table as cfg says: it loads it where it is missing or was
+// changed, and else only moves leases between the egress sets (their flow counts stay). It has looked at the result when it returns nil.
 func (k *Keeper) Ensure(ctx context.Context, cfg Config) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	text, have, want, err := k.compare(ctx, cfg)
 	if err != nil {
 		return err
+	}
+	if err := separate(cfg.Bridge()); err != nil {
+		return fault.New(fault.Unavailable, "the firewall cannot be set: %v", err)
 	}
 	switch {
 	case have.equal(want, true):
@@ -61,6 +64,13 @@ func (k *Keeper) verify(ctx context.Context, cfg Config) error {
 	}
 	if d := have.difference(want); d != "" {
 		return fault.New(fault.Unavailable, "the firewall %s is not as it should be: %s", cfg.Table(), d)
+	}
+	port, err := together(cfg.Bridge())
+	if err != nil {
+		return fault.New(fault.Unavailable, "the firewall cannot be read: %v", err)
+	}
+	if port != "" {
+		return fault.New(fault.Unavailable, "the firewall is not as it should be: %s may reach the other ports of %s", port, cfg.Bridge())
 	}
 	return nil
 }

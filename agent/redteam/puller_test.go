@@ -14,6 +14,7 @@ import (
 
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/image"
+	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -21,16 +22,30 @@ import (
 // nodeDisk is what the pulls may unpack to, in bytes. It is small because unpacking is what takes the test its time.
 const nodeDisk = 100e6
 
-// TestMain is the agent's puller, too: it must run on the box, where a connection that it wrongly makes stays in the test.
+// TestMain is the agent's puller and its overlays, too: they must run on the box, where a connection that one wrongly makes
+// stays in the test.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "pull" {
-		if err := pull(os.Args[2], os.Args[3], os.Args[4:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+	if len(os.Args) < 2 {
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
+	var err error
+	switch os.Args[1] {
+	case "pull":
+		err = pull(os.Args[2], os.Args[3], os.Args[4:])
+	case "join":
+		var clusters [][]member
+		if err = json.Unmarshal([]byte(os.Args[2]), &clusters); err == nil {
+			err = join(clusters)
+		}
+	case "overlay":
+		os.Exit(overlay.Main(os.Args[2:]))
+	default:
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 // realm is the address of the registry that leads whoever asks for a token to the i-th place by a scheme.

@@ -131,7 +131,7 @@ func (b *box) build() {
 	b.image = b.docker.Do("import", tar, "hostile")
 	var err error
 	cfg := container.Config{Docker: b.docker.Socket, Host: b.id, GuestBinary: filepath.Join(b.net.Dir(), "guest"),
-		Attach: container.AttachNone, Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: slog.New(slog.DiscardHandler)}
+		Attach: container.AttachNone, Overlay: netip.MustParsePrefix(overlayRange), Log: slog.New(slog.DiscardHandler)}
 	if b.engine, err = container.New(cfg); err != nil {
 		b.t.Fatal(err)
 	}
@@ -146,6 +146,7 @@ func (b *box) build() {
 // node is a lease that runs the hostile image.
 type node struct {
 	box   *box
+	dir   string // the lease's, on the host
 	guest container.Container
 	work  container.Container
 }
@@ -155,7 +156,7 @@ func (b *box) run(egress firewall.Egress, ramMB int64, command ...string) *node 
 	b.t.Helper()
 	ctx := context.Background()
 	spec := agentapi.LeaseSpec{LeaseRef: agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}, Nodes: 1, CPUs: 0.1, RAMMB: ramMB, DiskGB: 1,
-		Command: append([]string{"/hostile"}, command...), Network: agentapi.Network{Address: "10.77.0.1", CIDR: "10.77.0.0/20"}}
+		Command: append([]string{"/hostile"}, command...), Network: agentapi.Network{Address: "10.77.0.1", CIDR: overlayRange}}
 	dir := filepath.Join(b.host.Dir(), spec.Lease)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		b.t.Fatal(err)
@@ -164,7 +165,7 @@ func (b *box) run(egress firewall.Egress, ramMB int64, command ...string) *node 
 	if err := files.Write(spec, []netip.Addr{netip.MustParseAddr("203.0.113.80")}); err != nil {
 		b.t.Fatal(err)
 	}
-	n := &node{box: b}
+	n := &node{box: b, dir: dir}
 	err := b.host.Inside(func() (err error) {
 		if err = firewall.Ensure(ctx, b.firewall()); err != nil {
 			return err
@@ -249,6 +250,7 @@ func TestHostileImagesAreHeld(t *testing.T) {
 			t.Errorf("it ended with %s:\n%s", code, b.docker.Do("logs", n.work.ID))
 		}
 	})
+	t.Run("neighbour cluster", b.neighbourCluster)
 	// The neighbour, the host and its engine live on.
 	if state := b.docker.Do("inspect", "-f", "{{.State.Running}}", victim.work.ID); state != "true" {
 		t.Errorf("the neighbour runs: %s", state)

@@ -31,6 +31,14 @@ func main() {
 				c.Close()
 			}
 		}
+	case "node": // name, secret, and the address of a mate to reach
+		mate := ""
+		if len(os.Args) > 4 {
+			mate = os.Args[4]
+		}
+		node(os.Args[2], os.Args[3], mate)
+	case "scan":
+		scan(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6])
 	case "machine":
 		machine()
 	case "reach": // name=address, "+name" must be reached

@@ -1,0 +1,79 @@
+package firewall
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// separate makes every port of the bridge one that exchanges frames with the bridge itself only. Docker's and our own
+// rules hold between ports for as long as bridged frames are shown to them (br_netfilter, which anyone on the host may
+// switch off), and never for ARP, by which guests would learn of each other.
+func separate(bridge string) error {
+	return eachTogether(bridge, func(port netlink.Link) error {
+		if err := netlink.LinkSetIsolated(port, true); !gone(err) {
+			return err
+		}
+		return nil
+	})
+}
+
+// together is a port that may exchange frames with others, "" when there is none.
+func together(bridge string) (name string, err error) {
+	err = eachTogether(bridge, func(port netlink.Link) error {
+		name = port.Attrs().Name
+		return nil
+	})
+	return name, err
+}
+
+// eachTogether calls f for the bridge's ports that are not kept from each other. No bridge has none.
+func eachTogether(bridge string, f func(netlink.Link) error) error {
+	b, err := netlink.LinkByName(bridge)
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("find %s: %w", bridge, err)
+	}
+	links, err := netlink.LinkList()
+	for again := 0; errors.Is(err, netlink.ErrDumpInterrupted) && again < 10; again++ { // containers come and go
+		links, err = netlink.LinkList()
+	}
+	if err != nil {
+		return fmt.Errorf("list the ports of %s: %w", bridge, err)
+	}
+	for _, l := range links {
+		if l.Attrs().MasterIndex != b.Attrs().Index {
+			continue
+		}
+		alone, err := isolated(l)
+		if err == nil && !alone {
+			err = f(l)
+		}
+		if err != nil {
+			return fmt.Errorf("keep the ports of %s from each other: %s: %w", bridge, l.Attrs().Name, err)
+		}
+	}
+	return nil
+}
+
+// isolated reports whether a port is kept from the others. One that has ended is.
+func isolated(port netlink.Link) (bool, error) {
+	p, err := netlink.LinkGetProtinfo(port)
+	if err == nil || errors.Is(err, netlink.ErrDumpInterrupted) && p.Isolated {
+		return p.Isolated, nil
+	}
+	now, there := netlink.LinkByIndex(port.Attrs().Index)
+	if gone(there) || there == nil && now.Attrs().MasterIndex != port.Attrs().MasterIndex {
+		return true, nil
+	}
+	return false, nil // to be set again, which says what is wrong
+}
+
+// gone reports whether a link ended while it was looked at, as those of containers do.
+func gone(err error) bool {
+	return errors.As(err, &netlink.LinkNotFoundError{}) || errors.Is(err, unix.ENODEV)
+}
