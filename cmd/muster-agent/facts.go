@@ -29,7 +29,8 @@ type hostFlags struct {
 	scratchDir string
 	scratchGB  int64
 	store      *scratch.Store
-	ownerMB    int // MiB of a GPU's memory that processes of no lease may hold for it to be rented
+	ownerMB    int               // MiB of a GPU's memory that processes of no lease may hold for it to be rented
+	ignored    *agentapi.Problem // options of the service that this version does not know
 }
 
 // ownerMemory is ownerMB as gpu.Config has it.
@@ -71,6 +72,9 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	inv.AttachMode = string(mode)
 	if problem != nil && len(inv.GPUs) > 0 {
 		inv.Problems = append(inv.Problems, *problem)
+	}
+	if f.ignored != nil {
+		inv.Problems = append(inv.Problems, *f.ignored)
 	}
 	inv.LeaseUpMbps, inv.LeaseDownMbps = f.caps.UpMbps, f.caps.DownMbps
 	if uncapped, err := new(firewall.Keeper).Uncapped(ctx); err == nil && uncapped != "" {

@@ -32,7 +32,7 @@ asks for is started on trial: when it has not proven itself, the version before 
 through all of it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
+			if err := errors.Join(f.tolerate(cmd.Flags(), os.Args[2:]), f.check()); err != nil {
 				return err
 			}
 			return f.launch(cmd.Context())

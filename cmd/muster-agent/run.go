@@ -51,7 +51,7 @@ func runCommand() *cobra.Command {
 What runs on the host goes on without the agent, until the time that was paid for; the next start adopts it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
+			if err := errors.Join(f.tolerate(cmd.Flags(), os.Args[2:]), f.check()); err != nil {
 				return err
 			}
 			if err := f.run(cmd.Context()); !errors.Is(err, errHandOver) {
@@ -64,8 +64,9 @@ What runs on the host goes on without the agent, until the time that was paid fo
 	return cmd
 }
 
-// addRun adds the flags of run, which launch passes on.
+// addRun adds the flags of run, which launch passes on. Unknown ones are for tolerate to judge.
 func (f *runFlags) addRun(cmd *cobra.Command) {
+	cmd.FParseErrWhitelist.UnknownFlags = true
 	fl := cmd.Flags()
 	fl.StringVar(&f.state, "state", defaultState, "the agent's state directory")
 	fl.StringVar(&f.guest, "guest", "", "the muster-guest binary (default: beside this one)")
@@ -91,6 +92,9 @@ func (f *runFlags) run(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+	if err := update.Note(f.state, version); err != nil {
+		log.Warn("that this version has run here could not be noted", "err", err)
+	}
 	identity, err := link.Load(f.state)
 	if err != nil {
 		return err
