@@ -26,7 +26,8 @@ type Keeper struct {
 }
 
 // Ensure keeps the bridge's ports from each other and makes the table as cfg says: it loads it where it is missing or was
-// changed, and else only moves leases between the egress sets (their flow counts stay). It has looked at the result when it returns nil.
+// changed, and else only moves leases between the egress sets (their flow counts stay). It has looked at the table when it
+// returns nil; a port that was added meanwhile is its own Ensure's to keep apart.
 func (k *Keeper) Ensure(ctx context.Context, cfg Config) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -54,7 +55,17 @@ func (k *Keeper) Ensure(ctx context.Context, cfg Config) error {
 func (k *Keeper) check(ctx context.Context, cfg Config) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.verify(ctx, cfg)
+	if err := k.verify(ctx, cfg); err != nil {
+		return err
+	}
+	port, err := together(cfg.Bridge())
+	if err != nil {
+		return fault.New(fault.Unavailable, "the firewall cannot be read: %v", err)
+	}
+	if port != "" {
+		return fault.New(fault.Unavailable, "the firewall is not as it should be: %s may reach the other ports of %s", port, cfg.Bridge())
+	}
+	return nil
 }
 
 func (k *Keeper) verify(ctx context.Context, cfg Config) error {
@@ -64,13 +75,6 @@ func (k *Keeper) verify(ctx context.Context, cfg Config) error {
 	}
 	if d := have.difference(want); d != "" {
 		return fault.New(fault.Unavailable, "the firewall %s is not as it should be: %s", cfg.Table(), d)
-	}
-	port, err := together(cfg.Bridge())
-	if err != nil {
-		return fault.New(fault.Unavailable, "the firewall cannot be read: %v", err)
-	}
-	if port != "" {
-		return fault.New(fault.Unavailable, "the firewall is not as it should be: %s may reach the other ports of %s", port, cfg.Bridge())
 	}
 	return nil
 }
