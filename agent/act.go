@@ -26,7 +26,7 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 	case actStartGuest:
 		return 0, a.startGuest(ctx, r, v)
 	case actStartAgain:
-		return 0, a.startAgain(ctx, r)
+		return 0, a.startAgain(ctx, r, v, s)
 	case actStartOverlay:
 		return 0, a.startOverlay(ctx, l, r, v)
 	case actSetPeers:
@@ -35,6 +35,8 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 		return 0, a.setRelays(ctx, r, v)
 	case actPreflight:
 		return 0, a.preflight(ctx, l, r, v)
+	case actStandBy:
+		return 0, a.standBy(ctx, r, v)
 	case actStartWork:
 		return 0, a.startWork(ctx, r, v)
 	case actAwaitStart:
@@ -63,7 +65,9 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 		return 0, nil
 	case actWatch:
 		return watchEvery, nil
-	case actAwaitGo, actAwaitPeers:
+	case actAwaitPeers:
+		return watchEvery, a.withdraw(ctx, r, v)
+	case actAwaitGo:
 		return watchEvery, nil
 	case actConclude:
 		return 0, a.conclude(r, v, s.outcome)

@@ -106,9 +106,17 @@ func (a *Agent) startGuest(ctx context.Context, r *run, v view) error {
 }
 
 // startAgain takes down what is left of a node that died while it was starting: the next steps are those after the
-// pull. Figures that were measured stand: the way between the hosts is the same.
-func (a *Agent) startAgain(ctx context.Context, r *run) error {
-	a.log.Warn("a node died while it was starting: it is started again", "lease", r.ref)
+// pull. Figures that were measured stand: the way between the hosts is the same. The control plane is told first: ranks
+// that measure with the dead node would wait for it in vain, and blame the network.
+func (a *Agent) startAgain(ctx context.Context, r *run, v view, s step) error {
+	a.log.Warn("a node died while it was starting: it is started again", "lease", r.ref, "reason", s.outcome.Reason, "detail", s.outcome.Detail)
+	if err := a.change(r, func(rec *record) { rec.Died, rec.WGKey, rec.Endpoints = s.outcome, "", nil }); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	v.rec = r.rec
+	a.mu.Unlock()
+	a.report(r, v, s)
 	if err := a.takeDown(ctx, r); err != nil {
 		return err
 	}
@@ -222,6 +230,7 @@ func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
 	} else {
 		begun <- nil
 	}
+	r.withdrawn = false
 	p, err := guest.Dial(r.files.HoldSocket).Preflight(asking, guest.PreflightOf(v.spec()))
 	if err := <-begun; err != nil {
 		return err
@@ -233,6 +242,32 @@ func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
 		return err
 	}
 	return a.change(r, func(rec *record) { rec.Preflight = &p })
+}
+
+// withdraw ends a measurement that waits for a rank that is not there: what it found would say nothing of the network. All
+// ranks measure anew, in their full time, once it has told where it is.
+func (a *Agent) withdraw(ctx context.Context, r *run, v view) error {
+	if r.withdrawn || v.spec().Nodes <= 1 || v.begun() {
+		return nil
+	}
+	if err := guest.Dial(r.files.HoldSocket).Withdraw(ctx); err != nil {
+		a.log.Debug("the guest is not told yet to measure with nobody", "lease", r.ref, "err", err) // it is just coming up, or has died
+		return nil
+	}
+	r.withdrawn = true
+	if p := v.rec.Preflight; p != nil && !p.OK {
+		return a.change(r, func(rec *record) { rec.Preflight = nil })
+	}
+	return nil
+}
+
+// standBy has the guest of a rank that was measured measure again with one that came back.
+func (a *Agent) standBy(ctx context.Context, r *run, v view) error {
+	if err := guest.Dial(r.files.HoldSocket).StandBy(ctx, guest.PreflightOf(v.spec())); err != nil {
+		return err
+	}
+	r.withdrawn = false
+	return nil
 }
 
 func (a *Agent) startWork(ctx context.Context, r *run, v view) error {

@@ -166,6 +166,48 @@ func TestAPreflightLivesThroughDeaths(t *testing.T) {
 	}
 }
 
+// While a rank is started again, and nobody is told where it is, the others measure with nobody, and blame nobody. Once it
+// has told, all measure, and ranks that had measured stand by for it.
+func TestAPreflightWaitsForARankThatIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	hosts, specs := twoNodes(t, "/job", "exit", "0")
+	first, ref := hosts[0], specs[0].LeaseRef
+	away := specs[0]
+	away.Network.Peers = []agentapi.Peer{{Rank: 1, Address: specs[0].Network.Peers[0].Address}}
+	waits := func(st agentapi.LeaseStatus) bool { return st.Progress.WaitingFor == "rank 1 has not joined" }
+	first.want(specs[0])
+	first.await(ref, "measuring", func(st agentapi.LeaseStatus) bool { return st.Progress.Step == "preflight" })
+	first.want(away)
+	if st := first.await(ref, "waiting", waits); st.State != agentapi.NodeJoining || st.Preflight != nil {
+		t.Errorf("%s", said(st))
+	}
+	both := func() {
+		for rank, h := range hosts {
+			h.want(specs[rank])
+		}
+		for rank, h := range hosts {
+			if st := h.await(specs[rank].LeaseRef, "ready", func(st agentapi.LeaseStatus) bool { return ready(st) && !waits(st) }); st.Preflight == nil || !st.Preflight.OK {
+				t.Errorf("rank %d: %s", rank, said(st))
+			}
+		}
+	}
+	both()
+	first.want(away)
+	if st := first.await(ref, "waiting", waits); !ready(st) || !st.Preflight.OK {
+		t.Errorf("%s", said(st))
+	}
+	both()
+	for rank, h := range hosts {
+		specs[rank].Go = true
+		h.want(specs[rank])
+	}
+	for rank, h := range hosts {
+		if st := h.await(specs[rank].LeaseRef, "done", done); *st.ExitCode != 0 {
+			t.Errorf("rank %d: %s", rank, said(st))
+		}
+	}
+}
+
 // A firewall that somebody flushed under a running node comes back by itself.
 func TestAFlushedFirewallComesBack(t *testing.T) {
 	t.Parallel()

@@ -40,6 +40,9 @@ type run struct {
 	told    time.Time       // when its progress was last worth a report
 	looked  bool            // its status is what this process has seen, or the end that is written down
 	egress  egress
+	// withdrawn: the guest was told to measure with nobody, because a rank is not there; only the worker knows of it. An agent
+	// that was restarted has not told it so, and what the guest does goes on.
+	withdrawn bool
 
 	toldTraffic agentapi.Traffic // in a report that was taken
 }

@@ -19,6 +19,7 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	a.mu.Lock()
 	v := view{want: r.want, dismissed: r.dismissed, superseded: r.superseded, rec: r.rec, boot: a.cfg.BootID, reported: r.reported}
 	a.mu.Unlock()
+	v.withdrawn = r.withdrawn
 	v.drained = a.journal.Drained(r.ref)
 	v.expired = a.expired(v.rec)
 	if v.rec.Gone {
@@ -91,6 +92,12 @@ func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentap
 		}
 		return st
 	}
+	if rec.startsAgain() {
+		st.StartsAgain, st.Trouble, st.TroubleDetail = true, rec.Died.Reason, clipped(rec.Died.Detail)
+	}
+	if p := rec.Preflight; p != nil && !p.OK {
+		st.Preflight = nil // no verdict before the run is concluded with it: a rank it blames may have died
+	}
 	st.Progress, st.PeersDown, st.Paths = progress, v.peersDown, v.paths
 	st.AtBarrier = v.ready()
 	return st
@@ -98,7 +105,7 @@ func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentap
 
 // ready reports whether the run waits at the barrier and, with others, was measured.
 func (v view) ready() bool {
-	return v.report.State == guest.StateAtBarrier && (v.spec().Nodes <= 1 || v.rec.Preflight != nil)
+	return v.report.State == guest.StateAtBarrier && (v.spec().Nodes <= 1 || v.rec.Preflight != nil && v.rec.Preflight.OK)
 }
 
 // clipped is as much of a detail as a status may carry.
@@ -115,7 +122,7 @@ func stage(v view) agentapi.NodeState {
 		return agentapi.NodeStopping
 	case v.rec.Started, v.ready(), v.report.State == guest.StateStarted:
 		return agentapi.NodeReady
-	case v.overlay:
+	case v.overlay && !v.rec.startsAgain():
 		return agentapi.NodeJoining
 	case v.rec.ImageID != "":
 		return agentapi.NodeStarting
@@ -180,7 +187,7 @@ func (a *Agent) ownersMB(v view) int64 {
 // progressOf names the step a person sees while an action runs. Those not named leave what is shown.
 var progressOf = map[action]string{
 	actMakeScratch: "scratch", actStartGuest: "guest", actStartOverlay: "overlay", actAwaitPeers: "peers", actSetPeers: "peers", actPreflight: "preflight",
-	actStartWork: "workload", actAwaitInit: "workload", actRelease: "workload", actAwaitStart: "workload",
+	actStandBy: "workload", actStartWork: "workload", actAwaitInit: "workload", actRelease: "workload", actAwaitStart: "workload",
 }
 
 // progressEvery is how often mere progress is worth a report.

@@ -23,6 +23,7 @@ const (
 	actSetPeers     action = "set_peers"     //
 	actSetRelays    action = "set_relays"    // others, or a renewed token
 	actPreflight    action = "preflight"     // and, beside it, what start_work does
+	actStandBy      action = "stand_by"      // a rank came back that may have to be measured with again
 	actStartWork    action = "start_work"    //
 	actAwaitInit    action = "await_init"    // the workload's init has not reported
 	actAwaitGo      action = "await_go"      // at the barrier
@@ -81,7 +82,7 @@ func passes(v view, o *outcome) bool {
 // step is what plan decided.
 type step struct {
 	do      action
-	outcome *outcome // of actConclude
+	outcome *outcome // of actConclude; of actStartAgain, what the node died of
 	waiting string   // the cause of a delay, for people
 }
 
@@ -100,6 +101,7 @@ type view struct {
 	overlay     bool           // its process answers
 	peers       bool           // it has the peers of spec
 	staleRelays bool           // it has other relays than spec, or a token that was renewed
+	withdrawn   bool           // the guest measures with nobody, as a rank was not there
 	peersDown   []int          // ranks that are silent, as it says
 	paths       []agentapi.PeerPath
 	interrupted bool // the end of work or guest coincides with the daemon's own
@@ -141,7 +143,7 @@ func plan(v view) step {
 	}
 	if o := ended(v); o != nil {
 		if passes(v, o) {
-			return step{do: actStartAgain, waiting: "the node died while it was starting and is started again"}
+			return step{do: actStartAgain, outcome: o, waiting: "the node died while it was starting and is started again"}
 		}
 		return step{do: actConclude, outcome: o}
 	}
@@ -158,7 +160,7 @@ func ended(v view) *outcome {
 		return &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonSuperseded}
 	case v.rec.GuestID != "" && v.rec.BootID != v.boot:
 		return failed(agentapi.ReasonHostInterrupted, "the host was restarted")
-	case v.work.State == container.Exited:
+	case v.work.State == container.Exited && (v.begun() || v.guest.State != container.Exited):
 		return exited(v)
 	case v.dismissed:
 		return &outcome{State: agentapi.NodeStopped}
@@ -184,10 +186,12 @@ func exited(v view) *outcome {
 		return failed(agentapi.ReasonHostInterrupted, "the host's container runtime was stopped")
 	case !started && v.report.State == guest.StateRefused && v.report.Reason != "":
 		return failed(v.report.Reason, v.report.Detail)
+	case !started && v.work.StartedAt.IsZero(): // the code is the runtime's own: Docker's for "no such file" is 127, too
+		return failed(agentapi.ReasonRuntimeFailed, detailed("the container could not be started", v.work.Error))
 	case !started && v.work.ExitCode == guest.ExitNotFound:
 		return failed(agentapi.ReasonCommandNotFound, "the image has no such command")
 	case !started:
-		return failed(agentapi.ReasonRuntimeFailed, fmt.Sprintf("the container ended with code %d before it was started: %s", v.work.ExitCode, v.work.Error))
+		return failed(agentapi.ReasonRuntimeFailed, detailed(fmt.Sprintf("the workload's container ended with code %d before its command was started", v.work.ExitCode), v.work.Error))
 	}
 	code := v.work.ExitCode
 	o := &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: &code}
@@ -195,6 +199,14 @@ func exited(v view) *outcome {
 		o.Detail = "out of memory: the node's limit was reached"
 	}
 	return o
+}
+
+// detailed is what happened, with the daemon's own words if there are any.
+func detailed(what, words string) string {
+	if words == "" {
+		return what
+	}
+	return what + ": " + words
 }
 
 // planStart is the road from nothing to running.
@@ -224,6 +236,8 @@ func planStart(v view) step {
 		return step{do: actPreflight}
 	case v.rec.Preflight != nil && !v.rec.Preflight.OK:
 		return step{do: actConclude, outcome: failed(agentapi.ReasonPreflightFailed, v.rec.Preflight.Detail)}
+	case spec.Nodes > 1 && v.withdrawn && !v.begun():
+		return step{do: actStandBy}
 	case v.work.State != container.Running && v.want == nil:
 		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
 	case v.work.State != container.Running, v.rec.WorkID == "" && v.want != nil:

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -40,6 +41,8 @@ var (
 	concluded = func(v *view) { v.rec.Outcome = &outcome{State: agentapi.NodeStopped} }
 )
 
+func neverRan(v *view) { v.work.StartedAt = time.Time{} }
+
 func deadGuest(v *view) { v.guest.State = container.Exited }
 
 func isDone(v *view) {
@@ -53,7 +56,9 @@ func up(id string) container.Container {
 }
 
 func exit(code int) func(*view) {
-	return func(v *view) { v.work = container.Container{ID: "w", State: container.Exited, ExitCode: code} }
+	return func(v *view) {
+		v.work = container.Container{ID: "w", State: container.Exited, ExitCode: code, StartedAt: time.Unix(1, 0)}
+	}
 }
 
 func TestPlan(t *testing.T) {
@@ -85,6 +90,14 @@ func TestPlan(t *testing.T) {
 		{"work died with the daemon at the barrier", at(barrier, exit(137), func(v *view) { v.interrupted = true }), actStartAgain},
 		{"work was removed at the barrier", at(barrier, func(v *view) { v.work = container.Container{} }), actStartAgain},
 		{"the host was restarted during the start", at(joined, func(v *view) { v.boot = "b2" }), actStartAgain},
+		{"work could not be started, as the guest has died", at(created, exit(127), neverRan), actStartAgain},
+		{"work ended with its guest", at(created, exit(127), deadGuest), actStartAgain},
+		{"a peer is started again", at(barrier, func(v *view) { v.want.Network.Peers[0].Key = "" }), actAwaitPeers},
+		{"a peer is started again, blamed already", at(barrier, func(v *view) { v.want.Network.Peers[0].Key, v.rec.Preflight.OK = "", false }), actAwaitPeers},
+		{"a peer came back, not measured yet", at(barrier, func(v *view) { v.rec.Preflight, v.withdrawn = nil, true }), actPreflight},
+		{"a peer came back", at(barrier, func(v *view) { v.withdrawn = true }), actStandBy},
+		{"a peer came back, work not started", at(measured, func(v *view) { v.withdrawn = true }), actStandBy},
+		{"a peer came back after the release", at(barrier, func(v *view) { v.withdrawn, v.rec.Released = true, true }), actAwaitStart},
 		{"a peer has not joined", at(joined, func(v *view) { v.want.Network.Peers[0].Key = "" }), actAwaitPeers},
 		{"peers are known", at(joined, func(v *view) { v.peers = false }), actSetPeers},
 		{"peers are set", at(joined), actPreflight},
@@ -157,6 +170,12 @@ func TestHowRunsEnd(t *testing.T) {
 		{"exit 0 with the daemon", at(running, exit(0), func(v *view) { v.interrupted = true }),
 			failed(agentapi.ReasonHostInterrupted, "the host's container runtime was stopped")},
 		{"no such command", at(created, exit(127)), failed(agentapi.ReasonCommandNotFound, "the image has no such command")},
+		{"could not be started too often", at(created, exit(127), neverRan, func(v *view) { v.rec.Deaths, v.work.Error = maxDeaths, "lstat ns/net" }),
+			failed(agentapi.ReasonRuntimeFailed, "the container could not be started: lstat ns/net")},
+		{"its guest died too often under it", at(created, exit(127), deadGuest, func(v *view) { v.rec.Deaths = maxDeaths }),
+			failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")},
+		{"killed at the barrier too often", at(barrier, exit(137), func(v *view) { v.rec.Deaths = maxDeaths }),
+			failed(agentapi.ReasonRuntimeFailed, "the workload's container ended with code 137 before its command was started")},
 		{"refused by the init", at(created, exit(126), func(v *view) {
 			v.report = guest.Workload{State: guest.StateRefused, Reason: agentapi.ReasonRuntimeFailed, Detail: "not executable"}
 		}), failed(agentapi.ReasonRuntimeFailed, "not executable")},
@@ -196,5 +215,31 @@ func TestUnknownNeverStops(t *testing.T) {
 		if s := plan(at(reached, unknown)); s.do.ending() {
 			t.Errorf("stage %d: does %s", i, s.do)
 		}
+	}
+}
+
+// A node that died while it started says so and of what until it tells again where it is. A failed preflight is no verdict
+// before the run is concluded with it.
+func TestWhatIsSaidOfANodeThatStartsAgain(t *testing.T) {
+	t.Parallel()
+	died := func(v *view) {
+		v.rec.Died = failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")
+	}
+	v := at(joined, died)
+	st := statusOf(agentapi.LeaseRef{}, v, agentapi.Progress{})
+	if !st.StartsAgain || st.Trouble != agentapi.ReasonGuestDied || st.TroubleDetail == "" || st.State != agentapi.NodeStarting {
+		t.Errorf("while its guest is dead: %+v", st)
+	}
+	v.rec.WGKey = "key"
+	if st := statusOf(agentapi.LeaseRef{}, v, agentapi.Progress{}); st.StartsAgain || st.Trouble != "" || st.State != agentapi.NodeJoining {
+		t.Errorf("back: %+v", st)
+	}
+	v = at(barrier, func(v *view) { v.rec.Preflight = &agentapi.Preflight{Detail: "rank 1 does not answer"} })
+	if st := statusOf(agentapi.LeaseRef{}, v, agentapi.Progress{}); st.State != agentapi.NodeJoining || st.AtBarrier || st.Preflight != nil {
+		t.Errorf("not concluded: %+v", st)
+	}
+	v.rec.Outcome = failed(agentapi.ReasonPreflightFailed, "rank 1 does not answer")
+	if st := statusOf(agentapi.LeaseRef{}, v, agentapi.Progress{}); st.State != agentapi.NodeFailed || st.Preflight == nil {
+		t.Errorf("concluded: %+v", st)
 	}
 }

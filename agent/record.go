@@ -33,6 +33,7 @@ type record struct {
 	Endpoints   []string            `json:"endpoints,omitempty"`
 	Preflight   *agentapi.Preflight `json:"preflight,omitempty"`
 	Deaths      int                 `json:"deaths,omitempty"` // how often it died while it was starting
+	Died        *outcome            `json:"died,omitempty"`   // of what, the last time
 	Released    bool                `json:"released,omitempty"`
 	ReleaseBoot int64               `json:"release_boot_ms,omitempty"` // the barrier was not released before
 	Started     bool                `json:"started,omitempty"`
@@ -51,6 +52,9 @@ const (
 	recordFile = "lease.json"
 	logFile    = "log.jsonl"
 )
+
+// startsAgain reports whether the run has died while it was starting and has not told its peers since where it is.
+func (r record) startsAgain() bool { return r.Died != nil && r.WGKey == "" && !r.Started }
 
 // withoutSecrets is the part of a specification that may lie on the disk.
 func withoutSecrets(s agentapi.LeaseSpec) agentapi.LeaseSpec {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/agent/unixsock"
@@ -69,6 +70,16 @@ func (c *Client) Preflight(ctx context.Context, r PreflightRequest) (agentapi.Pr
 // released.
 func (c *Client) StandBy(ctx context.Context, r PreflightRequest) error {
 	_, err := c.ask(ctx, Request{Op: "stand_by", Preflight: &r})
+	return err
+}
+
+// Withdraw ends a preflight under way, or standing by for one. It returns when nothing listens any more. A guest that was
+// started by an older agent knows nothing of it, and measures on.
+func (c *Client) Withdraw(ctx context.Context) error {
+	_, err := c.ask(ctx, Request{Op: "withdraw"})
+	if f := fault.From(err); f != nil && strings.Contains(f.Message, unknownRequest) {
+		return nil
+	}
 	return err
 }
 

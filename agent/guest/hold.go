@@ -25,7 +25,7 @@ const (
 
 // Request is one line to the guest's socket, Reply its answer.
 type Request struct {
-	Op        string            `json:"op"` // ping, workload, preflight, stand_by
+	Op        string            `json:"op"` // ping, workload, preflight, stand_by, withdraw
 	After     State             `json:"after,omitempty"`
 	Wait      bool              `json:"wait,omitempty"`
 	Preflight *PreflightRequest `json:"preflight,omitempty"`
@@ -151,9 +151,14 @@ func (h *Holder) answer(ctx context.Context, q Request) (Reply, error) {
 		}
 		h.flight.begin(h, *q.Preflight, true)
 		return Reply{}, nil
+	case "withdraw":
+		h.flight.end()
+		return Reply{}, nil
 	}
-	return Reply{}, fmt.Errorf("unknown request %q", q.Op)
+	return Reply{}, fmt.Errorf(unknownRequest+"%q", q.Op)
 }
+
+const unknownRequest = "unknown request "
 
 func (h *Holder) await(ctx context.Context, q Request) (Workload, error) {
 	for {

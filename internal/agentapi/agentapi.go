@@ -171,6 +171,9 @@ type LeaseStatus struct {
 	// bytes. Empty: it is good, or the agent does not know.
 	Trouble       string `json:"trouble,omitempty"`
 	TroubleDetail string `json:"trouble_detail,omitempty"`
+	// StartsAgain: the node died of Trouble before anything of the renter's ran, and is started again in this epoch. Until
+	// it tells a WGKey again nobody can reach it.
+	StartsAgain bool `json:"starts_again,omitempty"`
 	// PeersDown lists ranks whose overlay was silent for longer than PeerSilence, as this host's overlay sees it.
 	PeersDown []int `json:"peers_down,omitempty"`
 	// Paths are how this host's overlay reaches the other ranks, where it knows.

@@ -123,7 +123,7 @@ func (x *change) settleDown(ctx context.Context) error {
 func (x *change) facts() Facts {
 	f := Facts{
 		Now: x.now, Go: x.row.GoAt != nil, WindowOpen: x.window, MoneyReason: Reason(x.row.MoneyReason),
-		Ignore: x.spec.OnNodeFailure == "ignore", Replace: x.spec.OnNodeFailure == "replace", LossGrace: x.c.cfg.LossGrace,
+		Ignore: x.spec.OnNodeFailure == "ignore", Replace: x.spec.OnNodeFailure == "replace", LossGrace: x.c.cfg.LossGrace, StartSilence: x.c.cfg.StartSilence,
 		StartDeadline: deref(x.row.StartDeadline), MaxUntil: deref(x.maxUntil()),
 		ReplaceUntil: deref(x.row.ReplaceUntil), ReplaceNote: x.row.ReplaceNote, Ran: x.row.RunningAt != nil,
 	}

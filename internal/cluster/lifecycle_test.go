@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -144,6 +145,50 @@ func TestABadPreflightKeepsTheBarrierShut(t *testing.T) {
 	if c.Reason != cluster.ReasonPreflightFailed {
 		t.Errorf("failed with %s", c.Reason)
 	}
+	w.clean(c)
+}
+
+// A node that dies while others measure, and is started again by its host, is waited for: the timeline says what died, the
+// others are told nobody's place in the network, and the barrier stays shut until it is back.
+func TestANodeThatDiesWhileOthersMeasureIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
+	var measured, dies bool // by what this goroutine lets the hosts do
+	w.behave(0, func(h *fakeHost, r *run) {
+		if !measured && r.AtBarrier {
+			r.State, r.AtBarrier, r.Preflight = agentapi.NodeJoining, false, nil
+		}
+	})
+	w.behave(1, func(h *fakeHost, r *run) {
+		switch {
+		case dies:
+			dies = false
+			r.State, r.AtBarrier, r.WGKey, r.Endpoints = agentapi.NodeStarting, false, "", nil
+			r.StartsAgain, r.Trouble, r.TroubleDetail = true, agentapi.ReasonGuestDied, "the container that holds the node's network ended"
+		case r.WGKey != "":
+			r.StartsAgain, r.Trouble, r.TroubleDetail = false, "", ""
+		}
+	})
+	c := w.rounds(w.rent(spec(2, 1)), "rank 1 ready", func(c cluster.Cluster) bool { return c.Nodes[1].State == cluster.NodeReady })
+	dies = true
+	w.must(w.hostOf(c, 1).sync(t.Context(), 0))
+	if c = w.get(c); c.Nodes[1].State != cluster.NodeStarting {
+		t.Errorf("rank 1 is %s", c.Nodes[1].State)
+	}
+	w.must(w.hostOf(c, 0).sync(t.Context(), 0))
+	if p := w.hostOf(c, 0).desired.Leases[0].Network.Peers[0]; p.Key != "" || len(p.Endpoints) > 0 {
+		t.Errorf("rank 0 is still told where rank 1 was: %+v", p)
+	}
+	if _, text := w.events(c); !strings.Contains(text, "Rank 1: starting again") || !strings.Contains(text, "network holder ended unexpectedly. (the container that holds") {
+		t.Errorf("the timeline does not say what died:\n%s", text)
+	}
+	measured = true
+	c = w.rounds(c, "running", in(cluster.Running))
+	if c.Epoch != 1 {
+		t.Errorf("it runs in epoch %d", c.Epoch)
+	}
+	_, err := w.clusters[0].Release(w.ctx, w.renter, c.ID)
+	w.must(err)
 	w.clean(c)
 }
 

@@ -14,14 +14,33 @@ func (f Facts) required() []NodeFacts {
 	return slices.DeleteFunc(slices.Clone(f.Nodes), func(n NodeFacts) bool { return !n.Required })
 }
 
-// startFailed: a rank cannot start. The first by rank names the reason: later ones are often its consequence.
+// startFailed: a rank cannot start. The first by rank names the reason: later ones are often its consequence. What ranks
+// say of the network between them comes after what is known of each by itself: a rank that has died does not answer the
+// others, and they blame the network. So it waits until every other rank was heard of after it, or is given up as silent.
 func startFailed(f Facts) (Trigger, Decision) {
+	var blames []NodeFacts
 	for _, n := range f.required() {
-		if n.State == NodeFailed || n.State == NodeLost || (n.State == NodeStopped && n.Exit == nil) {
+		switch {
+		case !n.cannotStart():
+		case n.State == NodeFailed && n.Reason == ReasonPreflightFailed:
+			blames = append(blames, n)
+		default:
 			return OnStartFailed, about(n)
 		}
 	}
-	return "", Decision{}
+	if len(blames) == 0 {
+		return "", Decision{}
+	}
+	for _, n := range f.required() {
+		if !n.cannotStart() && n.Heard.Before(blames[0].Since) && f.Now.Sub(blames[0].Since) <= f.StartSilence {
+			return "", Decision{}
+		}
+	}
+	return OnStartFailed, about(blames[0])
+}
+
+func (n NodeFacts) cannotStart() bool {
+	return n.State == NodeFailed || n.State == NodeLost || (n.State == NodeStopped && n.Exit == nil)
 }
 
 // exited: the workload ended by itself. All exit codes 0: completed, once the last rank has ended. Another code: the

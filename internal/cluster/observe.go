@@ -192,6 +192,12 @@ func (x *change) hear(h heard) {
 	if st == nil || n.ended != nil || st.Epoch != int(n.Epoch) {
 		return
 	}
+	if x.startsAgain(n, *st) {
+		r, why := troubleOf(*st)
+		n.WgKey, n.Endpoints = "", []string{}
+		x.step(n, NodeAgain, r, why)
+		x.raiseLive() // the others wait for it, and blame nobody
+	}
 	if st.WGKey != "" && len(st.WGKey) <= 64 && (st.WGKey != n.WgKey || !slices.Equal(st.Endpoints, n.Endpoints)) {
 		n.WgKey, n.Endpoints, n.dirty = st.WGKey, endpoints(st.Endpoints), true
 		x.raiseLive() // the peers learn where it is
@@ -227,7 +233,15 @@ func (x *change) hear(h heard) {
 			}
 		}
 	}
-	x.step(n, e, reason, detail)
+	if x.step(n, e, reason, detail) && e == NodeSaysFailed && reason == ReasonPreflightFailed {
+		x.raiseLive() // hear of the others soon: see startFailed
+	}
+}
+
+// startsAgain reports whether a node that had told where it is has died before the barrier was opened, and is started again
+// by its host. A report of it that is overtaken by a later one is mended by the next: that tells the key again.
+func (x *change) startsAgain(n *node, st agentapi.LeaseStatus) bool {
+	return st.StartsAgain && st.WGKey == "" && n.WgKey != "" && n.StartedAt == nil && x.row.GoAt == nil
 }
 
 // part notes that nothing of a node is left on its host, or that the host was given up: its GPUs are free again.

@@ -137,6 +137,7 @@ func (h heard) matters(goodMS int64) bool {
 	_, moves := NextNode(NodeState(n.State), e)
 	return moves || h.row.InDoubt ||
 		(h.now.WGKey != "" && (h.now.WGKey != n.WgKey || !slices.Equal(h.now.Endpoints, n.Endpoints))) ||
+		(h.now.StartsAgain && h.now.WGKey == "" && n.WgKey != "") ||
 		(h.now.Preflight != nil && len(n.Preflight) <= len("{}")) ||
 		(h.now.Started && n.StartedAt == nil) ||
 		(h.now.ExitCode != nil && n.ExitCode == nil) ||

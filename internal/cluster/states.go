@@ -129,6 +129,7 @@ type Facts struct {
 	ReplaceNote   string    // why none was found
 	Ran           bool      // it has been running before the present start
 	LossGrace     time.Duration
+	StartSilence  time.Duration // after which a starting rank's host that says nothing is given up
 	Nodes         []NodeFacts
 }
 

@@ -96,7 +96,7 @@ func factsOf(nodes ...NodeFacts) Facts {
 		nodes[i].Rank = i
 		nodes[i].Required = true
 	}
-	return Facts{Now: time.Unix(1_000_000, 0), LossGrace: time.Minute, Nodes: nodes}
+	return Facts{Now: time.Unix(1_000_000, 0), LossGrace: time.Minute, StartSilence: time.Minute, Nodes: nodes}
 }
 
 // A rank that fails takes its peers along: it is named first, whoever was heard of first.
@@ -129,6 +129,7 @@ func TestNext(t *testing.T) {
 	behind.Heard = now.Add(-time.Minute)
 	given := longLost // its lease has ended
 	given.Ended = true
+	blames := NodeFacts{State: NodeFailed, Reason: ReasonPreflightFailed, Since: now.Add(-10 * time.Second)}
 	replace := func(f *Facts) { f.Replace, f.Ran = true, true }
 	with := func(f Facts, set func(*Facts)) Facts { set(&f); return f }
 
@@ -146,6 +147,12 @@ func TestNext(t *testing.T) {
 		{"waits for the last start", Provisioning, with(factsOf(started, ready), func(f *Facts) { f.Go = true }), "", "", ""},
 		{"runs", Provisioning, with(factsOf(started, started), func(f *Facts) { f.Go = true }), OnAllStarted, Running, ""},
 		{"a rank cannot start", Provisioning, factsOf(ready, NodeFacts{State: NodeFailed, Reason: ReasonImageNotFound}), OnStartFailed, Failed, ReasonImageNotFound},
+		{"a rank blames the network: another has died", Provisioning, factsOf(blames, NodeFacts{State: NodeFailed, Reason: ReasonGuestDied}), OnStartFailed, Failed, ReasonGuestDied},
+		{"or may have died", Provisioning, factsOf(blames, NodeFacts{State: NodeJoining, Heard: blames.Since.Add(-time.Second)}), "", "", ""},
+		{"no, it is there", Provisioning, factsOf(blames, NodeFacts{State: NodeJoining, Heard: blames.Since.Add(time.Second)}), OnStartFailed, Failed, ReasonPreflightFailed},
+		{"it is never heard", Provisioning, with(factsOf(blames, NodeFacts{State: NodeReady, Heard: blames.Since.Add(-time.Second)}), func(f *Facts) { f.StartSilence = time.Second }), OnStartFailed, Failed, ReasonPreflightFailed},
+		{"all blame the network", Provisioning, factsOf(blames, blames), OnStartFailed, Failed, ReasonPreflightFailed},
+		{"one blames the network, another is to be replaced", Provisioning, with(factsOf(blames, NodeFacts{State: NodeFailed, Reason: ReasonGuestDied}), replace), OnReplacing, Degraded, ReasonGuestDied},
 		{"a host vanishes during the start", Provisioning, factsOf(ready, NodeFacts{State: NodeLost, Reason: ReasonHostLost}), OnStartFailed, Failed, ReasonHostLost},
 		{"too slow", Provisioning, with(factsOf(ready, NodeFacts{State: NodePulling}), func(f *Facts) { f.StartDeadline = now }), OnStartTimeout, Failed, ReasonTimeout},
 		{"fails as it starts", Provisioning, with(factsOf(bad, NodeFacts{State: NodeReady, Heard: now}), func(f *Facts) { f.Go = true }), OnWorkloadFailed, Failed, ReasonWorkloadFailed},

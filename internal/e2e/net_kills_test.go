@@ -161,10 +161,8 @@ func (f *field) strike(t *testing.T, m mortal, at moment) {
 	switch {
 	case at.release:
 		want = []string{"released_by_user"}
-	case at.name == "preflight": // it is made again a few times, for a while
-		want = append(slices.Clone(want), "preflight_failed")
 	}
-	if !slices.Contains(want, got.Reason) || got.Epoch != 1 || got.Reason == "preflight_failed" && got.RunningAt != nil {
+	if !slices.Contains(want, got.Reason) || got.Epoch != 1 {
 		t.Errorf("it ended %s in epoch %d, %s: %s; want %v\n%s", got.State, got.Epoch, got.Reason, got.Detail, want, r.timeline(t, c))
 	}
 	u := r.settle(t, c)

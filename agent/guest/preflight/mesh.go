@@ -10,10 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/musterhq/muster/agent/guest"
 )
@@ -44,67 +41,6 @@ type mesh struct {
 	stop func() bool // lets go of the context
 }
 
-// join connects with every other rank, or says which did not answer.
-func join(ctx context.Context, q guest.PreflightRequest) (*mesh, error) {
-	n := len(q.Addresses)
-	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
-	l, err := lc.Listen(ctx, "tcp4", net.JoinHostPort(q.Addresses[q.Rank], strconv.Itoa(Port)))
-	if err != nil {
-		return nil, fmt.Errorf("listen on the overlay: %w", err)
-	}
-	defer l.Close()
-	joinCtx, cancel := context.WithTimeout(ctx, time.Duration(q.JoinMS)*time.Millisecond)
-	defer cancel()
-	defer context.AfterFunc(joinCtx, func() { l.Close() })()
-
-	m := &mesh{q: q, pair: make([]net.Conn, n), ring: &ring{rank: q.Rank, n: n}}
-	var mu sync.Mutex
-	take := func(p purpose, rank int, called bool, c net.Conn) {
-		mu.Lock()
-		defer mu.Unlock()
-		slot := &m.pair[rank]
-		if p == forRing && called {
-			slot = &m.ring.next
-		} else if p == forRing {
-			slot = &m.ring.prev
-		}
-		if *slot != nil {
-			(*slot).Close() // an earlier try whose answer was lost
-		}
-		*slot = c
-	}
-	var g errgroup.Group
-	g.Go(func() error {
-		return accept(joinCtx, l, q, take, func() bool { mu.Lock(); defer mu.Unlock(); return m.accepted() })
-	})
-	for rank := range n {
-		if rank > q.Rank {
-			g.Go(func() error { return call(joinCtx, q, forPair, rank, take) })
-		}
-	}
-	g.Go(func() error { return call(joinCtx, q, forRing, (q.Rank+1)%n, take) })
-	err = g.Wait()
-	m.stop = context.AfterFunc(ctx, func() { m.each(func(c net.Conn) { c.SetDeadline(time.Unix(1, 0)) }) })
-	if err != nil {
-		defer m.close()
-		if silent := m.silent(); len(silent) > 0 && joinCtx.Err() != nil {
-			return nil, errors.New(doNotAnswer(silent))
-		}
-		return nil, err
-	}
-	return m, nil
-}
-
-// accepted reports whether every rank that calls us has.
-func (m *mesh) accepted() bool {
-	for rank := range m.q.Rank {
-		if m.pair[rank] == nil {
-			return false
-		}
-	}
-	return m.ring.prev != nil
-}
-
 // silent lists the ranks without a connection.
 func (m *mesh) silent() []int {
 	n := len(m.q.Addresses)
@@ -128,25 +64,6 @@ func doNotAnswer(ranks []int) string {
 		texts[i] = strconv.Itoa(r)
 	}
 	return "ranks " + strings.Join(texts[:len(texts)-1], ", ") + " and " + texts[len(texts)-1] + " do not answer"
-}
-
-type taker func(p purpose, rank int, called bool, c net.Conn)
-
-// accept takes calls until every rank that should call has.
-func accept(ctx context.Context, l net.Listener, q guest.PreflightRequest, take taker, done func() bool) error {
-	for !done() {
-		c, err := l.Accept()
-		if err != nil {
-			return errors.Join(err, ctx.Err())
-		}
-		g, err := greeted(c, q)
-		if err != nil {
-			c.Close() // somebody else, or a former epoch's: the right one will call again
-			continue
-		}
-		take(g.Purpose, int(g.Rank), false, c)
-	}
-	return nil
 }
 
 // awaitCall waits until a rank of this very cluster and epoch calls, and hangs up: it calls again, and will be heard by
@@ -204,26 +121,6 @@ func heard(c net.Conn, q guest.PreflightRequest) (g greeting, err error) {
 		return g, errors.New("unknown purpose")
 	}
 	return g, nil
-}
-
-// call connects to a rank, trying until it answers or the time to join is over: ranks come up at different moments.
-func call(ctx context.Context, q guest.PreflightRequest, p purpose, rank int, take taker) error {
-	wait := 10 * time.Millisecond
-	// A SYN into a tunnel that is just being made is lost, and TCP alone would try again only after a second.
-	timeout := 200 * time.Millisecond
-	for {
-		c, err := callOnce(ctx, q, p, rank, timeout)
-		if err == nil {
-			take(p, rank, true, c)
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("rank %d does not answer: %w", rank, err)
-		case <-time.After(wait):
-		}
-		wait, timeout = min(2*wait, 250*time.Millisecond), min(2*timeout, 5*time.Second)
-	}
 }
 
 func callOnce(ctx context.Context, q guest.PreflightRequest, p purpose, rank int, timeout time.Duration) (net.Conn, error) {

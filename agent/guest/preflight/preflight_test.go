@@ -156,6 +156,33 @@ func TestLostInTheMiddle(t *testing.T) {
 	}
 }
 
+// A rank that others have connections with comes again while they still wait for a third: what they had with it is let go
+// of, whatever it had sent, and one measurement is enough.
+func TestARankThatComesAgainWhileOthersJoin(t *testing.T) {
+	t.Parallel()
+	reqs := requests(3)
+	var wg sync.WaitGroup
+	out := make([]agentapi.Preflight, 3)
+	begin := func(rank int) { wg.Go(func() { out[rank] = Run(t.Context(), reqs[rank]) }) }
+	begin(0)
+	c := call(t.Context(), reqs[2], forRing, 0) // rank 2 meets rank 0, sends something, and dies before rank 1 is there
+	if c == nil {
+		t.Fatal(t.Context().Err())
+	}
+	_, err := c.Write([]byte{0})
+	if err := errors.Join(err, c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	begin(1)
+	begin(2)
+	wg.Wait()
+	for rank, p := range out {
+		if !p.OK {
+			t.Errorf("rank %d: %s", rank, p.Detail)
+		}
+	}
+}
+
 // keep runs a rank's Keep; the function it returns waits for its next result.
 func keep(t *testing.T, q guest.PreflightRequest, measured bool) (next func() agentapi.Preflight, stop func()) {
 	t.Helper()
