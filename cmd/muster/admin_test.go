@@ -75,7 +75,7 @@ func TestTheBooksByCommand(t *testing.T) {
 		t.Errorf("without a reason: exit %d %s", r.code, r.errs)
 	}
 	p.ok("admin", "unfreeze", lease, "--reason", "restored from a backup")
-	if out := p.ok("admin", "frozen"); !strings.Contains(out, "0 leases are frozen") {
+	if out := p.ok("admin", "frozen"); !strings.Contains(out, "Frozen: 0 leases.") {
 		t.Error(out)
 	}
 	if r := p.run("", "admin", "unfreeze", lease, "--reason", "again"); r.code != 1 || !strings.Contains(r.errs, "not frozen") {
