@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/metering/meteringtest"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -119,22 +120,7 @@ func TestNothingIsPayableWhileALeaseIsFrozen(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.earn(10)
-	host, lease := id.New[id.Host](), id.New[id.Lease]()
-	for sql, args := range map[string][]any{
-		"INSERT INTO host (id, org_id, name, region, state) VALUES ($1, $2, 'h', 'eu', 'active')": {host, w.operator},
-	} {
-		if _, err := w.d.Pool.Exec(t.Context(), sql, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := w.d.Pool.Exec(t.Context(), `INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
-		cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch) VALUES ($1, $2, $3, 0, $4, $5, $5, 1, 'H100', '{}', 1, 1, 1, 'EUR', 850000, 1)`,
-		lease, id.New[id.Cluster](), id.New[id.Node](), host, w.operator); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.d.Pool.Exec(t.Context(), "INSERT INTO lease_meter (lease_id, frozen) VALUES ($1, true)", lease); err != nil {
-		t.Fatal(err)
-	}
+	meteringtest.Frozen(t, w.d, w.operator, w.operator, eur)
 	w.mature(w.now())
 	w.want("frozen", 10, 0)
 	if _, err := w.d.Pool.Exec(t.Context(), "UPDATE lease_meter SET frozen = false"); err != nil {
