@@ -155,9 +155,9 @@ type devMailer struct{ say io.Writer }
 
 func (d devMailer) Send(_ context.Context, m notify.Mail) error {
 	line := "mail to " + m.To + ": " + m.Subject
-	for word := range strings.FieldsSeq(m.Body) {
-		if strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://") {
-			line += "\n  " + word
+	for text := range strings.Lines(m.Body) { // the link to follow has a line of its own; others are only named
+		if link := strings.TrimSpace(text); strings.HasPrefix(link, "http://") || strings.HasPrefix(link, "https://") {
+			line += "\n  " + link
 			break
 		}
 	}
