@@ -115,8 +115,10 @@ func (c *Client) ChangePostpaid(ctx context.Context, org id.Org, change Postpaid
 // OrgInvoice is an org's invoice as a platform operator sees it.
 type OrgInvoice struct {
 	PostpaidInvoice
-	WriteOff *WriteOff  `json:"write_off"` // nil: it was never given up
-	Lost     money.Nano `json:"lost"`      // what lost disputes of its payment left owed, and nobody gave up
+	WriteOff   *WriteOff  `json:"write_off"`    // nil: it was never given up
+	Lost       money.Nano `json:"lost"`         // what lost disputes of its payment left owed, and nobody gave up
+	LostUnpaid money.Nano `json:"lost_unpaid"`  // what they left unpaid, given up or not: what may still be paid by bank
+	PaidByBank money.Nano `json:"paid_by_bank"` // of what they took
 }
 
 // WriteOff is an invoice that was given up.
@@ -139,6 +141,18 @@ func (c *Client) OrgInvoices(ctx context.Context, org id.Org) (Page[OrgInvoice],
 // WriteOff gives up an invoice that the card did not pay, or what lost disputes of its payment left owed; the audit trail keeps the reason.
 func (c *Client) WriteOff(ctx context.Context, org id.Org, invoice, reason string) (OrgInvoice, error) {
 	return post[OrgInvoice](ctx, c, "/admin/orgs/"+org.String()+"/invoices/"+url.PathEscape(invoice)+"/write-off", map[string]string{"reason": reason})
+}
+
+// BankPayment is a transfer to the platform's bank account, for what lost disputes of an invoice's payment left unpaid.
+type BankPayment struct {
+	Amount    string `json:"amount"`    // a decimal in whole cents
+	Reference string `json:"reference"` // of the transfer: of an invoice, one is booked once
+	Reason    string `json:"reason"`    // the audit trail keeps it
+}
+
+// BookBankPayment books that what lost disputes took of an invoice was paid by bank, never more than is unpaid. For platform operators.
+func (c *Client) BookBankPayment(ctx context.Context, org id.Org, invoice string, b BankPayment) (OrgInvoice, error) {
+	return post[OrgInvoice](ctx, c, "/admin/orgs/"+org.String()+"/invoices/"+url.PathEscape(invoice)+"/bank-payments", b)
 }
 
 // ReleaseRefund lets hosts have what they earned in the period of an invoice that was given back at Stripe (re_…). For platform

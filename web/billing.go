@@ -134,6 +134,12 @@ func transactionName(kind string) string {
 		return "Invoice given up by us"
 	case "invoice_writeoff_void":
 		return "A withdrawn invoice is owed again"
+	case "dispute_writeoff":
+		return "Given up by us after a dispute"
+	case "dispute_recovered":
+		return "Came after it was given up"
+	case "dispute_paid":
+		return "Paid by bank after a dispute"
 	case "postpaid_rest":
 		return "Too little to be collected"
 	case "payout_mature":

@@ -83,6 +83,7 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 		"reverse":  "Stripe is asked to take it back. The list shows what becomes of it, and payouts to the operator are stopped.",
 		"unfreeze": "The lease's money moves again. The host's operator is told why.", "review": "Decided.",
 		"release":  "The hosts are paid what they earned, as usual.",
+		"bank":     "The transfer is booked.",
 		"writeoff": "The invoice is given up. It is booked when Stripe has it as uncollectible."})}
 	if out.OrgDetail, err = report.OneOrg(ctx, s.DB.Q, v.who, org, s.Currency); err != nil {
 		return err

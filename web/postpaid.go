@@ -10,7 +10,9 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/postpaid"
 	"github.com/musterhq/muster/web/view"
 )
@@ -111,10 +113,16 @@ func (s *Web) invoicesOf(ctx context.Context, v *visit, org id.Org, out *view.On
 	}
 	for _, in := range all {
 		x := view.OrgInvoice{PostpaidInvoice: view.PostpaidInvoice{ID: in.ID, Number: cmp.Or(in.Number, "draft"), URL: in.URL, Total: in.Total, Failing: in.Failing,
-			Period: in.Start.Format("2 January") + " to " + in.End.Format("2 January 2006"), State: invoiceState(in.CreditInvoice)}, CanGiveUp: in.Failing, Lost: in.Lost}
+			Period: in.Start.Format("2 January") + " to " + in.End.Format("2 January 2006"), State: invoiceState(in.CreditInvoice)}, CanGiveUp: in.Failing, Lost: in.Lost, LostUnpaid: in.LostUnpaid / money.Cent * money.Cent}
+		if in.PaidByBank > 0 {
+			x.Note = view.Cents(in.PaidByBank) + " by bank, after a dispute"
+		}
 		if w := in.WriteOff; w != nil {
 			x.CanGiveUp = in.Failing && w.State != postpaid.Asked && w.State != postpaid.Booked
-			x.State, x.Note = writeOffState(*w, x.State)
+			banked := x.Note
+			if x.State, x.Note = writeOffState(*w, x.State); banked != "" {
+				x.Note += " (" + banked + ")"
+			}
 		}
 		if in.Lost > 0 {
 			x.State, x.CanGiveUp = view.State{Word: "Lost in a dispute", Icon: "error", Tone: "bad"}, true
@@ -137,6 +145,20 @@ func writeOffState(w postpaid.WriteOff, paid view.State) (view.State, string) {
 		return view.State{Word: "Paid after all", Icon: "check", Tone: "ok"}, "It was written off: " + w.Reason
 	}
 	return paid, ""
+}
+
+// bankPayment books that what a dispute took of an invoice was paid by bank.
+func (s *Web) bankPayment(v *visit) error {
+	f := func(name string) string { return strings.TrimSpace(v.r.FormValue(name)) }
+	form := view.ActForm{Act: "bank", Target: f("invoice"), Value: f("amount"), Reference: f("reference")}
+	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, org id.Org) error {
+		amount, err := money.ParseNano(form.Value)
+		if err != nil {
+			return fault.InvalidField("amount", "%s", err)
+		}
+		_, err = s.Postpaid.BookBankPayment(ctx, tx, v.who, org, form.Target, postpaid.BankPayment{Amount: amount, Reference: form.Reference, Reason: f("reason")})
+		return err
+	}, "amount", "reference")
 }
 
 // writeOff gives up an invoice that the card did not pay.

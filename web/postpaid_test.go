@@ -131,3 +131,49 @@ func TestTheDeskReleasesWhatARefundHolds(t *testing.T) {
 		t.Errorf("%q", doc.Find("#disputes").Text())
 	}
 }
+
+// The desk books a transfer for what a lost dispute took of an invoice.
+func TestTheDeskBooksATransfer(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.makeAdmin()
+	org := b.org()
+	page := "/admin/orgs/" + org.String()
+	b.exec("INSERT INTO postpaid_org (org_id, currency, state, credit_limit, reason, changed_by) VALUES ($1, 'USD', 'on', 0, '', $2)", org, id.New[id.User]())
+	b.exec(`INSERT INTO postpaid_invoice (id, org_id, currency, number, state, period_start, period_end, charged, due, total, metered, attempts, made_at)
+		VALUES ('in_1', $1, 'USD', 'N-1', 'paid', now(), now(), 0, 1000, 1000, 1000, 1, now())`, org)
+	b.exec(`INSERT INTO dispute (id, org_id, invoice_id, kind, amount, held, currency, reason, state, paid_at) VALUES ('dp_1', $1, 'in_1', 'dispute', 10000000000, 0, 'USD', 'fraudulent', 'lost', now())`, org)
+	if err := b.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "dispute_funds", Key: "stripe:txn_1", Ref: org.String(), Memo: "dp_1",
+			Transfers: []ledger.Transfer{{Debit: ledger.Receivable(org, "USD"), Credit: ledger.StripeClearing("USD"), Amount: 10 * money.Unit}}})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, doc := b.get(page)
+	sound(t, page, doc)
+	field := func(name string) string {
+		return doc.Find("#invoices form[action$=bank-payment] input[name="+name+"]").AttrOr("value", "")
+	}
+	if field("amount") != "10.00" || doc.Find("#invoices form").Length() != 2 { // and to give it up
+		t.Fatalf("%q", doc.Find("#invoices").Text())
+	}
+	form := url.Values{"invoice": {"in_1"}, "once": {field("once")}, "amount": {"10.01"}, "reference": {"T 1"}, "reason": {"on the statement"}}
+	_, doc = b.post(page+"/bank-payment", form)
+	if doc.Find("#invoices .err").Length() == 0 || field("reference") != "T 1" {
+		t.Errorf("too much: %q", doc.Find("#invoices").Text())
+	}
+	form.Set("amount", "4.00")
+	form.Set("once", field("once"))
+	if _, doc = b.post(page+"/bank-payment", form); !strings.Contains(doc.Text(), "The transfer is booked.") || field("amount") != "6.00" || !strings.Contains(doc.Find("#invoices").Text(), "4.00 by bank") {
+		t.Errorf("%q", doc.Find("main").Text())
+	}
+	sound(t, page, doc)
+	form.Set("amount", "6.00")
+	form.Set("reference", "T 2")
+	form.Set("once", field("once"))
+	if _, doc = b.post(page+"/bank-payment", form); doc.Find("#invoices form").Length() != 0 || !strings.Contains(doc.Find("#invoices").Text(), "10.00 by bank") {
+		t.Errorf("%q", doc.Find("main").Text())
+	}
+}

@@ -78,6 +78,7 @@ func (s *Web) Routes(r chi.Router) {
 		post("/admin/orgs/{id}/unfreeze", platformAdmin, s.unfreezeOrg)
 		post("/admin/orgs/{id}/reviews", platformAdmin, s.reviewOfOrg)
 		post("/admin/orgs/{id}/write-off", platformAdmin, s.writeOff)
+		post("/admin/orgs/{id}/bank-payment", platformAdmin, s.bankPayment)
 		post("/admin/orgs/{id}/release-refund", platformAdmin, s.releaseRefund)
 		get("/admin/payouts", platformAdmin, s.payoutRun)
 		post("/admin/payouts", platformAdmin, s.runPayouts)

@@ -45,6 +45,7 @@ var acts = map[string]string{
 	"billing.refund_release": "Let hosts have what a refund held back",
 	"billing.tax_remit":      "Booked what a tax office was paid",
 	"billing.topup":          "Added credit",
+	"billing.bank_payment":   "Booked a transfer after a dispute",
 	"billing.write_off":      "Gave an invoice up",
 	"budget.remove":          "Removed a budget",
 	"budget.set":             "Set a budget",

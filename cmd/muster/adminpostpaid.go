@@ -11,9 +11,10 @@ import (
 
 func adminPostpaid(s *shell) *cobra.Command {
 	cmd := noun("postpaid", "Organisations that pay afterwards, up to a credit limit", adminPostpaidList(s), adminPostpaidOn(s), adminPostpaidOff(s),
-		adminPostpaidInvoices(s), adminPostpaidWriteOff(s), adminPostpaidRelease(s))
+		adminPostpaidInvoices(s), adminPostpaidWriteOff(s), adminPostpaidBank(s), adminPostpaidRelease(s))
 	cmd.Example = "  muster admin postpaid on org_… --limit 500 --reason 'contract 2026-17'\n  muster admin postpaid list\n  muster admin postpaid off org_… --reason 'contract ended'\n" +
-		"  muster admin postpaid invoices org_…\n  muster admin postpaid write-off org_… in_… --reason 'insolvent'"
+		"  muster admin postpaid invoices org_…\n  muster admin postpaid write-off org_… in_… --reason 'insolvent'\n" +
+		"  muster admin postpaid paid-by-bank org_… in_… 7.90 --reference 2026-11-20/4711 --reason 'after a lost dispute'"
 	return cmd
 }
 
@@ -158,6 +159,9 @@ func invoiceWord(in client.OrgInvoice) string {
 	if in.Lost > 0 {
 		state += ", " + nano(in.Lost) + " lost in a dispute"
 	}
+	if in.PaidByBank > 0 {
+		state += ", " + nano(in.PaidByBank) + " paid by bank"
+	}
 	switch w := in.WriteOff; {
 	case w == nil:
 	case w.State == "asked":
@@ -201,6 +205,43 @@ func adminPostpaidWriteOff(s *shell) *cobra.Command {
 			})
 		},
 	}
+	reasonFlag(cmd, &reason, "the audit trail keeps it")
+	return cmd
+}
+
+func adminPostpaidBank(s *shell) *cobra.Command {
+	var reference, reason string
+	cmd := &cobra.Command{
+		Use: "paid-by-bank ORG INVOICE AMOUNT", Short: "Book that what a lost dispute took of an invoice was paid to your bank, given up or not, never more than is unpaid", Args: exactly("ORG", "INVOICE", "AMOUNT"),
+		Example: "  muster admin postpaid paid-by-bank org_… in_… 7.90 --reference 2026-11-20/4711 --reason 'after a lost dispute'",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			org, err := orgArg(args[0])
+			if err != nil {
+				return err
+			}
+			if _, err := money.ParseNano(args[2]); err != nil {
+				return fault.New(fault.Invalid, "AMOUNT: %s", err)
+			}
+			if reference == "" {
+				return fault.New(fault.Invalid, "--reference is missing: a transfer is booked once")
+			}
+			if err := wantReason(reason); err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			in, err := c.BookBankPayment(cmd.Context(), org, args[1], client.BankPayment{Amount: args[2], Reference: reference, Reason: reason})
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, in, func(p *printer) {
+				p.line("Booked: %s %s of what the dispute took are paid by bank, %s are not.", nano(in.PaidByBank), in.Currency, nano(in.LostUnpaid))
+			})
+		},
+	}
+	cmd.Flags().StringVar(&reference, "reference", "", "of the transfer, as your bank's statement has it; of an invoice, one is booked once")
 	reasonFlag(cmd, &reason, "the audit trail keeps it")
 	return cmd
 }

@@ -108,6 +108,29 @@ type writeOffInput struct {
 	}
 }
 
+type bankPaymentInput struct {
+	Keyed
+	ID      string `path:"id"`
+	Invoice string `path:"invoice"`
+	Body    struct {
+		Amount    string `json:"amount" doc:"a decimal in whole cents: at most the invoice's lost_unpaid" example:"7.90"`
+		Reference string `json:"reference" minLength:"1" maxLength:"140" doc:"of the transfer, as the bank's statement has it: of an invoice, one is booked once" example:"2026-11-20/4711"`
+		Reason    string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+	}
+}
+
+func (a *API) bankPayment(ctx context.Context, tx *db.Tx, p account.Principal, in *bankPaymentInput) (postpaid.OrgInvoice, error) {
+	org, err := pathID[id.Org](in.ID, "organisation")
+	if err != nil {
+		return postpaid.OrgInvoice{}, err
+	}
+	amount, err := money.ParseNano(in.Body.Amount)
+	if err != nil {
+		return postpaid.OrgInvoice{}, fault.InvalidField("amount", "%s", err)
+	}
+	return a.postpaid.BookBankPayment(ctx, tx, p, org, in.Invoice, postpaid.BankPayment{Amount: amount, Reference: in.Body.Reference, Reason: in.Body.Reason})
+}
+
 func (a *API) writeOff(ctx context.Context, tx *db.Tx, p account.Principal, in *writeOffInput) (postpaid.OrgInvoice, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {

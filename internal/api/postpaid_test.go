@@ -1,10 +1,14 @@
 package api_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/money"
 )
 
 func TestPostpaid(t *testing.T) {
@@ -52,6 +56,22 @@ func TestPostpaid(t *testing.T) {
 	w.want(w.call(renter, "POST", "/api/v1/clusters", `{"image":"x/y:1","nodes":1,"gpus_per_node":1}`), 402, "insufficient_funds")
 }
 
+// lose has an invoice's payment of 10.00 taken back by a lost dispute.
+func (w *world) lose(org id.Org, invoice string) {
+	w.t.Helper()
+	if _, err := w.db.Pool.Exec(w.t.Context(), `INSERT INTO dispute (id, org_id, invoice_id, kind, amount, held, currency, reason, state, paid_at)
+		VALUES ('dp_1', $1, $2, 'dispute', 10000000000, 0, 'USD', 'fraudulent', 'lost', now())`, org, invoice); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.db.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "dispute_funds", Key: "stripe:txn_1", Ref: org.String(), Memo: "dp_1",
+			Transfers: []ledger.Transfer{{Debit: ledger.Receivable(org, "USD"), Credit: ledger.StripeClearing("USD"), Amount: 10 * money.Unit}}})
+		return err
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // A platform operator gives up an invoice that the card did not pay; nobody else, and no other invoice.
 func TestWriteOff(t *testing.T) {
 	t.Parallel()
@@ -75,6 +95,19 @@ func TestWriteOff(t *testing.T) {
 	w.want(w.call(boss, "POST", list+"/in_open/write-off", `{"reason":""}`), 422, "validation_failed")
 	w.want(w.call(boss, "POST", list+"/in_none/write-off", why), 404, "not_found")
 	w.want(w.call(boss, "POST", list+"/in_paid/write-off", why), 409, "conflict")
+	paid := `{"amount":"1.00","reference":"T 1","reason":"x"}`
+	w.want(w.call(renter, "POST", list+"/in_paid/bank-payments", paid), 403, "forbidden")
+	w.want(w.call(boss, "POST", list+"/in_paid/bank-payments", `{"amount":"one","reference":"T 1","reason":"x"}`), 422, "validation_failed")
+	w.want(w.call(boss, "POST", list+"/in_paid/bank-payments", `{"amount":"1.00","reference":"","reason":"x"}`), 422, "validation_failed")
+	w.want(w.call(boss, "POST", list+"/in_none/bank-payments", paid), 404, "not_found")
+	w.want(w.call(boss, "POST", list+"/in_paid/bank-payments", paid), 409, "conflict") // nobody disputed it
+	w.lose(of, "in_paid")
+	w.want(w.call(boss, "POST", list+"/in_paid/bank-payments", `{"amount":"10.01","reference":"T 1","reason":"x"}`), 422, "validation_failed")
+	for range 2 { // the same transfer again, under another key
+		if r := w.want(w.call(boss, "POST", list+"/in_paid/bank-payments", paid), 201, ""); r.text("paid_by_bank") != "1.000000000" || r.text("lost_unpaid") != "9.000000000" || r.text("lost") != "9.000000000" {
+			t.Error(r.raw)
+		}
+	}
 	if r := w.want(w.call(boss, "POST", list+"/in_open/write-off", why), 202, ""); r.text("write_off.state") != "asked" || r.text("write_off.reason") != "insolvent" || r.text("total") != "10.000000000" {
 		t.Error(r.raw)
 	}

@@ -148,6 +148,7 @@ func (a *API) inside(t *table) {
 	patch(t, "/admin/postpaid/{id}", platformAdmin, "changePostpaid: Let an organisation pay afterwards up to a limit, or no longer, with a reason", a.changePostpaid)
 	get(t, "/admin/orgs/{id}/invoices", platformAdmin, "listOrgInvoices: Stripe's invoices of what an organisation used on credit, and which were given up, newest first", a.orgInvoices)
 	post(t, "/admin/orgs/{id}/invoices/{invoice}/write-off", platformAdmin, 202, "writeOffInvoice: Give up an invoice that the card did not pay, with a reason: it is bad debt once Stripe has it as uncollectible; or what a lost dispute of its payment left owed, at once", a.writeOff)
+	post(t, "/admin/orgs/{id}/invoices/{invoice}/bank-payments", platformAdmin, 201, "bookBankPayment: Book that what lost disputes took of an invoice was paid to your bank, at most what is unpaid, with the transfer's reference and a reason; the same transfer again changes nothing", a.bankPayment)
 	post(t, "/admin/refunds/{id}/release", platformAdmin, 200, "releaseRefund: Let hosts have what they earned in the period of an invoice that was given back at Stripe, with a reason", a.releaseRefund)
 	get(t, "/admin/tax", platformAdmin, "getTaxReport: The taxes of a period, by country, rate and reason", a.taxReport)
 	post(t, "/admin/tax/remittances", platformAdmin, 201, "remitTax: Book that a tax office was paid, at most what is owed to it for a period that is over, with a reason", a.remitTax)

@@ -15,7 +15,7 @@ var owners = map[string]string{
 	"org": "account", "app_user": "account", "membership": "account", "api_token": "account", "session": "account",
 	"ssh_key": "account", "login_throttle": "account", "org_legal": "account", "email_verification": "account",
 	"idempotency_key": "idem", "audit_event": "audit", "notice": "notify", "mail": "notify",
-	"postpaid_org": "postpaid", "postpaid_charge": "postpaid", "postpaid_invoice": "postpaid", "postpaid_writeoff": "postpaid",
+	"postpaid_org": "postpaid", "postpaid_charge": "postpaid", "postpaid_invoice": "postpaid", "postpaid_writeoff": "postpaid", "postpaid_bank_payment": "postpaid",
 	"ledger_account": "ledger", "ledger_balance": "ledger", "ledger_tx": "ledger", "ledger_transfer": "ledger",
 	"ledger_unlinked": "ledger", "ledger_batch": "ledger", "ledger_link": "ledger", "ledger_line": "ledger",
 	"fabric": "host", "host": "host", "host_inventory": "host", "host_image": "host", "host_status": "host", "host_agent": "host", "agent_channel": "host", "host_key": "host", "enrollment_token": "host",

@@ -20,7 +20,7 @@ func (w *world) state() (out string) {
 	if err := w.d.Pool.QueryRow(w.t.Context(), `SELECT coalesce((SELECT jsonb_agg(to_jsonb(p) - 'charged_at' - 'asked_at' - 'changed_at' ORDER BY org_id) FROM postpaid_org p)::text, '')
 		|| (SELECT count(*) FROM postpaid_charge) || ' charges ' || (SELECT count(*) FROM stripe_outbox) || ' rows ' || (SELECT count(*) FROM ledger_tx) || ' entries '
 		|| coalesce((SELECT jsonb_agg(to_jsonb(i) - 'seen_at' ORDER BY id) FROM postpaid_invoice i)::text, '')
-		|| coalesce((SELECT jsonb_agg(to_jsonb(b) ORDER BY account_id) FROM ledger_balance b)::text, '') || (SELECT count(*) FROM notice) || ' notices ' || (SELECT count(*) FROM dispute) || ' disputes ' || (SELECT count(*) FROM audit_event) || ' acts'`).Scan(&out); err != nil {
+		|| coalesce((SELECT jsonb_agg(to_jsonb(b) ORDER BY account_id) FROM ledger_balance b)::text, '') || (SELECT count(*) FROM notice) || ' notices ' || (SELECT count(*) FROM dispute) || ' disputes ' || (SELECT count(*) FROM postpaid_bank_payment) || ' transfers ' || coalesce((SELECT jsonb_agg(to_jsonb(o) ORDER BY invoice_id) FROM postpaid_writeoff o)::text, '') || (SELECT count(*) FROM audit_event) || ' acts'`).Scan(&out); err != nil {
 		w.t.Fatal(err)
 	}
 	return out

@@ -15,18 +15,30 @@ import (
 	"github.com/musterhq/muster/internal/tax"
 )
 
-// lostOf is what lost disputes of the payments of an org's invoices left owed, by invoice, whether or not it was written off since:
-// what the bank took, less what was set aside and paid it. Below zero is what the bank gave again in the end.
-func lostOf(ctx context.Context, q *dbq.Queries, org id.Org) (map[string]money.Nano, error) {
+// loss is what lost disputes of an invoice's payment took.
+type loss struct {
+	// unpaid is what the banks took, less what was set aside and paid it, and what was paid by bank since; whether or not it was
+	// written off. Below zero is what came too much: the bank gave again what somebody had paid.
+	unpaid money.Nano
+	banked money.Nano // what came to the platform's bank account for it
+}
+
+// lostOf is what lost disputes of the payments of an org's invoices took, by invoice.
+func lostOf(ctx context.Context, q *dbq.Queries, org id.Org) (map[string]loss, error) {
 	rows, err := q.PostpaidLost(ctx, org.String(), org)
 	if err != nil {
 		return nil, fmt.Errorf("postpaid: lost disputes of %s: %w", org, err)
 	}
-	out := make(map[string]money.Nano, len(rows))
+	out := make(map[string]loss, len(rows))
 	for _, r := range rows {
-		out[r.InvoiceID] = money.Nano(r.Amount)
+		out[r.InvoiceID] = loss{money.Nano(r.Unpaid), money.Nano(r.Banked)}
 	}
 	return out, nil
+}
+
+// lose fills in what lost disputes took of an invoice of which w was decided.
+func (in *OrgInvoice) lose(l loss, w dbq.PostpaidWriteoff) {
+	in.LostUnpaid, in.PaidByBank, in.Lost = max(0, l.unpaid), l.banked, max(0, l.unpaid-lossOf(w))
 }
 
 // lossOf is what of that is written off.
@@ -46,7 +58,7 @@ func (p *Postpaid) writeOffLost(ctx context.Context, tx *db.Tx, a *acct, who acc
 		return out, err
 	}
 	before := lossOf(was)
-	n := min(lost[r.ID]-before, a.owed())
+	n := min(lost[r.ID].unpaid-before, a.owed())
 	switch {
 	case n <= 0 && before > 0:
 		return out, fault.New(fault.Conflict, "what the bank took back of this invoice has been given up already")
@@ -82,7 +94,8 @@ func (p *Postpaid) writeOffLost(ctx context.Context, tx *db.Tx, a *acct, who acc
 	if err := p.wrapUp(ctx, tx, a); err != nil {
 		return out, err
 	}
-	out.WriteOff, out.Lost = viewWriteOff(w), lost[r.ID]-w.Amount
+	out.WriteOff = viewWriteOff(w)
+	out.lose(lost[r.ID], w)
 	return out, audit.Record(ctx, tx, who.Event("billing.write_off", r.OrgID.String(), map[string]any{
 		"invoice": r.ID, "number": r.Number, "total": out.Total.String(), "disputed": n.String(), "reason": reason}))
 }
@@ -103,24 +116,28 @@ func (p *Postpaid) regain(ctx context.Context, tx *db.Tx, a *acct, r dbq.Postpai
 	if err != nil {
 		return err
 	}
-	n := min(w.Amount-lost[r.ID], w.Amount)
+	n := min(w.Amount-lost[r.ID].unpaid, w.Amount)
 	if n <= 0 {
 		return nil
 	}
+	return p.makeUp(ctx, tx, a, r, w, n, ledger.Entry{Kind: "dispute_recovered", Key: fmt.Sprintf("writeoff_back:%s:%d:%d", r.ID, w.Asked, w.Amount), Ref: r.OrgID.String(),
+		Memo: r.Number + ", came after it was given up"})
+}
+
+// makeUp books e, and that n of what it moves into the receivable makes up for what was written off; its tax is owed again.
+func (p *Postpaid) makeUp(ctx context.Context, tx *db.Tx, a *acct, r dbq.PostpaidInvoice, w dbq.PostpaidWriteoff, n money.Nano, e ledger.Entry) error {
 	of := taxOf(r)
-	on := taxPart(w.Tax, w.Amount, 0, n, 0)
-	e := ledger.Entry{Kind: "dispute_recovered", Key: fmt.Sprintf("writeoff_back:%s:%d:%d", r.ID, w.Asked, w.Amount), Ref: r.OrgID.String(),
-		Memo: r.Number + ", came after it was given up", Transfers: split(a.receivable(), true, n, on)}
+	on := min(n, taxPart(w.Tax, w.Amount, 0, n, 0))
+	e.Transfers = append(e.Transfers, split(a.receivable(), true, n, on)...)
 	if err := a.postNew(ctx, e); err != nil {
 		return err
 	}
 	if n == w.Amount {
-		err = closeWriteOff(ctx, tx, r.ID, Recovered, "")
-	} else if err = tx.Q.ReducePostpaidWriteOff(ctx, dbq.ReducePostpaidWriteOffParams{Amount: w.Amount - n, Tax: w.Tax - on, TaxBase: w.TaxBase - (n - on), InvoiceID: r.ID}); err != nil {
-		err = fmt.Errorf("postpaid: write-off of %s: %w", r.ID, err)
-	}
-	if err != nil {
-		return err
+		if err := closeWriteOff(ctx, tx, r.ID, Recovered, ""); err != nil {
+			return err
+		}
+	} else if err := tx.Q.ReducePostpaidWriteOff(ctx, dbq.ReducePostpaidWriteOffParams{Amount: w.Amount - n, Tax: w.Tax - on, TaxBase: w.TaxBase - (n - on), InvoiceID: r.ID}); err != nil {
+		return fmt.Errorf("postpaid: write-off of %s: %w", r.ID, err)
 	}
 	return (bill{tax: of}).record(ctx, tx, tax.Line{Key: e.Key, Org: r.OrgID, Kind: tax.Recovered, Ref: r.ID, Net: n - on, Tax: on, Currency: r.Currency, Of: of})
 }

@@ -47,8 +47,10 @@ type WriteOff struct {
 // OrgInvoice is an org's invoice as a platform operator sees it.
 type OrgInvoice struct {
 	CreditInvoice
-	WriteOff *WriteOff  `json:"write_off"` // nil: it was never given up
-	Lost     money.Nano `json:"lost"`      // what lost disputes of its payment left owed, and nobody gave up
+	WriteOff   *WriteOff  `json:"write_off"`    // nil: it was never given up
+	Lost       money.Nano `json:"lost"`         // what lost disputes of its payment left owed, and nobody gave up
+	LostUnpaid money.Nano `json:"lost_unpaid"`  // what they left unpaid, given up or not: what may still be paid by bank
+	PaidByBank money.Nano `json:"paid_by_bank"` // of what they took
 }
 
 // InvoicesOf are an org's, newest first, at most limit, for a platform operator. Fault: Forbidden.
@@ -70,13 +72,14 @@ func (p *Postpaid) InvoicesOf(ctx context.Context, who account.Principal, org id
 	}
 	out := make([]OrgInvoice, len(all))
 	for i, in := range all {
-		out[i].CreditInvoice, out[i].Lost = in, lost[in.ID]
+		out[i].CreditInvoice = in
+		out[i].lose(lost[in.ID], dbq.PostpaidWriteoff{})
 		for _, w := range given {
 			if w.InvoiceID == in.ID {
-				out[i].WriteOff, out[i].Lost = viewWriteOff(w), out[i].Lost-lossOf(w)
+				out[i].WriteOff = viewWriteOff(w)
+				out[i].lose(lost[in.ID], w)
 			}
 		}
-		out[i].Lost = max(0, out[i].Lost)
 	}
 	return out, nil
 }
@@ -96,29 +99,15 @@ func (p *Postpaid) WriteOff(ctx context.Context, tx *db.Tx, who account.Principa
 	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
 		return OrgInvoice{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
 	}
-	missing := fault.New(fault.NotFound, "there is no such invoice")
-	a, err := p.lock(ctx, tx, org, ledger.TaxPayable(p.cfg.Currency), ledger.BadDebt(p.cfg.Currency))
-	if fault.Is(err, fault.NotFound) {
-		return OrgInvoice{}, missing
-	} else if err != nil {
+	a, r, was, err := p.decideOn(ctx, tx, org, invoice)
+	if err != nil {
 		return OrgInvoice{}, err
 	}
-	r, err := tx.Q.PostpaidInvoice(ctx, invoice)
-	if err != nil && !db.NoRows(err) {
-		return OrgInvoice{}, fmt.Errorf("postpaid: invoice %s: %w", invoice, err)
-	}
-	if err != nil || r.OrgID != org {
-		return OrgInvoice{}, missing
-	}
 	out := OrgInvoice{CreditInvoice: invoiceOf(r)}
-	was, err := tx.Q.PostpaidWriteOff(ctx, invoice)
-	if err != nil && !db.NoRows(err) {
-		return out, fmt.Errorf("postpaid: write-off of %s: %w", invoice, err)
-	}
 	if !out.Failing {
 		return p.writeOffLost(ctx, tx, a, who, r, was, reason)
 	}
-	if err == nil && (was.State == string(Asked) || was.State == string(Booked)) {
+	if was.State == string(Asked) || was.State == string(Booked) {
 		return out, fault.New(fault.Conflict, "this invoice has been given up already")
 	}
 	w, err := tx.Q.AskPostpaidWriteOff(ctx, dbq.AskPostpaidWriteOffParams{InvoiceID: invoice, OrgID: org, Reason: reason, UserID: who.User})
@@ -133,6 +122,30 @@ func (p *Postpaid) WriteOff(ctx context.Context, tx *db.Tx, who account.Principa
 	out.WriteOff = viewWriteOff(w)
 	return out, audit.Record(ctx, tx, who.Event("billing.write_off", org.String(), map[string]any{
 		"invoice": invoice, "number": r.Number, "total": out.Total.String(), "reason": reason}))
+}
+
+// decideOn locks an org for a platform operator's act on one of its invoices, and reads it with what was decided on it before; zero:
+// nothing was. Fault: NotFound.
+func (p *Postpaid) decideOn(ctx context.Context, tx *db.Tx, org id.Org, invoice string) (*acct, dbq.PostpaidInvoice, dbq.PostpaidWriteoff, error) {
+	var was dbq.PostpaidWriteoff
+	missing := fault.New(fault.NotFound, "there is no such invoice")
+	a, err := p.lock(ctx, tx, org, ledger.TaxPayable(p.cfg.Currency), ledger.BadDebt(p.cfg.Currency))
+	if fault.Is(err, fault.NotFound) {
+		return nil, dbq.PostpaidInvoice{}, was, missing
+	} else if err != nil {
+		return nil, dbq.PostpaidInvoice{}, was, err
+	}
+	r, err := tx.Q.PostpaidInvoice(ctx, invoice)
+	if err != nil && !db.NoRows(err) {
+		return nil, r, was, fmt.Errorf("postpaid: invoice %s: %w", invoice, err)
+	}
+	if err != nil || r.OrgID != org {
+		return nil, r, was, missing
+	}
+	if was, err = tx.Q.PostpaidWriteOff(ctx, invoice); err != nil && !db.NoRows(err) {
+		return nil, r, was, fmt.Errorf("postpaid: write-off of %s: %w", invoice, err)
+	}
+	return a, r, was, nil
 }
 
 // bookEnd books what came of an invoice that is final, whose row is saved and whose org is locked: its payment, or that it was

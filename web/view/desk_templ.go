@@ -603,8 +603,8 @@ func (h Holdings) label(currency string) string {
 
 // ActForm is what was typed into one of a page's forms; Act and Target say which. Once is the word that makes it work once.
 type ActForm struct {
-	Act, Target, Reason, Value, Once string
-	Errors                           map[string]string
+	Act, Target, Reason, Value, Reference, Once string
+	Errors                                      map[string]string
 }
 
 // of reports whether the form is the one that was typed into.

@@ -715,6 +715,17 @@ type PayoutReview struct {
 	CreatedAt   time.Time
 }
 
+type PostpaidBankPayment struct {
+	InvoiceID string
+	Reference string
+	OrgID     id.Org
+	Amount    money.Nano
+	Waived    money.Nano
+	Reason    string
+	UserID    id.User
+	BookedAt  time.Time
+}
+
 type PostpaidCharge struct {
 	OrgID      id.Org
 	N          int64

@@ -211,6 +211,34 @@ func (q *Queries) DuePostpaidQuestions(ctx context.Context, waitS float64, maxRo
 	return items, nil
 }
 
+const insertPostpaidBankPayment = `-- name: InsertPostpaidBankPayment :exec
+INSERT INTO postpaid_bank_payment (invoice_id, reference, org_id, amount, waived, reason, user_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+`
+
+type InsertPostpaidBankPaymentParams struct {
+	InvoiceID string
+	Reference string
+	OrgID     id.Org
+	Amount    money.Nano
+	Waived    money.Nano
+	Reason    string
+	UserID    id.User
+}
+
+func (q *Queries) InsertPostpaidBankPayment(ctx context.Context, arg InsertPostpaidBankPaymentParams) error {
+	_, err := q.db.Exec(ctx, insertPostpaidBankPayment,
+		arg.InvoiceID,
+		arg.Reference,
+		arg.OrgID,
+		arg.Amount,
+		arg.Waived,
+		arg.Reason,
+		arg.UserID,
+	)
+	return err
+}
+
 const insertPostpaidCharge = `-- name: InsertPostpaidCharge :exec
 INSERT INTO postpaid_charge (org_id, n, at, amount, charged, micro, transfer_id) VALUES ($1, $2, $3, $4, $5, $6, $7)
 `
@@ -385,6 +413,17 @@ func (q *Queries) ListPostpaidWriteOffs(ctx context.Context, orgID id.Org) ([]Po
 	return items, nil
 }
 
+const postpaidBankPayment = `-- name: PostpaidBankPayment :one
+SELECT amount FROM postpaid_bank_payment WHERE invoice_id = $1 AND reference = $2
+`
+
+func (q *Queries) PostpaidBankPayment(ctx context.Context, invoiceID string, reference string) (money.Nano, error) {
+	row := q.db.QueryRow(ctx, postpaidBankPayment, invoiceID, reference)
+	var amount money.Nano
+	err := row.Scan(&amount)
+	return amount, err
+}
+
 const postpaidChargedBefore = `-- name: PostpaidChargedBefore :one
 SELECT coalesce(max(charged), 0)::bigint AS charged FROM postpaid_charge WHERE org_id = $1 AND at < $2
 `
@@ -471,8 +510,11 @@ func (q *Queries) PostpaidInvoicedBefore(ctx context.Context, arg PostpaidInvoic
 }
 
 const postpaidLost = `-- name: PostpaidLost :many
-SELECT d.invoice_id, (sum(m.amount) - sum(d.held))::bigint AS amount
+SELECT d.invoice_id, (sum(m.amount) - sum(d.held) - max(b.settled))::bigint AS unpaid, max(b.amount)::bigint AS banked
 FROM dispute d
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(y.amount), 0) AS amount, coalesce(sum(y.amount + y.waived), 0) AS settled
+    FROM postpaid_bank_payment y WHERE y.invoice_id = d.invoice_id) b
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(CASE WHEN a.kind = 'renter_receivable' THEN f.amount ELSE -f.amount END), 0) AS amount
     FROM ledger_tx x
@@ -485,10 +527,12 @@ GROUP BY d.invoice_id
 
 type PostpaidLostRow struct {
 	InvoiceID string
-	Amount    int64
+	Unpaid    int64
+	Banked    int64
 }
 
-// What the banks took of invoices' payments in lost disputes and did not give again, less what was set aside and paid it.
+// What the banks took of invoices' payments in lost disputes and did not give again, less what was set aside and paid it, and what
+// was paid by bank since.
 func (q *Queries) PostpaidLost(ctx context.Context, ref string, orgID id.Org) ([]PostpaidLostRow, error) {
 	rows, err := q.db.Query(ctx, postpaidLost, ref, orgID)
 	if err != nil {
@@ -498,7 +542,7 @@ func (q *Queries) PostpaidLost(ctx context.Context, ref string, orgID id.Org) ([
 	items := []PostpaidLostRow{}
 	for rows.Next() {
 		var i PostpaidLostRow
-		if err := rows.Scan(&i.InvoiceID, &i.Amount); err != nil {
+		if err := rows.Scan(&i.InvoiceID, &i.Unpaid, &i.Banked); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

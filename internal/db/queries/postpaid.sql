@@ -116,9 +116,13 @@ FROM postpaid_writeoff WHERE org_id = $1;
 UPDATE postpaid_writeoff SET state = 'booked', amount = @amount, tax = @tax, tax_base = @tax_base, booked_at = clock_timestamp() WHERE invoice_id = @invoice_id;
 
 -- name: PostpaidLost :many
--- What the banks took of invoices' payments in lost disputes and did not give again, less what was set aside and paid it.
-SELECT d.invoice_id, (sum(m.amount) - sum(d.held))::bigint AS amount
+-- What the banks took of invoices' payments in lost disputes and did not give again, less what was set aside and paid it, and what
+-- was paid by bank since.
+SELECT d.invoice_id, (sum(m.amount) - sum(d.held) - max(b.settled))::bigint AS unpaid, max(b.amount)::bigint AS banked
 FROM dispute d
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(y.amount), 0) AS amount, coalesce(sum(y.amount + y.waived), 0) AS settled
+    FROM postpaid_bank_payment y WHERE y.invoice_id = d.invoice_id) b
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(CASE WHEN a.kind = 'renter_receivable' THEN f.amount ELSE -f.amount END), 0) AS amount
     FROM ledger_tx x
@@ -136,6 +140,13 @@ ON CONFLICT (invoice_id) DO UPDATE SET state = 'booked', asked = postpaid_writeo
     decided_at = clock_timestamp(), failure = '', amount = excluded.amount, tax = excluded.tax, tax_base = excluded.tax_base,
     booked_at = excluded.booked_at, closed_at = NULL, disputed = true
 RETURNING invoice_id, org_id, state, asked, reason, user_id, decided_at, failure, amount, tax, tax_base, booked_at, closed_at, disputed;
+
+-- name: PostpaidBankPayment :one
+SELECT amount FROM postpaid_bank_payment WHERE invoice_id = @invoice_id AND reference = @reference;
+
+-- name: InsertPostpaidBankPayment :exec
+INSERT INTO postpaid_bank_payment (invoice_id, reference, org_id, amount, waived, reason, user_id)
+VALUES (@invoice_id, @reference, @org_id, @amount, @waived, @reason, @user_id);
 
 -- name: ReducePostpaidWriteOff :exec
 UPDATE postpaid_writeoff SET amount = @amount, tax = @tax, tax_base = @tax_base WHERE invoice_id = @invoice_id;
