@@ -73,8 +73,9 @@ type Config struct {
 	Attach    container.Attach
 	Resolvers []netip.Addr // name servers for workloads
 	Caps      firewall.Caps
-	Prefetch  bool       // fetch popular images while nothing is leased
-	Cores     cores.Host // where processors and GPUs are; the zero Host: leases run on any
+	Prefetch  bool         // fetch popular images while nothing is leased
+	Received  func() int64 // bytes of images that came over the host's line since this process began; nil = they are not counted
+	Cores     cores.Host   // where processors and GPUs are; the zero Host: leases run on any
 	Log       *slog.Logger
 
 	Advertise      []string        // addresses peers may reach this host at; empty = its own
@@ -110,7 +111,8 @@ type Agent struct {
 	seq     uint64
 	images  map[string]string // public ones on the host, name to digest, as told last
 	popular []string          // as the server said last
-	watched time.Time         // until when telemetry is live
+	pulls   pulls
+	watched time.Time // until when telemetry is live
 	born    time.Time
 	ctx     context.Context
 	workers sync.WaitGroup
@@ -131,6 +133,9 @@ func New(cfg Config) (*Agent, error) {
 	}
 	var err error
 	if a.seen, err = a.disk.loadSeen(); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	if a.pulls, err = a.openPulls(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	a.journal, err = journal.Open(filepath.Join(cfg.StateDir, "journal"),
@@ -170,6 +175,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	loops.Wait()
 	a.workers.Wait()
+	a.countPulls() // the next process tells it
 	return a.journal.Close()
 }
 

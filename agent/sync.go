@@ -86,6 +86,7 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 		s.Update = &st
 	}
 	s.Segments, s.SegmentsSignature = a.journal.Report(agentapi.MaxSegments)
+	s.Pulled = a.countPulls()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.seq++
@@ -336,6 +337,9 @@ func (a *Agent) acknowledge(s agentapi.Sync, gone []*run, reply agentapi.SyncRep
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if reply.StatusAck == s.Seq {
+		if s.Pulled != nil {
+			a.pulls.told = *s.Pulled
+		}
 		for _, r := range gone {
 			r.reported = true
 			a.kick(r.ref)

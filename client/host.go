@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 	"time"
 
@@ -60,16 +61,25 @@ type Host struct {
 	DataMonth    *DataMonth `json:"data_month,omitempty"` // nil in lists
 }
 
-// DataMonth is what leases moved over a host's own line in the present calendar month (UTC), and how much they may: GB of
-// 10^9 bytes, nil for no cap.
+// DataMonth is what moved over a host's own line in the present calendar month (UTC), and how much may: GB of 10^9 bytes, nil
+// for no cap.
 type DataMonth struct {
-	Month       string     `json:"month"` // 2026-11
-	UpBytes     int64      `json:"up_bytes"`
-	DownBytes   int64      `json:"down_bytes"`
+	Month       string     `json:"month"`        // 2026-11
+	UpBytes     int64      `json:"up_bytes"`     // sent by leases
+	DownBytes   int64      `json:"down_bytes"`   // received by leases
+	PulledBytes *int64     `json:"pulled_bytes"` // received of images; nil: not counted. DownCapGB bounds it and DownBytes together
 	UpCapGB     *int64     `json:"up_cap_gb"`
 	DownCapGB   *int64     `json:"down_cap_gb"`
 	UsedPercent float64    `json:"used_percent"`
 	CappedUntil *time.Time `json:"capped_until"` // a cap is used up: no new leases before then
+}
+
+// Received is all that came over the line, for leases and of images: what DownCapGB bounds.
+func (m *DataMonth) Received() int64 {
+	if m.PulledBytes == nil {
+		return m.DownBytes
+	}
+	return m.DownBytes + min(*m.PulledBytes, math.MaxInt64-m.DownBytes)
 }
 
 // HostAgent is a host's agent, and how it stands with the version it should run.

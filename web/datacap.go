@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// hostData is what leases moved over a host's line this month, for its page; a form that was refused stands as typed.
+// hostData is what moved over a host's line this month, for its page; a form that was refused stands as typed.
 func (s *Web) hostData(v *visit, h id.Host) (view.DataCap, error) {
 	m, err := host.DataMonthOf(v.r.Context(), s.DB.Q, v.who.Org, h)
 	if err != nil {
@@ -26,7 +26,10 @@ func (s *Web) hostData(v *visit, h id.Host) (view.DataCap, error) {
 	}
 	out := v.dataCap
 	out.Month, out.Next, out.UsedUp = begin.Format("January"), begin.AddDate(0, 1, 0).Format("2 January"), m.CappedUntil != nil
-	out.Used = []view.DataUse{dataUse("Sent", m.Up, m.UpCapGB), dataUse("Received", m.Down, m.DownCapGB)}
+	out.Used = []view.DataUse{dataUse("Sent", m.Up, m.UpCapGB), dataUse("Received", m.Received(), m.DownCapGB)}
+	if m.Pulled != nil {
+		out.Used = append(out.Used, dataUse("of it for leases", m.Down, nil), dataUse("of it images", *m.Pulled, nil))
+	}
 	if out.Errors == nil {
 		out.Up, out.Down = capText(m.UpCapGB), capText(m.DownCapGB)
 	}

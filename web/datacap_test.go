@@ -31,6 +31,16 @@ func TestAHostsDataCap(t *testing.T) {
 		doc.Find("#data svg.bar").Length() != 1 || doc.Find("#up_cap_gb").AttrOr("value", "") != "10" {
 		t.Error(text)
 	}
+	if text := doc.Find("#data").Text(); strings.Contains(text, "of it images") {
+		t.Errorf("pulls are shown of an agent that does not count them: %s", text)
+	}
+	if _, err := b.db.Pool.Exec(t.Context(), "INSERT INTO host_pulls (host_id, counter, bytes) SELECT id, 'a', 1500000000 FROM host"); err != nil {
+		t.Fatal(err)
+	}
+	_, doc = b.post(host+"/data", url.Values{"up_cap_gb": {"10"}, "down_cap_gb": {"100"}})
+	if text := doc.Find("#data").Text(); !strings.Contains(text, "8.5 of 100 GB") || !strings.Contains(text, "of it for leases 7.0 GB") || !strings.Contains(text, "of it images 1.5 GB") {
+		t.Error(text)
+	}
 	_, doc = b.post(host+"/data", url.Values{"up_cap_gb": {"10"}, "down_cap_gb": {"7"}})
 	if text := doc.Find("main").Text(); !strings.Contains(text, "is used up") || !strings.Contains(text, "Data cap used up") {
 		t.Error(text)

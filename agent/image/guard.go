@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -29,14 +30,26 @@ const maxAnswer = 8 << 20
 type guard struct {
 	allow map[string]bool // exact host:port that may be anywhere and speak plain HTTP
 	next  http.RoundTripper
+
+	received atomic.Int64           // bytes, over connections that count
+	counts   func(to net.Addr) bool // whether a connection goes over the host's line to the internet
 }
 
 func newGuard(allow []string) *guard {
-	g := &guard{allow: map[string]bool{}}
+	g := &guard{allow: map[string]bool{}, counts: func(to net.Addr) bool { return checkPublic(to.String()) == nil }}
 	for _, a := range allow {
 		g.allow[a] = true
 	}
-	g.next = PublicOnly(allow)
+	next := PublicOnly(allow)
+	dial := next.DialContext
+	next.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		if err != nil || !g.counts(c.RemoteAddr()) {
+			return c, err
+		}
+		return counted{c, &g.received}, nil
+	}
+	g.next = next
 	return g
 }
 

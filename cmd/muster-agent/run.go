@@ -278,7 +278,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 		return nil, err
 	}
 	return agent.New(agent.Config{Host: h.identity.Host, Key: h.identity.AttestKey(), Version: version, StateDir: state, BootID: inv.BootID, Cores: coresOf(inv),
-		BootMS: hostinfo.BootMS, Now: time.Now, Engine: engine, Images: images, GPUs: h.monitor, Link: conn, Inventory: h.inventory,
+		BootMS: hostinfo.BootMS, Now: time.Now, Engine: engine, Images: images, Received: images.Received, GPUs: h.monitor, Link: conn, Inventory: h.inventory,
 		Attach: attach, Resolvers: resolvers, Caps: h.flags.caps, Prefetch: h.prefetch, Log: h.log, Advertise: h.flags.advertise, Underlay: h.flags.underlay, Awake: h.awake, Updates: updates, Scratch: h.flags.store,
 		// The kernel's WireGuard finds no way through routers: it is for hosts that are reached straight.
 		Userspace: h.flags.userspace || !h.flags.reachable()})

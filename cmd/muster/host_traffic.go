@@ -17,7 +17,14 @@ func hostTraffic(s *shell) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		host, err := c.Host(cmd.Context(), h)
+		if err != nil {
+			return err
+		}
 		return s.show(cmd, page, func(p *printer) {
+			if m := host.DataMonth; m != nil {
+				p.facts("Images received in "+m.Month, pulled(m))
+			}
 			if len(page.Items) == 0 {
 				p.line("No lease has sent anything over this host's line.")
 				return
@@ -29,6 +36,14 @@ func hostTraffic(s *shell) *cobra.Command {
 			p.table([]string{"LEASE", "FROM", "LAST TOLD", ">CONNECTIONS", ">REFUSED", ">UP MB", ">DOWN MB"}, rows)
 		})
 	})
+}
+
+// pulled is what the host received of images in a month; "" where its agent does not count it.
+func pulled(m *client.DataMonth) string {
+	if m.PulledBytes == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.1f GB", float64(*m.PulledBytes)/1e9)
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) }

@@ -1,6 +1,10 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/musterhq/muster/client"
+)
 
 func TestTheDataOfAMonthIsShownOfItsCap(t *testing.T) {
 	t.Parallel()
@@ -14,6 +18,13 @@ func TestTheDataOfAMonthIsShownOfItsCap(t *testing.T) {
 		if got := dataUsed(bytes, &gb); got != want {
 			t.Errorf("%d: %q, want %q", bytes, got, want)
 		}
+	}
+	n := int64(3_140_000_000)
+	if m := (client.DataMonth{DownBytes: 2, PulledBytes: &n}); pulled(&m) != "3.1 GB" || m.Received() != n+2 {
+		t.Errorf("%q of %d", pulled(&m), m.Received())
+	}
+	if m := (client.DataMonth{DownBytes: 2}); pulled(&m) != "" || m.Received() != 2 {
+		t.Errorf("an agent that does not count: %q of %d", pulled(&m), m.Received())
 	}
 	if got := dataUsed(7_000_000_000, nil); got != "7.0 GB, no cap" {
 		t.Error(got)

@@ -72,6 +72,16 @@ type Sync struct {
 	// version it should run, nil where it cannot update itself.
 	Capabilities []string      `json:"capabilities,omitempty"`
 	Update       *UpdateStatus `json:"update,omitempty"`
+	// Pulled is what the host has received of images. Nil: nothing new since a report that was taken, or the agent does not
+	// count it.
+	Pulled *Pulled `json:"pulled,omitempty"`
+}
+
+// Pulled counts what a host received from registries at public addresses, for leases and ahead of them, whether or not an
+// image came of it. It only rises, over restarts of the agent and of the host.
+type Pulled struct {
+	Counter string `json:"counter"` // names its beginning; another name is another counter, that began at 0; 1 to 64 bytes
+	Bytes   int64  `json:"bytes"`
 }
 
 // MaxSegments is how many segments one Sync may carry.

@@ -28,7 +28,13 @@ func TestADataCapOverREST(t *testing.T) {
 	if !strings.Contains(r.raw, `"up_cap_gb":10`) || !strings.Contains(r.raw, `"selling":false`) || !strings.Contains(r.raw, "is used up; it is offered again on 1 ") {
 		t.Error(r.raw)
 	}
+	if _, err := w.db.Pool.Exec(t.Context(), "INSERT INTO host_pulls (host_id, counter, bytes) VALUES ($1, 'a', 1500000000)", hid); err != nil {
+		t.Fatal(err)
+	}
 	r = w.want(w.call(op, "PATCH", h, map[string]any{"down_cap_gb": 0}), 200, "")
+	if !strings.Contains(r.raw, `"pulled_bytes":1500000000`) {
+		t.Error(r.raw)
+	}
 	if !strings.Contains(r.raw, `"down_cap_gb":null`) || !strings.Contains(r.raw, `"selling":true`) {
 		t.Error(r.raw)
 	}

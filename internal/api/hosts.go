@@ -97,7 +97,7 @@ type hostView struct {
 	Problems     []agentapi.Problem `json:"problems" doc:"what keeps the host from being rentable, or from being good"`
 	Offers       []market.OwnOffer  `json:"offers" doc:"one per GPU model, listed or not"`
 	Agent        *host.Agent        `json:"agent,omitempty" doc:"its agent and how it stands with the version it should run; of one host, not in lists"`
-	DataMonth    *host.DataMonth    `json:"data_month,omitempty" doc:"what leases moved over its line this month, and the cap; of one host, not in lists"`
+	DataMonth    *host.DataMonth    `json:"data_month,omitempty" doc:"what moved over its line this month for leases and of images, and the cap; of one host, not in lists"`
 }
 
 func viewHost(d host.Detail, offers []market.OwnOffer) hostView {

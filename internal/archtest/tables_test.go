@@ -19,7 +19,7 @@ var owners = map[string]string{
 	"ledger_account": "ledger", "ledger_balance": "ledger", "ledger_tx": "ledger", "ledger_transfer": "ledger",
 	"ledger_unlinked": "ledger", "ledger_batch": "ledger", "ledger_link": "ledger", "ledger_line": "ledger",
 	"fabric": "host", "host": "host", "host_inventory": "host", "host_image": "host", "host_status": "host", "host_agent": "host", "agent_channel": "host", "host_key": "host", "enrollment_token": "host",
-	"lease_traffic": "host", "host_month_traffic": "host", "gpu": "host", "gpu_health": "host", "gpu_claim": "host", "telemetry": "host",
+	"lease_traffic": "host", "host_month_traffic": "host", "host_pulls": "host", "gpu": "host", "gpu_health": "host", "gpu_claim": "host", "telemetry": "host",
 	"stripe_customer": "payment", "topup": "payment", "stripe_outbox": "payment", "stripe_event": "payment",
 	"payment_card": "payment", "card_setup": "payment", "auto_topup": "payment", "refund": "payment", "receipt": "payment", "dispute": "payment",
 	"promo_code": "payment", "promo_redemption": "payment", "promo_attempt": "payment", "stripe_balance": "payment",

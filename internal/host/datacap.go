@@ -24,12 +24,13 @@ const (
 	gigabyte = 1_000_000_000 // as providers of lines count
 )
 
-// DataMonth is what leases moved over a host's own line in the present calendar month (UTC), and how much they may. The
-// overlay, by which ranks talk to each other, and pulls of images are not in it.
+// DataMonth is what moved over a host's own line in the present calendar month (UTC), and how much may. The overlay, by
+// which ranks talk to each other, is not in it.
 type DataMonth struct {
 	Month       string     `json:"month" doc:"such as 2026-11; UTC"`
-	Up          int64      `json:"up_bytes"`
-	Down        int64      `json:"down_bytes"`
+	Up          int64      `json:"up_bytes" doc:"sent by leases"`
+	Down        int64      `json:"down_bytes" doc:"received by leases; with pulled_bytes it is what down_cap_gb bounds"`
+	Pulled      *int64     `json:"pulled_bytes" doc:"received of images from registries at public addresses; null: the host's agent does not count it"`
 	UpCapGB     *int64     `json:"up_cap_gb" doc:"a month, GB of 10^9 bytes; null: no cap"`
 	DownCapGB   *int64     `json:"down_cap_gb"`
 	UsedPercent float64    `json:"used_percent" doc:"of the cap that is nearer to its end, to a tenth; 0 without one"`
@@ -64,12 +65,23 @@ func dataMonth(ctx context.Context, q *dbq.Queries, host id.Host) (DataMonth, er
 	}
 	m := DataMonth{Up: r.UpBytes, Down: r.DownBytes, UpCapGB: r.UpCapGb, DownCapGB: r.DownCapGb, begin: r.Month.UTC(), org: r.OrgID, name: r.Name}
 	m.Month = m.begin.Format("2006-01")
-	m.UsedPercent = math.Floor(10*max(Percent(m.Up, m.UpCapGB), Percent(m.Down, m.DownCapGB))) / 10
+	if r.PullsTold != nil {
+		m.Pulled = &r.PullBytes
+	}
+	m.UsedPercent = math.Floor(10*max(Percent(m.Up, m.UpCapGB), Percent(m.Received(), m.DownCapGB))) / 10
 	if r.CappedUntil != nil && r.CappedUntil.After(m.begin) {
 		until := r.CappedUntil.UTC()
 		m.CappedUntil = &until
 	}
 	return m, nil
+}
+
+// Received is all that came over the line: for leases, and of images.
+func (m *DataMonth) Received() int64 {
+	if m.Pulled == nil {
+		return m.Down
+	}
+	return m.Down + min(*m.Pulled, math.MaxInt64-m.Down) // a host may tell of more than there is
 }
 
 // Percent is how much of a cap of capGB is used; 0 without a cap.
@@ -171,13 +183,13 @@ func (m *DataMonth) notice(host id.Host) notify.Notice {
 		Org: m.org, Severity: notify.Warn, Object: host.String(), Key: fmt.Sprintf("data_cap:%d:%s:%s", capWarning, host, m.Month),
 		Title: fmt.Sprintf("%s has used %d %% of its line's data cap for %s.", m.name, int(m.UsedPercent), month),
 		Body: fmt.Sprintf("Sent: %s. Received: %s. Once a cap is used up the host takes no new leases before %s (UTC); leases that run go on and go on using data. If the line takes more, raise the cap.",
-			used(m.Up, m.UpCapGB), used(m.Down, m.DownCapGB), next),
+			used(m.Up, m.UpCapGB), used(m.Received(), m.DownCapGB), next),
 	}
 	if m.UsedPercent >= 100 {
 		n.Key = fmt.Sprintf("data_cap:100:%s:%s", host, m.Month)
 		n.Title = fmt.Sprintf("%s has used up its line's data cap for %s and takes no new leases.", m.name, month)
 		n.Body = fmt.Sprintf("Sent: %s. Received: %s. It is offered again on %s (UTC). Leases that run go on and go on using data: take the host back if they must not. If the line takes more, raise the cap.",
-			used(m.Up, m.UpCapGB), used(m.Down, m.DownCapGB), next)
+			used(m.Up, m.UpCapGB), used(m.Received(), m.DownCapGB), next)
 	}
 	return n
 }

@@ -36,6 +36,8 @@ func checkSync(s *agentapi.Sync) error {
 		return errors.New("revision, epoch or seq out of range")
 	case len(s.Capabilities) > maxCapabilities:
 		return errors.New("too many capabilities")
+	case s.Pulled != nil && (s.Pulled.Counter == "" || len(s.Pulled.Counter) > 64 || s.Pulled.Bytes < 0):
+		return errors.New("count of pulls out of range")
 	case len(s.Leases) > maxLeases || len(s.Segments) > agentapi.MaxSegments || len(s.Health) > maxHealth:
 		return errors.New("too many leases, segments or health events in one sync")
 	}

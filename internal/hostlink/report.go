@@ -76,7 +76,10 @@ func (l *Link) takeStatus(ctx context.Context, h id.Host, s agentapi.Sync, r *ag
 		if own.Leases, err = l.ownLeases(ctx, tx, h, s.Leases); err != nil {
 			return err
 		}
-		return host.RecordTraffic(ctx, tx, h, own.Leases)
+		if err = host.RecordTraffic(ctx, tx, h, own.Leases); err != nil {
+			return err
+		}
+		return host.RecordPulls(ctx, tx, h, s.Pulled)
 	})
 	if err != nil {
 		return err

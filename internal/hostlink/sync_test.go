@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -287,6 +288,15 @@ func TestTrafficIsTakenFromReports(t *testing.T) {
 	}
 	if got, err := host.TrafficOf(t.Context(), s.d.Q, s.org, b.Host, 10); err != nil || len(got) != 0 {
 		t.Errorf("of the other host: %+v, %v", got, err)
+	}
+	a.sync(agentapi.Sync{Seq: 2, Pulled: &agentapi.Pulled{Counter: "a", Bytes: 7}})
+	if m, err := host.DataMonthOf(t.Context(), s.d.Q, s.org, a.Host); err != nil || m.Pulled == nil || *m.Pulled != 7 || m.Down != 20 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for _, p := range []agentapi.Pulled{{Counter: "", Bytes: 8}, {Counter: "a", Bytes: -1}, {Counter: strings.Repeat("a", 65), Bytes: 8}} {
+		if r := a.sync(agentapi.Sync{Seq: 3, Pulled: &p}); r.Error == "" {
+			t.Errorf("%+v: %+v", p, r)
+		}
 	}
 	st.Traffic.Up = -1
 	if r := a.sync(agentapi.Sync{Seq: 2, Leases: []agentapi.LeaseStatus{st}}); r.Error == "" {

@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "fmt"
 
-// DataCap is what leases moved over a host's line this month, and the form of its caps.
+// DataCap is what moved over a host's line this month, and the form of its caps.
 type DataCap struct {
 	Month, Next string // November, 1 December
 	Used        []DataUse
@@ -19,7 +19,7 @@ type DataCap struct {
 	Errors      map[string]string
 }
 
-// DataUse is one direction.
+// DataUse is one direction, or a part of one.
 type DataUse struct {
 	Name, Text string
 	Percent    float64 // of the cap; < 0 = there is none
@@ -153,7 +153,7 @@ func hostData(h Host) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "</div><p class=\"small soft\">A cap stops new rentals until the month ends; it does not cut a training off: what runs goes on, at full speed, and may go over it. Counted is what leases exchange with the internet, told every five minutes; pulls of images and traffic between ranks are not.</p><button class=\"btn\" type=\"submit\">Save</button></form></div></section>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "</div><p class=\"small soft\">A cap stops new rentals until the month ends; it does not cut a training off: what runs goes on, at full speed, and may go over it. Counted is what leases exchange with the internet, told every five minutes, and the images that the host pulls; traffic between ranks is not.</p><button class=\"btn\" type=\"submit\">Save</button></form></div></section>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -15,10 +15,12 @@ import (
 const hostDataMonth = `-- name: HostDataMonth :one
 
 SELECT (n.month AT TIME ZONE 'UTC')::timestamptz AS month, coalesce(m.up_bytes, 0)::bigint AS up_bytes, coalesce(m.down_bytes, 0)::bigint AS down_bytes,
+       coalesce(m.pull_bytes, 0)::bigint AS pull_bytes, p.bytes AS pulls_told, -- NULL: its agent does not count them
        h.org_id, h.name, h.up_cap_gb, h.down_cap_gb, h.capped_until
 FROM host h
 CROSS JOIN (SELECT date_trunc('month', clock_timestamp() AT TIME ZONE 'UTC') AS month) n
 LEFT JOIN host_month_traffic m ON m.host_id = h.id AND m.month = n.month::date
+LEFT JOIN host_pulls p ON p.host_id = h.id
 WHERE h.id = $1
 `
 
@@ -26,6 +28,8 @@ type HostDataMonthRow struct {
 	Month       time.Time
 	UpBytes     int64
 	DownBytes   int64
+	PullBytes   int64
+	PullsTold   *int64
 	OrgID       id.Org
 	Name        string
 	UpCapGb     *int64
@@ -34,7 +38,7 @@ type HostDataMonthRow struct {
 }
 
 // A month's data over hosts' own lines, and the caps their operators set. The sums are kept by triggers: see
-// migrations/*_host_data_cap.sql.
+// migrations/*_host_data_cap.sql and *_host_pulls.sql.
 // Of the month that it is now.
 func (q *Queries) HostDataMonth(ctx context.Context, hostID id.Host) (HostDataMonthRow, error) {
 	row := q.db.QueryRow(ctx, hostDataMonth, hostID)
@@ -43,6 +47,8 @@ func (q *Queries) HostDataMonth(ctx context.Context, hostID id.Host) (HostDataMo
 		&i.Month,
 		&i.UpBytes,
 		&i.DownBytes,
+		&i.PullBytes,
+		&i.PullsTold,
 		&i.OrgID,
 		&i.Name,
 		&i.UpCapGb,
@@ -59,6 +65,22 @@ WHERE id IN (SELECT id FROM host WHERE capped_until <= clock_timestamp() ORDER B
 
 func (q *Queries) LiftDataCaps(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, liftDataCaps)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const putHostPulls = `-- name: PutHostPulls :execrows
+INSERT INTO host_pulls AS p (host_id, counter, bytes) VALUES ($1, $2, $3)
+ON CONFLICT (host_id) DO UPDATE
+SET counter = excluded.counter, bytes = excluded.bytes, last_at = clock_timestamp()
+WHERE p.counter <> excluded.counter OR p.bytes < excluded.bytes
+`
+
+// A counter only rises: a report that comes late changes nothing.
+func (q *Queries) PutHostPulls(ctx context.Context, hostID id.Host, counter string, bytes int64) (int64, error) {
+	result, err := q.db.Exec(ctx, putHostPulls, hostID, counter, bytes)
 	if err != nil {
 		return 0, err
 	}

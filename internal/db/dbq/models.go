@@ -318,6 +318,14 @@ type HostMonthTraffic struct {
 	Month     pgtype.Date
 	UpBytes   int64
 	DownBytes int64
+	PullBytes int64
+}
+
+type HostPull struct {
+	HostID  id.Host
+	Counter string
+	Bytes   int64
+	LastAt  time.Time
 }
 
 type HostStatus struct {
