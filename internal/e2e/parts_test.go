@@ -14,6 +14,7 @@ import (
 func TestPartsDieWhileRunning(t *testing.T) {
 	t.Parallel()
 	p := own(t)
+	t.Cleanup(func() { p.idle(t); p.check(t) })
 	for _, tc := range []struct {
 		part   string
 		kill   func(node)
@@ -26,10 +27,11 @@ func TestPartsDieWhileRunning(t *testing.T) {
 		{part: "guest", kill: func(n node) { n.killContainer("guest") }, state: client.Failed, reason: "guest_died"},
 		{part: "workload", kill: func(n node) { n.killContainer("work") }, state: client.Failed, reason: "workload_failed", detail: "exit code"},
 	} {
+		r := p.renter(t, 10*money.Unit)
+		c := r.rent(t, p.endless()) // before anything is killed: a host whose agent is away is not rented
 		t.Run(tc.part, func(t *testing.T) {
 			t.Parallel()
-			r := p.renter(t, 10*money.Unit)
-			c := r.run(t, p.endless())
+			c := r.await(t, c, client.Running)
 			r.awaitLine(t, c, 1, "step ")
 			tc.kill(p.node(t, c, 1))
 			if tc.state == client.Released {
@@ -47,7 +49,6 @@ func TestPartsDieWhileRunning(t *testing.T) {
 			r.owes(t, u)
 		})
 	}
-	t.Cleanup(func() { p.idle(t); p.check(t) })
 }
 
 // awaitLine waits until a rank has printed something.
