@@ -46,7 +46,7 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 	@$(SERVICES) --docker --postgres -- scripts/test
 
 .PHONY: test-full
-test-full: test test-matrix test-net test-update test-torch test-disk ## what takes longer too: the kill matrix, hosts behind routers, PyTorch trainings (an hour and a half)
+test-full: test test-matrix test-net test-update test-torch test-jupyter test-disk ## what takes longer too: the kill matrix, hosts behind routers, PyTorch trainings (an hour and a half)
 
 MATRIX ?= TestMatrix
 .PHONY: test-matrix
@@ -60,12 +60,19 @@ test-update: build ## an agent is replaced by a newer one, and goes back from on
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -tags update ./internal/e2e -run TestAnAgentReplacesItself -count=1 -v -timeout 20m
 
 TORCH ?= /var/cache/muster/torch.tar
+TORCH_PACKAGES = python3-torch python3-numpy openmpi-bin python3-mpi4py
 .PHONY: test-torch
 test-torch: build ## the examples of docs/launch (PyTorch DistributedDataParallel, torchrun, mpirun) on a rented cluster of two hosts; makes an image of 1 GB once
 	@scripts/setup build run
-	@mkdir -p $(dir $(TORCH))
-	@scripts/torch-image $(TORCH)
+	@scripts/debian-image $(TORCH) $(TORCH_PACKAGES)
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test -tags torch ./internal/e2e -run TestLaunchers -count=1 -v -timeout 20m
+
+JUPYTER ?= /var/cache/muster/jupyter.tar
+.PHONY: test-jupyter
+test-jupyter: build ## Jupyter on a rented rank, used in a real browser through the port's link; makes an image of 400 MB once
+	@scripts/setup build run test
+	@scripts/debian-image $(JUPYTER) jupyter-notebook python3-ipykernel
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_JUPYTER=$(JUPYTER) go test -tags jupyter ./internal/e2e -run TestJupyterInABrowser -count=1 -v -timeout 20m
 
 .PHONY: test-disk
 test-disk: ## a node that fills its disk, on a btrfs of the test's own (root; two minutes)
@@ -76,8 +83,7 @@ NET ?= TestNet
 .PHONY: test-net
 test-net: build ## whole hosts behind routers of their own: paths, cut and bad lines, kills, replacement, PyTorch; NET=TestNetIPv6 for one test
 	@scripts/setup build run
-	@mkdir -p $(dir $(TORCH))
-	@scripts/torch-image $(TORCH)
+	@scripts/debian-image $(TORCH) $(TORCH_PACKAGES)
 	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test -tags net,torch ./internal/e2e -run '$(NET)' -count=1 -v -timeout 90m
 
 .PHONY: soak

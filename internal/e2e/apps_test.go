@@ -29,7 +29,7 @@ func TestApps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newAppBrowser(t, p)
+	b := newAppBrowser(t, strings.TrimPrefix(p.URL, "http://"))
 	u, err := url.Parse(link)
 	if err != nil || !strings.HasPrefix(u.Host, "8899-1-") {
 		t.Fatalf("%s %v", link, err)
@@ -71,16 +71,15 @@ func TestApps(t *testing.T) {
 	}
 }
 
-// appBrowser keeps cookies and leads every name below localhost to this machine, as browsers do.
+// appBrowser keeps cookies and leads every name to one replica, as a browser does where a balancer is.
 type appBrowser struct{ *http.Client }
 
-func newAppBrowser(t *testing.T, p *platform) appBrowser {
+func newAppBrowser(t *testing.T, at string) appBrowser {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := strings.TrimPrefix(p.URL, "http://")
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, at)
 	}}

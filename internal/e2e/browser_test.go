@@ -27,10 +27,37 @@ type tab struct {
 	mistakes []string // what the page wrote to the console that it should not
 }
 
-// browse opens Chromium on an empty profile. At the end the console is looked at: a script that failed, or something
-// the content security policy refused, fails the test. Screenshots go to $MUSTER_TEST_SHOTS, else to a folder that goes
-// with the test.
+// browse opens Chromium on pages of ours. At the end the console is looked at: a script that failed, or something the
+// content security policy refused, fails the test.
 func (p *platform) browse(t *testing.T) *tab {
+	t.Helper()
+	b := p.chromium(t)
+	console := chromedp.Console(b.ctx)
+	go func() {
+		for m, err := range console {
+			if err != nil {
+				return
+			}
+			if m.IsException() || m.Type == "error" && m.Source != "network" {
+				b.mu.Lock()
+				b.mistakes = append(b.mistakes, m.String())
+				b.mu.Unlock()
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, m := range b.mistakes {
+			t.Errorf("console: %s", m)
+		}
+	})
+	return b
+}
+
+// chromium opens Chromium on an empty profile. Screenshots go to $MUSTER_TEST_SHOTS, else to a folder that goes with the
+// test.
+func (p *platform) chromium(t *testing.T) *tab {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
@@ -51,26 +78,6 @@ func (p *platform) browse(t *testing.T) *tab {
 	if err := chromedp.Do(ctx, chromedp.EmulateViewport(1440, 900)); err != nil {
 		t.Fatal(err)
 	}
-	console := chromedp.Console(ctx)
-	go func() {
-		for m, err := range console {
-			if err != nil {
-				return
-			}
-			if m.IsException() || m.Type == "error" && m.Source != "network" {
-				b.mu.Lock()
-				b.mistakes = append(b.mistakes, m.String())
-				b.mu.Unlock()
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		for _, m := range b.mistakes {
-			t.Errorf("console: %s", m)
-		}
-	})
 	return b
 }
 

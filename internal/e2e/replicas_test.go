@@ -26,6 +26,7 @@ import (
 // replica is a `muster server` beside the platform's own, on the same database.
 type replica struct {
 	url   string
+	ssh   string // host:port of its gateway
 	cmd   *exec.Cmd
 	ended chan struct{}
 }
@@ -39,19 +40,20 @@ func routes(name, stream, route string) []string {
 // startReplica starts one and waits until it says that it is ready.
 func (p *platform) startReplica(t *testing.T, name string) *replica {
 	t.Helper()
-	at := freeAddrs(t, 5)
+	at := freeAddrs(t, 6)
 	log := filepath.Join(p.dir, name+".log")
 	out, err := os.Create(log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	r := &replica{url: "http://" + at[0], cmd: exec.Command(filepath.Join(bin, "muster"), "server"), ended: make(chan struct{})}
+	r := &replica{url: "http://" + at[0], ssh: at[5], cmd: exec.Command(filepath.Join(bin, "muster"), "server"), ended: make(chan struct{})}
 	tls := filepath.Join(p.dir, "tls")
 	r.cmd.Env = append(append(os.Environ(), routes(name, at[1], at[4])...),
 		"MUSTER_DATABASE_URL="+p.PostgresURL, "MUSTER_SECRET="+p.state.Secret, "MUSTER_LISTEN="+at[0], "MUSTER_AGENT_LISTEN="+at[1], "MUSTER_NATS_LISTEN="+at[2],
 		"MUSTER_METRICS_LISTEN="+at[3], "MUSTER_TLS_CERT="+filepath.Join(tls, "server.pem"), "MUSTER_TLS_KEY="+filepath.Join(tls, "server.key"),
-		"MUSTER_TLS_CA="+filepath.Join(tls, "ca.pem"), "MUSTER_ALLOW_SIMULATED=true")
+		"MUSTER_TLS_CA="+filepath.Join(tls, "ca.pem"), "MUSTER_ALLOW_SIMULATED=true",
+		"MUSTER_GATEWAY_LISTEN="+at[5], "MUSTER_APPS_DOMAIN=localhost:"+strings.Split(p.URL, ":")[2])
 	r.cmd.Stdout, r.cmd.Stderr = out, out
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := r.cmd.Start(); err != nil {
@@ -119,11 +121,16 @@ func (r *renter) through(t *testing.T, url string) *client.Client {
 	return c
 }
 
-// shellsThrough opens a shell on the same rank through each replica, whichever one the host is connected to.
-func (p *platform) shellsThrough(t *testing.T, urls []string) {
+// shellsThrough opens a shell on the same rank through each replica, whichever one the host is connected to, and an app
+// and OpenSSH through one that is not the first: with the keys and the cookies of all.
+func (p *platform) shellsThrough(t *testing.T, urls []string, gateway string) {
 	t.Helper()
 	r := p.renter(t, 10*money.Unit)
-	c := r.run(t, p.endless())
+	s := p.spec(2, 1)
+	s.Image, s.Command = p.shellImage(t), []string{"perl", "-e", httpServer}
+	s.Ports = []client.Port{{Port: 8899, Protocol: "http"}}
+	c := r.run(t, s)
+	r.awaitListening(t, c)
 	for i, url := range urls {
 		conn, err := r.through(t, url).SSH(t.Context(), c.ID, 1)
 		if err != nil {
@@ -138,6 +145,20 @@ func (p *platform) shellsThrough(t *testing.T, urls []string) {
 			t.Errorf("replica %d: %q %v", i, out, err)
 		}
 		conn.Close()
+	}
+	g := r.withKey(t) // who has seen the first's host key takes the other's for the same machine
+	host, port, err := net.SplitHostPort(gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.wants(t, "1\n", "", "-o", "HostName="+host, "-o", "Port="+port, "-o", "HostKeyAlias=["+strings.Replace(p.GatewayAddr, ":", "]:", 1), c.ID.String()+".1@gateway", "echo $RANK")
+	link, err := r.PortLink(t.Context(), c.ID, 1, 8899)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newAppBrowser(t, strings.TrimPrefix(urls[1], "http://"))
+	if status, body := b.get(t, link); status != http.StatusOK || !strings.Contains(body, "GET / HTTP/1.1") {
+		t.Errorf("a link of the first through the second: %d %s", status, body)
 	}
 	if _, err := r.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
@@ -177,7 +198,7 @@ func TestReplicasShareAFleet(t *testing.T) {
 	usages := []client.Usage{r.settle(t, c)}
 	r.owes(t, usages...)
 
-	p.shellsThrough(t, urls)
+	p.shellsThrough(t, urls, second.ssh)
 
 	h := hammer{t: t, p: p, urls: urls}
 	h.run(9, 6, func() { third.kill() })

@@ -192,6 +192,7 @@ func TestShell(t *testing.T) {
 		g.wants(t, "1 /root\n", "", "-J", c.ID.String()+"@gateway", "anybody@node-1", "echo $RANK $PWD")
 	})
 	t.Run("ports", func(t *testing.T) { t.Parallel(); ports(t, g, c) })
+	t.Run("an editor", func(t *testing.T) { t.Parallel(); editor(t, g, c) })
 	t.Run("with a token", func(t *testing.T) { t.Parallel(); withToken(t, r, c) })
 	t.Run("nothing is left", func(t *testing.T) { t.Parallel(); leavesNothing(t, g, c) })
 	t.Run("doors", func(t *testing.T) { t.Parallel(); doors(t, r, g, c) })

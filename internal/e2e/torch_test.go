@@ -10,16 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
@@ -59,35 +54,10 @@ func launchFiles(t *testing.T) v1.Layer {
 	return layer
 }
 
-// torchImage makes an image out of a root file system and docs/launch, and puts it into the platform's registry.
+// torchImage is the image of a root file system and docs/launch.
 func (p *platform) torchImage(t *testing.T, tarFile string) string {
 	t.Helper()
-	layer, err := tarball.LayerFromFile(tarFile, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	if img, err = mutate.AppendLayers(img, layer, launchFiles(t)); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg = cfg.DeepCopy()
-	cfg.OS, cfg.Architecture = "linux", runtime.GOARCH
-	cfg.Config = v1.Config{Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"}, WorkingDir: "/root"}
-	if img, err = mutate.ConfigFile(img, cfg); err != nil {
-		t.Fatal(err)
-	}
-	to, err := name.NewTag(p.registry()+"/test/torch:1", name.Insecure)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.Write(to, img); err != nil {
-		t.Fatal(err)
-	}
-	return to.Name()
+	return p.debianImage(t, "torch", tarFile, launchFiles(t))
 }
 
 // ddpResult is the last line of docs/launch/ddp.py.
