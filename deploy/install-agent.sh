@@ -147,7 +147,14 @@ name_version() {
 # examine shows what the doctor of the new agent says of this host.
 examine() {
   say 'checking this host (muster-agent doctor):'
-  if ! "$work/new/muster-agent" doctor </dev/null; then
+  local look=()
+  # An agent of before looks at no ports.
+  if "$work/new/muster-agent" doctor --help </dev/null 2>&1 | grep -- --url >/dev/null; then
+    look+=(--state "$state")
+    [ -z "$url" ] || look+=(--url "$url")
+    [ -z "$ca" ] || look+=(--ca "$ca")
+  fi
+  if ! "$work/new/muster-agent" doctor ${look[@]+"${look[@]}"} </dev/null; then
     [ -n "$force" ] || die 'mend what is "bad" above and run this again, or add --force to install all the same. Nothing was changed'
     say 'going on because of --force: the host cannot be rented out until this is mended'
   fi

@@ -23,7 +23,9 @@ const agentScript = `#!/bin/sh
 echo "$*" >>"$CALLS"
 case $1 in
 version) echo "muster-agent 1.0" ;;
-doctor) echo "$DOCTOR docker"; [ "$DOCTOR" != bad ] ;;
+doctor)
+  if [ "$2" = --help ]; then echo "$FLAGS"; exit; fi
+  echo "$DOCTOR docker"; [ "$DOCTOR" != bad ] ;;
 enroll)
   while [ $# -gt 1 ]; do
     case $1 in --token-file) file=$2 ;; --state) state=$2 ;; esac
@@ -40,6 +42,7 @@ type machine struct {
 	t                           *testing.T
 	root, archive, calls, sha   string
 	doctor                      string
+	flags                       string // of the doctor
 	unit, agent, guest, stateAt string
 	link                        string // what people and the service call
 }
@@ -47,7 +50,7 @@ type machine struct {
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	dir := t.TempDir()
-	m := &machine{t: t, root: filepath.Join(dir, "root"), archive: filepath.Join(dir, "agent.tar.gz"), calls: filepath.Join(dir, "calls"), doctor: "ok"}
+	m := &machine{t: t, root: filepath.Join(dir, "root"), archive: filepath.Join(dir, "agent.tar.gz"), calls: filepath.Join(dir, "calls"), doctor: "ok", flags: "--state --url --ca"}
 	versions := filepath.Join(m.root, "usr/local/lib/muster-agent/versions")
 	m.agent, m.guest = filepath.Join(versions, "1.0/muster-agent"), filepath.Join(versions, "1.0/muster-guest")
 	m.link = filepath.Join(m.root, "usr/local/bin/muster-agent")
@@ -86,7 +89,7 @@ func (m *machine) pack(files map[string]string) {
 func (m *machine) run(stdin string, args ...string) (string, bool) {
 	m.t.Helper()
 	cmd := exec.CommandContext(m.t.Context(), "bash", append([]string{"install-agent.sh", "--root", m.root}, args...)...)
-	cmd.Env = append(os.Environ(), "CALLS="+m.calls, "DOCTOR="+m.doctor)
+	cmd.Env = append(os.Environ(), "CALLS="+m.calls, "DOCTOR="+m.doctor, "FLAGS="+m.flags)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
@@ -278,4 +281,28 @@ func TestUninstallRefusesWhileALeaseRuns(t *testing.T) {
 	}
 	m.must(m.run("", "--uninstall"))
 	m.holds(2)
+}
+
+// The doctor is told of the platform that the host is for, so that it sees whether its ports are open from here, before
+// anything is installed; an agent's that knows nothing of ports is not.
+func TestInstallLooksAtThePorts(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	enrol := []string{"--url", "https://agents.example", "--token-file", "-", "--ca", ca}
+	m.doctor = "bad"
+	out, ok := m.install(token, enrol...)
+	m.refused("bad docker", out, ok)
+	want := "doctor --state " + m.stateAt + " --url https://agents.example --ca " + ca + "\n"
+	if calls := m.read(m.calls); !strings.HasSuffix(calls, want) || strings.Contains(calls, "enroll") {
+		t.Errorf("calls:\n%s", calls)
+	}
+	m.doctor, m.flags = "ok", "--json"
+	m.must(m.install(token, enrol...))
+	if calls := m.read(m.calls); !strings.Contains(calls, "\ndoctor\n") {
+		t.Errorf("of before:\n%s", calls)
+	}
 }

@@ -121,7 +121,7 @@ func request(origin string, cfg EnrollConfig, pair nkeys.KeyPair, attest ed25519
 }
 
 func post(ctx context.Context, origin string, ca []byte, req *agentapi.EnrollRequest) (*agentapi.EnrollReply, error) {
-	roots, err := pool(string(ca))
+	client, err := platformClient(ca)
 	if err != nil {
 		return nil, err
 	}
@@ -134,11 +134,6 @@ func post(ctx context.Context, origin string, ca []byte, req *agentapi.EnrollReq
 		return nil, fault.Wrap(err, fault.Invalid, "the platform's address is not usable")
 	}
 	hr.Header.Set("Content-Type", "application/json")
-	client := &http.Client{
-		Timeout:       30 * time.Second,
-		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token goes nowhere else
-	}
 	res, err := client.Do(hr)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "the platform at %s does not answer", origin)
@@ -156,6 +151,19 @@ func post(ctx context.Context, origin string, ca []byte, req *agentapi.EnrollReq
 		return nil, fault.Wrap(err, fault.Unavailable, "the platform's answer to the enrolment is not understood")
 	}
 	return &reply, nil
+}
+
+// platformClient asks the platform's address, verified with ca; nil = the system's roots.
+func platformClient(ca []byte) (*http.Client, error) {
+	roots, err := pool(string(ca))
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{
+		Timeout:       30 * time.Second,
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token goes nowhere else
+	}, nil
 }
 
 // problem reads an RFC 9457 document.

@@ -37,16 +37,19 @@ type machine struct {
 	TUN       error // of opening /dev/net/tun
 	Reachable bool
 	Watchers  []string // programs of DCGM's that run
+	Ports     ports
 }
 
 func doctorCommand() *cobra.Command {
 	var host hostFlags
+	var look portFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this host and say what to mend",
 		Long: `Check what renting out this host needs: rights, kernel, firewall, Docker, GPUs and how they reach containers, disk,
-network. Each finding says what was seen and what to do. It needs no server and changes nothing.
+network, and whether the platform's ports are open from here: of the platform it is enrolled at, or of --url. Each finding
+says what was seen and what to do. It changes nothing, and needs no server for the rest.
 
 The exit code is 1 when something keeps the host from being rented out.`,
 		Args: cobra.NoArgs,
@@ -58,7 +61,11 @@ The exit code is 1 when something keeps the host from being rented out.`,
 			if err != nil {
 				return err
 			}
-			all := diagnose(inv, lookAround(cmd.Context(), host))
+			m := lookAround(cmd.Context(), host)
+			if m.Ports, err = look.ports(cmd.Context()); err != nil {
+				return err
+			}
+			all := diagnose(inv, m)
 			if asJSON {
 				enc := json.NewEncoder(cmd.OutOrStdout())
 				enc.SetIndent("", "  ")
@@ -73,6 +80,7 @@ The exit code is 1 when something keeps the host from being rented out.`,
 		},
 	}
 	host.add(cmd)
+	look.add(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
 	return cmd
 }
@@ -194,7 +202,7 @@ func diagnose(inv agentapi.Inventory, m machine) []finding {
 		say("network", "warn", "Other hosts reach this one through its router only where that keeps ports, else through a relay, which is slower.",
 			"no public address", "If the router forwards UDP ports, name its address: --advertise ADDRESS.")
 	}
-	return out
+	return append(out, m.Ports.diagnose()...)
 }
 
 func text(err error) string {

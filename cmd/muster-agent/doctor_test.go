@@ -7,12 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/musterhq/muster/agent/link"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
 func healthy() (agentapi.Inventory, machine) {
 	return agentapi.Inventory{Kernel: "6.1", DockerVersion: "27.0", ToolkitVersion: "1.17.8", AttachMode: "cdi", StorageDriver: "btrfs", DiskGB: 900,
-		Driver: "570", GPUs: []agentapi.GPU{{Model: "NVIDIA H100"}}}, machine{Root: true, Reachable: true}
+		Driver: "570", GPUs: []agentapi.GPU{{Model: "NVIDIA H100"}}}, machine{Root: true, Reachable: true, Ports: openPorts()}
 }
 
 // A good host has nothing but good findings, one for each check.
@@ -25,7 +26,7 @@ func TestDoctorOfAGoodHost(t *testing.T) {
 		}
 		seen[f.Check] = true
 	}
-	for _, c := range []string{"rights", "kernel", "firewall", "docker", "toolkit", "disk", "scratch", "gpus", "network"} {
+	for _, c := range []string{"rights", "kernel", "firewall", "docker", "toolkit", "disk", "scratch", "gpus", "network", "ports", "platform", "link", "relay"} {
 		if !seen[c] {
 			t.Errorf("nothing is said of %s", c)
 		}
@@ -56,6 +57,22 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		{"a GPU's trouble", "gpus", "warn", problem("ecc_off", "warn")},
 		{"a named port that is down", "network", "warn", problem("underlay_down", "warn")},
 		{"no GPU", "gpus", "bad", func(i *agentapi.Inventory, _ *machine) { i.GPUs = nil }},
+		{"no UDP port", "ports", "bad", func(_ *agentapi.Inventory, m *machine) { m.Ports.UDPErr = errors.New("address already in use") }},
+		{"few UDP ports", "ports", "warn", func(_ *agentapi.Inventory, m *machine) { m.Ports.UDP.Taken = m.Ports.UDP.High - m.Ports.UDP.Low }},
+		{"no platform is known", "platform", "warn", func(_ *agentapi.Inventory, m *machine) { m.Ports.Reach = nil }},
+		{"the platform is closed", "platform", "bad", func(_ *agentapi.Inventory, m *machine) {
+			m.Ports.Reach = &link.Reach{Platform: link.Reached{Address: "https://agents.example:8443", Err: errors.New("timeout")}}
+		}},
+		{"the link is closed", "link", "bad", func(_ *agentapi.Inventory, m *machine) { m.Ports.Reach.Link[0].Err = errors.New("timeout") }},
+		{"one of two links is closed", "link", "warn", func(_ *agentapi.Inventory, m *machine) {
+			m.Ports.Reach.Link = append(m.Ports.Reach.Link, link.Reached{Address: "tls://b.example:4223", Err: errors.New("timeout")})
+		}},
+		{"UDP is closed", "relay", "warn", func(_ *agentapi.Inventory, m *machine) {
+			for i := range m.Ports.Reach.Relays {
+				m.Ports.Reach.Relays[i].Err = errors.New("no answer")
+			}
+		}},
+		{"one relay is closed", "relay", "warn", func(_ *agentapi.Inventory, m *machine) { m.Ports.Reach.Relays[1].Err = errors.New("no answer") }},
 		{"behind a router", "network", "warn", func(_ *agentapi.Inventory, m *machine) { m.Reachable = false }},
 	} {
 		inv, m := healthy()

@@ -209,7 +209,7 @@ func (a *app) openHostlink(ctx context.Context, secret []byte) (*hostlink.Link, 
 		RouteListen: a.cfg.NATSRouteListen, RouteURL: a.cfg.NATSRouteURL,
 		CertFile: a.cfg.TLSCert, KeyFile: a.cfg.TLSKey, CAFile: a.cfg.TLSCA,
 		StreamURL: a.cfg.StreamURL, StreamCA: ca, Origins: []string{origin(a.cfg.AgentURL)},
-		AllowSimulated: a.cfg.AllowSimulated, ControlEpoch: 1, Relays: len(a.cfg.Relays) > 0, Log: a.log,
+		AllowSimulated: a.cfg.AllowSimulated, ControlEpoch: 1, Relays: a.cfg.Relays, Log: a.log,
 	}
 	if a.cfg.NATSPublic != "" {
 		cfg.AgentURLs = []string{a.cfg.NATSPublic}

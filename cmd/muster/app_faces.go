@@ -59,6 +59,7 @@ func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 
 	agents := http.NewServeMux()
 	agents.Handle(agentapi.EnrollPath, a.link.EnrollHandler())
+	agents.Handle(agentapi.EndpointsPath, a.link.EndpointsHandler())
 	agents.Handle(agentapi.StreamPath, a.dialer)
 	a.agents.handler = agents
 

@@ -10,6 +10,17 @@ import (
 // EnrollPath is where an agent enrols, over HTTPS: POST EnrollRequest → EnrollReply, or a problem document.
 const EnrollPath = "/agent/v1/enroll"
 
+// EndpointsPath says where hosts connect, over HTTPS and to anybody: GET → Endpoints. A host asks before it enrols, so
+// that what its network keeps closed is known before anything depends on it.
+const EndpointsPath = "/agent/v1/endpoints"
+
+// Endpoints are what hosts must be able to reach, beside the address that tells them.
+type Endpoints struct {
+	NATS   []string `json:"nats"`    // as EnrollReply has them
+	NATSCA string   `json:"nats_ca"` // as EnrollReply has it
+	Relays []string `json:"relays"`  // host:port of every relay, UDP
+}
+
 // StreamPath is where an agent dials back to: a WebSocket carrying one stream. The first message is text, a
 // StreamHello. What follows is binary messages whose contents, put together, are the stream; message borders mean
 // nothing. A normal closure (1000) is the stream's end; any other says in its reason what broke it.

@@ -45,8 +45,9 @@ type Config struct {
 	StreamCA string
 	// Origins are the addresses agents may have been told to enrol at: scheme://host[:port].
 	Origins []string
-	// Relays: there are relays, so that hosts behind routers take part in clusters of several hosts.
-	Relays bool
+	// Relays are host:port (UDP) of every relay, as hosts reach them. With any, hosts behind routers take part in clusters
+	// of several hosts.
+	Relays []string
 	// AllowSimulated lets hosts with simulated GPUs enrol. Sandbox only.
 	AllowSimulated bool
 

@@ -25,12 +25,7 @@ const (
 
 // EnrollHandler answers agentapi.EnrollPath, after Start. The address it limits by is the request's RemoteAddr.
 func (l *Link) EnrollHandler() http.Handler {
-	limited := httprate.LimitBy(enrollsPerMinute, time.Minute,
-		func(r *http.Request) (string, error) { return addressOf(r), nil },
-		httprate.WithLimitHandler(func(w http.ResponseWriter, r *http.Request) {
-			problem(w, fault.New(fault.RateLimited, "Too many enrolments from your address: try again in a minute."))
-		}))
-	return limited(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return limited("Too many enrolments from your address: try again in a minute.", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		reply, err := l.enroll(w, r)
 		if err != nil {
 			if fault.From(err) == nil {
@@ -44,6 +39,34 @@ func (l *Link) EnrollHandler() http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(reply) // a lost answer is asked for again
 	}))
+}
+
+// EndpointsHandler answers agentapi.EndpointsPath: it says what every enrolled host is told, to whoever asks.
+func (l *Link) EndpointsHandler() http.Handler {
+	return limited("Too many questions from your address: try again in a minute.", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			w.Header().Set("Allow", http.MethodGet)
+			problem(w, fault.New(fault.Invalid, "Where hosts connect is asked with GET."))
+			return
+		}
+		urls, ca, err := l.AgentURLs()
+		if err != nil {
+			l.log.Error("where hosts connect is not known", "err", err)
+			problem(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(agentapi.Endpoints{NATS: urls, NATSCA: ca, Relays: l.cfg.Relays}) // a lost answer is asked for again
+	}))
+}
+
+// limited bounds how often an address may ask.
+func limited(refusal string, next http.Handler) http.Handler {
+	return httprate.LimitBy(enrollsPerMinute, time.Minute,
+		func(r *http.Request) (string, error) { return addressOf(r), nil },
+		httprate.WithLimitHandler(func(w http.ResponseWriter, _ *http.Request) {
+			problem(w, fault.New(fault.RateLimited, "%s", refusal))
+		}))(next)
 }
 
 func (l *Link) enroll(w http.ResponseWriter, r *http.Request) (*agentapi.EnrollReply, error) {

@@ -1,10 +1,14 @@
 package hostlink_test
 
 import (
+	"encoding/json"
 	"encoding/pem"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/agent/link"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -70,4 +74,36 @@ func TestTheRealAgentsLink(t *testing.T) {
 	eventually(t, "an alert", func() bool { return s.alerts("host.second_connection") == 1 })
 	c.Close()
 	within(t, "the copy connects", up)
+}
+
+// Before it enrols, a host is told where hosts connect, and gets there: the link asks it who it is, and a key that nobody
+// knows is all it shows.
+func TestWhereHostsConnectIsTold(t *testing.T) {
+	t.Parallel()
+	s := &site{t: t, d: dbtest.New(t)}
+	s.org, s.user = hosttest.Org(t, s.d)
+	cfg := config()
+	cfg.Relays = []string{"127.0.0.1:9"} // nobody there
+	s.link, s.w = start(t, s.d, cfg)
+	mux := http.NewServeMux()
+	mux.Handle(agentapi.EndpointsPath, s.link.EndpointsHandler())
+	srv := httptest.NewTLSServer(mux)
+	defer srv.Close()
+
+	res, err := srv.Client().Get(srv.URL + agentapi.EndpointsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var told agentapi.Endpoints
+	if err := json.NewDecoder(res.Body).Decode(&told); err != nil || len(told.NATS) != 2 || told.NATSCA == "" || !slices.Equal(told.Relays, cfg.Relays) {
+		t.Fatalf("%+v, %v", told, err)
+	}
+	if res, err := srv.Client().Post(srv.URL+agentapi.EndpointsPath, "application/json", nil); err != nil || res.StatusCode != 422 || res.Body.Close() != nil {
+		t.Errorf("a POST: %v, %v", res, err)
+	}
+	r, err := link.LookAround(t.Context(), link.ReachConfig{URL: srv.URL, Wait: 20 * time.Second, CA: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})})
+	if err != nil || r.Platform.Err != nil || !r.Told || len(r.Link) != 1 || r.Link[0].Err != nil || r.Link[0].Address != told.NATS[0] {
+		t.Errorf("%+v, %v", r, err)
+	}
 }

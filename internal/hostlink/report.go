@@ -209,7 +209,7 @@ func (l *Link) handleInventory(ctx context.Context, h id.Host, m *nats.Msg) {
 	if err == nil {
 		// What cannot be reached straight is reached through a relay, by an agent that takes renewals: one that does not
 		// would lose its relay in the middle of a lease.
-		inv.MultiNode = inv.MultiNode || (l.cfg.Relays && inv.Relayed && slices.Contains(inv.Capabilities, agentapi.CapRelayRenewal))
+		inv.MultiNode = inv.MultiNode || (len(l.cfg.Relays) > 0 && inv.Relayed && slices.Contains(inv.Capabilities, agentapi.CapRelayRenewal))
 		err = l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			if err := host.RecordInventory(ctx, tx, h, inv); err != nil {
 				return err
