@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -170,11 +171,21 @@ type AuditFilter struct {
 
 // Audit searches the platform's audit trail, newest first.
 func (c *Client) Audit(ctx context.Context, f AuditFilter, p PageOf) (Page[AuditEvent], error) {
+	return get[Page[AuditEvent]](ctx, c, "/admin/audit-events", f.query(p))
+}
+
+// OwnAudit is what your organisation did, newest first; the filter's Org is not used.
+func (c *Client) OwnAudit(ctx context.Context, f AuditFilter, p PageOf) (Page[AuditEvent], error) {
+	f.Org = id.Org{}
+	return get[Page[AuditEvent]](ctx, c, "/audit-events", f.query(p))
+}
+
+func (f AuditFilter) query(p PageOf) url.Values {
 	q := p.query()
 	for name, v := range map[string]string{"q": f.Words, "action": f.Action, "org_id": f.Org.String()} {
 		if v != "" {
 			q.Set(name, v)
 		}
 	}
-	return get[Page[AuditEvent]](ctx, c, "/admin/audit-events", q)
+	return q
 }

@@ -118,6 +118,7 @@ func (s *Web) Routes(r chi.Router) {
 		post("/notices/{id}/read", signedIn, s.readNotice)
 
 		get("/account", signedIn, s.accountPage)
+		get("/account/trail", signedIn, s.ownTrail)
 		post("/account/verification", signedIn, s.sendVerification)
 		post("/account/legal", signedIn, s.setLegal)
 		post("/account/legal/erase", signedIn, s.eraseLegal)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/web/view"
 )
@@ -31,6 +32,34 @@ func (s *Web) trailRows(list []audit.Found) []view.TrailRow {
 		out[i] = r
 	}
 	return out
+}
+
+// ownTrail is what the visitor's organisation did.
+func (s *Web) ownTrail(v *visit) error {
+	out := view.Audit{Query: strings.TrimSpace(v.r.FormValue("q")), Action: strings.TrimSpace(v.r.FormValue("action"))}
+	before, err := after[id.Audit](v)
+	if err != nil {
+		return err
+	}
+	rows, err := audit.Own(v.r.Context(), s.DB.Q, audit.Filter{Org: v.who.Org, Action: out.Action, Words: out.Query}, before, deskRows+1)
+	if err != nil {
+		return err
+	}
+	if len(rows) > deskRows {
+		rows = rows[:deskRows]
+		out.Next = older(v, rows[deskRows-1].ID.String())
+	}
+	out.Rows = s.trailRows(rows)
+	for i, r := range out.Rows {
+		out.Rows[i].Own = true
+		switch {
+		case strings.HasPrefix(r.Object, "cl_"):
+			out.Rows[i].Link = "/clusters/" + r.Object
+		case strings.HasPrefix(r.Object, "host_"):
+			out.Rows[i].Link = "/hosts/" + r.Object
+		}
+	}
+	return s.render(v, view.TrailPage(v.page("Activity", ""), out))
 }
 
 // acts are the trail's stable words as people say them. One that is missing is shown by its word.

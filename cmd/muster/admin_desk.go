@@ -231,14 +231,7 @@ func adminAudit(s *shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.show(cmd, all, func(p *printer) {
-				rows := make([][]string, len(all.Items))
-				for i, e := range all.Items {
-					rows[i] = []string{when(e.At), e.Email, e.Action, e.Object, auditDetail(e.Detail)}
-				}
-				p.table([]string{"TIME", "WHO", "ACTION", "OBJECT", "DETAIL"}, rows)
-				printNext(p, all.Next)
-			})
+			return s.show(cmd, all, func(p *printer) { printAudit(p, all) })
 		},
 	}
 	page.flags(cmd, "acts")

@@ -9,7 +9,7 @@ import (
 )
 
 func orgCommand(s *shell) *cobra.Command {
-	return noun("org", "Your organisation", orgLegal(s))
+	return noun("org", "Your organisation", orgLegal(s), orgAudit(s))
 }
 
 func orgLegal(s *shell) *cobra.Command {

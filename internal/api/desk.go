@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -120,42 +119,4 @@ func orgFilter(s string) (id.Org, error) {
 		return org, fault.InvalidField("query.org_id", "is not the id of an organisation")
 	}
 	return org, nil
-}
-
-// auditView is an entry of the platform's audit trail.
-type auditView struct {
-	ID      string         `json:"id"`
-	At      string         `json:"at"`
-	Org     string         `json:"org_id,omitempty" doc:"of who acted"`
-	OrgName string         `json:"org_name,omitempty"`
-	User    string         `json:"user_id,omitempty"`
-	Email   string         `json:"email,omitempty"`
-	Token   string         `json:"token_id,omitempty"`
-	Action  string         `json:"action"`
-	Object  string         `json:"object,omitempty"`
-	Detail  map[string]any `json:"detail"`
-	Address string         `json:"address,omitempty"`
-}
-
-func viewAudit(f audit.Found) auditView {
-	return auditView{f.ID.String(), f.At.UTC().Format("2006-01-02T15:04:05.000000Z"), f.Org.String(), f.OrgName, f.User.String(), f.Email, f.Token.String(),
-		f.Action, f.Object, f.Detail, f.Address}
-}
-
-func (a *API) auditTrail(ctx context.Context, _ account.Principal, in *struct {
-	Page
-	Q      string `query:"q" maxLength:"200" doc:"an object's id, the beginning of the e-mail address of who acted, or a part of the details"`
-	Action string `query:"action" maxLength:"100" doc:"a word such as payout.stop, or its noun: payout"`
-	Org    string `query:"org_id" maxLength:"100" doc:"what this organisation did, and what was done to it"`
-}) (list[auditView], error) {
-	org, err := orgFilter(in.Org)
-	if err != nil {
-		return list[auditView]{}, err
-	}
-	before, err := cursor[id.Audit](in.Page)
-	if err != nil {
-		return list[auditView]{}, err
-	}
-	rows, err := audit.Search(ctx, a.db.Q, audit.Filter{Org: org, Action: in.Action, Words: in.Q}, before, in.Limit+1)
-	return cut(rows, in.Limit, viewAudit, func(f audit.Found) string { return f.ID.String() }), err
 }

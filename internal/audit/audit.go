@@ -55,7 +55,7 @@ func Record(ctx context.Context, tx *db.Tx, e Event) error {
 
 // Filter is what Search looks for; zero fields match everything.
 type Filter struct {
-	Org    id.Org // what it did, and what was done to it
+	Org    id.Org // Search: what it did, and what was done to it; Own: whose trail
 	Action string // a word such as "payout.stop", or its noun: "payout"
 	Words  string // an object's id, the beginning of the e-mail of who acted, or a part of the details
 }
@@ -86,6 +86,29 @@ func Search(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limi
 	for i, r := range rows {
 		out[i] = Found{Entry{ID: r.ID, At: r.CreatedAt, Event: Event{
 			Org: r.OrgID, User: r.UserID, Token: r.TokenID, Action: r.Action, Object: r.Object, Address: r.Address}}, r.Email, r.OrgName}
+		if err := json.Unmarshal(r.Detail, &out[i].Detail); err != nil {
+			return nil, fmt.Errorf("audit entry %s: %w", r.ID, err)
+		}
+	}
+	return out, nil
+}
+
+// Own is what f.Org itself did, newest first, at most limit entries, those before the given one (zero: from the newest): for
+// its own people. What others did to it is in their trail, and only Search finds that.
+func Own(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limit int) ([]Found, error) {
+	cursor, err := before.UUIDValue()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := q.OrgAuditEvents(ctx, dbq.OrgAuditEventsParams{OrgID: f.Org, Before: cursor, Action: strings.TrimSpace(f.Action),
+		Words: strings.TrimSpace(f.Words), MaxRows: int32(limit)})
+	if err != nil {
+		return nil, fmt.Errorf("the audit trail of %s: %w", f.Org, err)
+	}
+	out := make([]Found, len(rows))
+	for i, r := range rows {
+		out[i] = Found{Entry: Entry{ID: r.ID, At: r.CreatedAt, Event: Event{
+			Org: r.OrgID, User: r.UserID, Token: r.TokenID, Action: r.Action, Object: r.Object, Address: r.Address}}, Email: r.Email}
 		if err := json.Unmarshal(r.Detail, &out[i].Detail); err != nil {
 			return nil, fmt.Errorf("audit entry %s: %w", r.ID, err)
 		}

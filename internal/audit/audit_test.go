@@ -41,6 +41,58 @@ func TestTrailStandsAndFallsWithTheAct(t *testing.T) {
 	}
 }
 
+// An org's own people see what it did, by whom, and search it; never what another did, though it was done to them.
+func TestOwn(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	boss, org, user := id.New[id.Org](), id.New[id.Org](), id.New[id.User]()
+	if _, err := d.Pool.Exec(t.Context(), "INSERT INTO app_user (id, email, password_hash) VALUES ($1, 'mira@renter.example', '')", user); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		for _, e := range []audit.Event{
+			{Org: org, Action: "cluster.rent", Object: "cl_x"},
+			{Org: org, User: user, Action: "cluster.shell", Object: "cl_x", Detail: map[string]any{"node": 1, "key": "SHA256:abc"}, Address: "192.0.2.1"},
+			{Org: org, User: user, Action: "token.create", Object: "tok_x"},
+			{Org: boss, User: user, Action: "payout.stop", Object: org.String(), Detail: map[string]any{"org": org.String(), "reason": "cl_x"}},
+			{Action: "user.admin", Detail: map[string]any{"email": "mira@renter.example"}},
+		} {
+			if err := audit.Record(ctx, tx, e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		f    audit.Filter
+		want int
+	}{
+		"all":                {audit.Filter{Org: org}, 3},
+		"nobody's":           {audit.Filter{Org: id.New[id.Org]()}, 0},
+		"without an org":     {audit.Filter{}, 0},
+		"a noun":             {audit.Filter{Org: org, Action: "cluster"}, 2},
+		"a word":             {audit.Filter{Org: org, Action: "cluster.shell"}, 1},
+		"an object":          {audit.Filter{Org: org, Words: "cl_x"}, 2},
+		"who":                {audit.Filter{Org: org, Words: "Mira@"}, 2},
+		"a key":              {audit.Filter{Org: org, Words: "sha256:ABC"}, 1},
+		"what others did":    {audit.Filter{Org: org, Action: "payout"}, 0},
+		"words of another's": {audit.Filter{Org: org, Words: org.String()}, 0},
+	} {
+		if got, err := audit.Own(t.Context(), d.Q, c.f, id.Audit{}, 10); err != nil || len(got) != c.want {
+			t.Errorf("%s: %d, want %d: %+v %v", name, len(got), c.want, got, err)
+		}
+	}
+	got, err := audit.Own(t.Context(), d.Q, audit.Filter{Org: org, Action: "cluster.shell"}, id.Audit{}, 1)
+	if err != nil || len(got) != 1 || got[0].Email != "mira@renter.example" || got[0].Address != "192.0.2.1" || got[0].Detail["node"] != 1.0 {
+		t.Fatalf("%+v %v", got, err)
+	}
+	if got, err = audit.Own(t.Context(), d.Q, audit.Filter{Org: org}, got[0].ID, 5); err != nil || len(got) != 1 || got[0].Action != "cluster.rent" {
+		t.Errorf("the second page: %+v %v", got, err)
+	}
+}
+
 // Everybody's trail is found by who, what, on what, and by words of the details; an org's also holds what was done to it.
 func TestSearch(t *testing.T) {
 	t.Parallel()

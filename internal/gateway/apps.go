@@ -29,8 +29,8 @@ type AppsConfig struct {
 // Apps shows HTTP ports of running ranks to browsers, WebSockets included.
 //
 // What always holds: an app is shown to whoever opened a link that one of the cluster's org had made, and to nobody
-// else; the app never sees our cookie; each app has an origin of its own, so that it reaches neither another one nor
-// the platform's pages.
+// else; the app never sees our cookie; each app has an origin of its own, and what a page of another cluster's app, or of any
+// other site, asks for does not get through with the cookie (sameOrigin).
 type Apps struct {
 	cfg     AppsConfig
 	gateway *Gateway
@@ -89,6 +89,10 @@ func (p *Apps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	who, ok := p.known(r, label)
 	if !ok {
 		p.tell(w, http.StatusForbidden, "Open this app from its cluster's page, or with the link that muster cluster open prints.")
+		return
+	}
+	if !p.sameOrigin(r, app) {
+		p.tell(w, http.StatusForbidden, "A page of another app or site asked for this: that is refused. Open this app in a tab of its own.")
 		return
 	}
 	v := Visitor{Org: who.Org, User: who.User, Token: who.Token, Address: r.RemoteAddr, Cluster: app.Cluster, Rank: app.Rank}

@@ -92,7 +92,7 @@ func AccountPage(p Page, a Account) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "</p></div><div class=\"grid-2 stack-below\"><section class=\"panel stack-3\" id=\"tokens\"><header><h2>API tokens</h2><span class=\"note\">CLI and programs use them</span></header>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "</p><div class=\"right\"><a class=\"btn\" href=\"/account/trail\">Activity</a></div></div><div class=\"grid-2 stack-below\"><section class=\"panel stack-3\" id=\"tokens\"><header><h2>API tokens</h2><span class=\"note\">CLI and programs use them</span></header>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

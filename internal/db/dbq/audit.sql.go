@@ -81,6 +81,75 @@ func (q *Queries) ListAuditEvents(ctx context.Context, orgID id.Org, before pgty
 	return items, nil
 }
 
+const orgAuditEvents = `-- name: OrgAuditEvents :many
+SELECT e.id, e.org_id, e.user_id, e.token_id, e.action, e.object, e.detail, e.address, e.created_at, coalesce(u.email, '')::text AS email
+FROM audit_event e LEFT JOIN app_user u ON u.id = e.user_id
+WHERE e.org_id = $1 AND ($2::uuid IS NULL OR e.id < $2::uuid)
+  AND ($3::text = '' OR e.action = $3::text OR starts_with(e.action, $3::text || '.'))
+  AND ($4::text = '' OR e.object = $4::text OR starts_with(u.email, lower($4::text)) OR strpos(lower(e.detail::text), lower($4::text)) > 0)
+ORDER BY e.id DESC
+LIMIT $5
+`
+
+type OrgAuditEventsParams struct {
+	OrgID   id.Org
+	Before  pgtype.UUID
+	Action  string
+	Words   string
+	MaxRows int32
+}
+
+type OrgAuditEventsRow struct {
+	ID        id.Audit
+	OrgID     id.Org
+	UserID    id.User
+	TokenID   id.Token
+	Action    string
+	Object    string
+	Detail    []byte
+	Address   string
+	CreatedAt time.Time
+	Email     string
+}
+
+// What an org itself did, with the e-mail addresses of its people.
+func (q *Queries) OrgAuditEvents(ctx context.Context, arg OrgAuditEventsParams) ([]OrgAuditEventsRow, error) {
+	rows, err := q.db.Query(ctx, orgAuditEvents,
+		arg.OrgID,
+		arg.Before,
+		arg.Action,
+		arg.Words,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OrgAuditEventsRow{}
+	for rows.Next() {
+		var i OrgAuditEventsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.UserID,
+			&i.TokenID,
+			&i.Action,
+			&i.Object,
+			&i.Detail,
+			&i.Address,
+			&i.CreatedAt,
+			&i.Email,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const searchAuditEvents = `-- name: SearchAuditEvents :many
 SELECT e.id, e.org_id, e.user_id, e.token_id, e.action, e.object, e.detail, e.address, e.created_at,
        coalesce(u.email, '')::text AS email, coalesce(o.name, '')::text AS org_name

@@ -21,3 +21,13 @@ WHERE (sqlc.narg(before)::uuid IS NULL OR e.id < sqlc.narg(before)::uuid)
   AND (@words::text = '' OR e.object = @words::text OR starts_with(u.email, lower(@words::text)) OR strpos(lower(e.detail::text), lower(@words::text)) > 0)
 ORDER BY e.id DESC
 LIMIT @max_rows;
+
+-- name: OrgAuditEvents :many
+-- What an org itself did, with the e-mail addresses of its people.
+SELECT e.id, e.org_id, e.user_id, e.token_id, e.action, e.object, e.detail, e.address, e.created_at, coalesce(u.email, '')::text AS email
+FROM audit_event e LEFT JOIN app_user u ON u.id = e.user_id
+WHERE e.org_id = @org_id AND (sqlc.narg(before)::uuid IS NULL OR e.id < sqlc.narg(before)::uuid)
+  AND (@action::text = '' OR e.action = @action::text OR starts_with(e.action, @action::text || '.'))
+  AND (@words::text = '' OR e.object = @words::text OR starts_with(u.email, lower(@words::text)) OR strpos(lower(e.detail::text), lower(@words::text)) > 0)
+ORDER BY e.id DESC
+LIMIT @max_rows;
