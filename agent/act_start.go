@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -138,7 +139,7 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 	}
 	n := v.spec().Network
 	h, err := overlay.Ensure(ctx, overlay.Config{Dir: r.files.Dir, Ref: r.ref, NetNS: v.guest.NetNS(), Address: n.Address, CIDR: n.CIDR,
-		MTU: n.MTU, Advertise: a.cfg.Advertise, Interfaces: a.cfg.Underlay, Userspace: a.cfg.Userspace, Command: a.cfg.OverlayCommand})
+		MTU: n.MTU, Advertise: a.cfg.Advertise, Interfaces: a.cfg.Underlay, Userspace: a.cfg.Userspace, Command: a.cfg.OverlayCommand, Patience: a.cfg.OverlayPatience})
 	if err != nil {
 		return err
 	}
@@ -285,9 +286,15 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 	}
 	c, err := a.cfg.Engine.EnsureWorkload(ctx, container.WorkloadSpec{Lease: *v.want, Guest: v.guest.ID, ImageID: v.rec.ImageID, Files: r.files, Cores: set, Scratch: scratchOf(v)})
 	if err != nil {
+		if errors.As(err, new(container.Refusal)) { // after anything else, Docker may be making it yet
+			a.freeCores(ctx, r)
+		}
 		return err
 	}
-	return a.change(r, func(rec *record) { rec.WorkID = c.ID })
+	return a.change(r, func(rec *record) {
+		rec.WorkID = c.ID
+		holdCores(rec, c)
+	})
 }
 
 // awaitWorkload waits until the init says something new, or the worker is wanted for something else.

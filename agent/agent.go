@@ -78,15 +78,16 @@ type Config struct {
 	Cores     cores.Host   // where processors and GPUs are; the zero Host: leases run on any
 	Log       *slog.Logger
 
-	Advertise      []string        // addresses peers may reach this host at; empty = its own
-	Underlay       []string        // network ports that traffic between hosts goes by while it can, best first
-	OverlayCommand []string        // how to start an overlay process; empty = this executable
-	Userspace      bool            // never use the kernel's WireGuard
-	Tick           time.Duration   // between signs of life in the journal; default 5 s
-	CleanIn        time.Duration   // how long GPUs may take to let go of an ended lease's memory before they are suspect; default 30 s
-	Awake          func(bool)      // told, often, whether anything of a lease is on the host; nil = nobody is
-	Scratch        *scratch.Store  // where nodes' scratches are made; nil = the host offers none
-	Updates        *update.Updater // of the agent itself; nil = it says nothing of updates
+	Advertise       []string        // addresses peers may reach this host at; empty = its own
+	Underlay        []string        // network ports that traffic between hosts goes by while it can, best first
+	OverlayCommand  []string        // how to start an overlay process; empty = this executable
+	OverlayPatience time.Duration   // how long one that runs and is silent may take to answer before it is replaced; default overlay.DefaultPatience
+	Userspace       bool            // never use the kernel's WireGuard
+	Tick            time.Duration   // between signs of life in the journal; default 5 s
+	CleanIn         time.Duration   // how long GPUs may take to let go of an ended lease's memory before they are suspect; default 30 s
+	Awake           func(bool)      // told, often, whether anything of a lease is on the host; nil = nobody is
+	Scratch         *scratch.Store  // where nodes' scratches are made; nil = the host offers none
+	Updates         *update.Updater // of the agent itself; nil = it says nothing of updates
 }
 
 // Agent runs the leases of a host.

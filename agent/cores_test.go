@@ -1,8 +1,10 @@
 package agent_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -77,4 +79,67 @@ func TestLeasesRunOnTheCoresNearTheirGPUs(t *testing.T) {
 	h.await(b.LeaseRef, "ready", ready)
 	check(a, setA)
 	check(b, setB)
+}
+
+// recorded are the processors that are held for a run: nil when none were chosen.
+func (h *host) recorded(ref agentapi.LeaseRef) *cores.Set {
+	h.t.Helper()
+	var rec struct{ Cores *cores.Set }
+	b, err := os.ReadFile(filepath.Join(h.folder(ref), "lease.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &rec)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return rec.Cores
+}
+
+// farHost has processors that this machine has not: Docker refuses them.
+func farHost(t *testing.T) *host {
+	t.Helper()
+	h := newHost(t)
+	h.stop()
+	h.cores = cores.Map([]hostinfo.Node{{ID: 0, MemoryMB: 1 << 20, Cores: [][]int{{900}, {901}, {902}, {903}}}}, []agentapi.GPU{{UUID: "GPU-0", PCIBus: "1"}, {UUID: "GPU-1", PCIBus: "2"}})
+	h.start()
+	return h
+}
+
+// A workload that Docker did not let have the processors near its GPUs runs on any, and holds none of those: neither when its
+// agent notes what it has, nor when that agent dies before it does and another finds the workload.
+func TestProcessorsThatDockerRefusedAreFree(t *testing.T) {
+	t.Parallel()
+	h := farHost(t)
+	spec := h.spec("/job", "run")
+	h.want(spec)
+	h.await(spec.LeaseRef, "ready", ready)
+	if got := h.recorded(spec.LeaseRef); got == nil || got.CPUs != "" {
+		t.Errorf("held: %+v", got)
+	}
+	h.stop()
+	h.edit(spec.LeaseRef, func(rec map[string]any) { // as before the note
+		delete(rec, "work_id")
+		rec["cores"] = map[string]any{"cpus": "900"}
+	})
+	h.start()
+	h.want(spec)
+	poll(t, "the note of what the workload has", func() bool {
+		got := h.recorded(spec.LeaseRef)
+		return got != nil && got.CPUs == ""
+	})
+}
+
+// A workload that Docker refuses to make holds no processors.
+func TestARefusedWorkloadHoldsNoProcessors(t *testing.T) {
+	t.Parallel()
+	h := farHost(t)
+	spec := h.spec("/job", "run")
+	spec.RAMMB = 1 // less than Docker allows
+	h.want(spec)
+	if st := h.await(spec.LeaseRef, "gone", gone); st.Reason != agentapi.ReasonRuntimeFailed {
+		t.Errorf("%s", said(st))
+	}
+	if got := h.recorded(spec.LeaseRef); got != nil {
+		t.Errorf("held: %+v", got)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/agent/guest"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -16,6 +17,9 @@ import (
 func TestAForgedHeartbeatCountsForNothing(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
+	h.stop()
+	h.patience = time.Second
+	h.start()
 	spec := h.launch(h.spec("/job", "beat", guest.NodeDir, strings.Split(h.image, "/")[0]))
 	h.await(spec.LeaseRef, "running", running)
 	h.set(func() { delete(h.doubted, spec.LeaseRef) })

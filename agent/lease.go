@@ -37,7 +37,8 @@ type run struct {
 	tries   int             // failures of the present step in a row
 	failed  time.Time       // the first of them
 	blind   int             // failures to see how it is, in a row
-	told    time.Time       // when its progress was last worth a report
+	told    time.Time       // when it was last worth a report
+	owed    *time.Timer     // has a change that was not worth one by itself reported; nil: there is none
 	looked  bool            // its status is what this process has seen, or the end that is written down
 	egress  egress
 	// withdrawn: the guest was told to measure with nobody, because a rank is not there; only the worker knows of it. An agent

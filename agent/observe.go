@@ -45,16 +45,20 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	if v.scratch, err = scratched(v); err != nil {
 		return v, err
 	}
-	v.report = guest.KeptWorkload(r.files.Guest, r.ref) // from its folder: it counts after the guest's death too
-	if v.guest.State == container.Running {
-		a.askOverlay(ctx, r, &v)
+	v.report = guest.KeptWorkload(r.files.Guest, r.ref)             // from its folder: it counts after the guest's death too
+	if v.guest.State == container.Running && v.rec.Outcome == nil { // the end of a run does not wait for it
+		a.askOverlay(parent, r, &v)
 	}
 	return v, parent.Err() // an overlay that was given no time to answer is not a silent one
 }
 
-// askOverlay asks a run's overlay process how it is. One that does not answer is not up; that alone ends nothing.
+// answerIn is how long an overlay process that is there may take to say how it is. One that is not there is known at once.
+const answerIn = 5 * time.Second
+
+// askOverlay asks a run's overlay process how it is. One that does not answer is not up; that alone ends nothing. How long
+// the engine took to answer is not taken off its time.
 func (a *Agent) askOverlay(ctx context.Context, r *run, v *view) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, answerIn)
 	defer cancel()
 	a.mu.Lock()
 	handle, given, relays := r.overlay, r.peers, r.relays
@@ -190,11 +194,12 @@ var progressOf = map[action]string{
 	actStandBy: "workload", actStartWork: "workload", actAwaitInit: "workload", actRelease: "workload", actAwaitStart: "workload",
 }
 
-// progressEvery is how often mere progress is worth a report.
+// progressEvery is how often mere progress within a step is worth a report.
 const progressEvery = time.Second
 
-// say alters a run's status, and has it reported: at once when it says something new, now and then when only a
-// number moved.
+// say alters a run's status, and has it reported: at once when it says something new, another step too, and when only a number
+// or a cause of delay moved, no sooner than progressEvery after the last report and no later than that after the change. How
+// many reports become of it is for syncLoop: each tells what all runs are by then.
 func (a *Agent) say(r *run, f func(agentapi.LeaseStatus) agentapi.LeaseStatus) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -203,11 +208,31 @@ func (a *Agent) say(r *run, f func(agentapi.LeaseStatus) agentapi.LeaseStatus) {
 		return
 	}
 	r.status = st
-	old.Progress, st.Progress = agentapi.Progress{}, agentapi.Progress{}
-	if now := a.cfg.Now(); !reflect.DeepEqual(old, st) || now.Sub(r.told) >= progressEvery {
-		r.told = now
-		poke(a.syncNow)
+	old.Progress, st.Progress = agentapi.Progress{Step: old.Progress.Step}, agentapi.Progress{Step: st.Progress.Step}
+	if ago := a.cfg.Now().Sub(r.told); reflect.DeepEqual(old, st) && ago >= 0 && ago < progressEvery {
+		if r.owed == nil {
+			r.owed = time.AfterFunc(progressEvery-ago, func() { a.tell(r) })
+		}
+		return
 	}
+	a.tellNow(r)
+}
+
+// tell has a run's status reported.
+func (a *Agent) tell(r *run) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tellNow(r)
+}
+
+// tellNow is tell. Callers hold a.mu.
+func (a *Agent) tellNow(r *run) {
+	if r.owed != nil {
+		r.owed.Stop()
+		r.owed = nil
+	}
+	r.told = a.cfg.Now()
+	poke(a.syncNow)
 }
 
 // unseen notes that a run cannot be seen: nobody can say that it is well, or that a report is full.

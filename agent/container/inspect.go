@@ -32,6 +32,7 @@ type Container struct {
 	PID        int        // of its first process, on the host; 0 unless running
 	IP         netip.Addr // on the bridge; guests only
 	ImageID    string
+	CPUs, Mems string // processors and memory nodes it is held to, in the kernel's lists; "" = any
 	ExitCode   int
 	OOMKilled  bool
 	Error      string    // the daemon's, when it could not run
@@ -58,6 +59,9 @@ func (e *Engine) Inspect(ctx context.Context, ref agentapi.LeaseRef, role Role) 
 		if c.State == Created && s.ExitCode != 0 {
 			c.State = Exited // a start that the runtime refused leaves "created" behind
 		}
+	}
+	if hc := res.Container.HostConfig; hc != nil {
+		c.CPUs, c.Mems = hc.CpusetCpus, hc.CpusetMems
 	}
 	if ns := res.Container.NetworkSettings; ns != nil {
 		for _, n := range ns.Networks {

@@ -46,8 +46,13 @@ func ensure(ctx context.Context, cfg Config) (*Handle, error) {
 		return nil, err
 	}
 	h := &Handle{dir: dir, advertise: cfg.Advertise, rails: cfg.Interfaces}
-	if h.adopt(ctx, want) {
-		return h, nil
+	patience := cfg.Patience
+	if patience == 0 {
+		patience = DefaultPatience
+	}
+	adopted, err := h.adopt(ctx, want, patience)
+	if adopted || err != nil {
+		return h, err
 	}
 	if err := killHolder(ctx, dir); err != nil {
 		return nil, err
@@ -66,21 +71,31 @@ func ensure(ctx context.Context, cfg Config) (*Handle, error) {
 	return h, nil
 }
 
-// adopt takes over a running process that serves exactly what is wanted. One that does not answer within a second is
-// as good as dead: on this machine's own socket an answer takes microseconds.
-func (h *Handle) adopt(ctx context.Context, want settings) bool {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+// adopt takes over a running process that serves exactly what is wanted. It is false for one that serves anything else, for
+// none, and for one that does not answer in time. One that has the lock and no socket yet is just starting: it may be one that
+// a former agent began. A caller that gives up ends nothing.
+func (h *Handle) adopt(ctx context.Context, want settings, patience time.Duration) (bool, error) {
+	asking, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	a, err := ask(ctx, h.dir, request{Op: "hello"})
-	if err != nil || a.Hello == nil {
-		return false
+	for {
+		a, err := ask(asking, h.dir, request{Op: "hello"})
+		if err == nil && a.Hello != nil {
+			want.Rails = a.Hello.Rails // another wish is no reason to interrupt what runs
+			if a.Hello.settings != want {
+				return false, nil
+			}
+			h.hello, h.adopted = *a.Hello, true
+			return true, nil
+		}
+		if pid, err := holder(h.dir); err != nil || pid == 0 {
+			return false, err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-asking.Done():
+			return false, ctx.Err()
+		}
 	}
-	want.Rails = a.Hello.Rails // another wish is no reason to interrupt what runs
-	if a.Hello.settings != want {
-		return false
-	}
-	h.hello, h.adopted = *a.Hello, true
-	return true
 }
 
 // start runs the process and waits until it is up or says why not; one that is not waited for to its end is killed, or it

@@ -63,6 +63,18 @@ func (r *rank) ensure(t *testing.T) {
 	r.h = h
 }
 
+// freeze has the rank's process stand still.
+func (r *rank) freeze(t *testing.T) {
+	t.Helper()
+	if err := syscall.Kill(r.h.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the process stands still", patient, func() bool {
+		st, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.h.PID()))
+		return err == nil && strings.Contains(string(st), ") T ")
+	})
+}
+
 func (r *rank) peer() agentapi.Peer {
 	return agentapi.Peer{Rank: r.n, Address: address(r.n), Key: r.h.PublicKey(), Endpoints: r.h.Endpoints()}
 }
@@ -198,11 +210,8 @@ func TestAdopt(t *testing.T) {
 	}
 	// A process that holds the lock and does not answer is replaced.
 	pid = r.h.PID()
-	syscall.Kill(pid, syscall.SIGSTOP)
-	await(t, "the process stands still", patient, func() bool {
-		st, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		return err == nil && strings.Contains(string(st), ") T ")
-	})
+	r.freeze(t)
+	r.cfg.Patience = time.Second
 	r.ensure(t)
 	if r.h.Adopted() || r.h.PID() == pid {
 		t.Error("a process that does not answer was adopted")
@@ -215,6 +224,39 @@ func TestAdopt(t *testing.T) {
 	}
 	if err := Stop(t.Context(), r.cfg.Dir); err != nil {
 		t.Error("second Stop:", err)
+	}
+}
+
+// A process that only waits for its turn on a machine that is overloaded is waited for: whoever replaced it would interrupt
+// what it carries. Whoever gives up waiting leaves it alone.
+func TestASlowProcessIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	r := newRank(t, 0)
+	pid := r.h.PID()
+	r.freeze(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Ensure(ctx, r.cfg); err == nil {
+		t.Error("a caller that has given up is told that the overlay stands")
+	}
+	if now, err := holder(r.h.dir); now != pid || err != nil {
+		t.Fatalf("a caller that gave up replaced process %d by %d, %v", pid, now, err)
+	}
+	r.cfg.Patience = 10 * time.Minute
+	began, done := time.Now(), make(chan error, 1)
+	go func() {
+		h, err := Ensure(t.Context(), r.cfg)
+		if err == nil && (!h.Adopted() || h.PID() != pid) {
+			err = fmt.Errorf("process %d was replaced by %d", pid, h.PID())
+		}
+		done <- err
+	}()
+	await(t, "a while", patient, func() bool { return time.Since(began) > 1500*time.Millisecond })
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
