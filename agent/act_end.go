@@ -75,7 +75,7 @@ func (a *Agent) takeDown(ctx context.Context, r *run) error {
 	if err := a.cfg.Engine.Remove(ctx, r.ref, container.Guest); err != nil {
 		return err
 	}
-	a.countTraffic(ctx) // its counters go with its place in the firewall
+	a.countTraffic(ctx) // its counters go with its place in the firewall; the overlay has written down its last
 	if err := a.expel(ctx, r); err != nil {
 		return err
 	}

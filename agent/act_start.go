@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/guest"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/overlay"
@@ -127,7 +128,7 @@ func (a *Agent) startAgain(ctx context.Context, r *run, v view, s step) error {
 	return a.change(r, func(rec *record) {
 		rec.Deaths++
 		rec.BootID, rec.GuestID, rec.GuestIP, rec.WorkID = "", "", netip.Addr{}, ""
-		rec.TrafficRead = agentapi.Traffic{} // the next guest is counted anew
+		rec.TrafficRead = withFlow(rec.TrafficRead, firewall.Traffic{}) // the next guest is counted anew; the overlay's folder stays
 	})
 }
 

@@ -7,23 +7,22 @@ import (
 
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/firewall"
+	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// trafficEvery is how often what the firewall has counted is written down and told. At the end of a run it is, too.
+// trafficEvery is how often what the firewall and the overlays have counted is written down and told. At the end of a run it
+// is, too.
 const trafficEvery = 5 * time.Minute
 
-// countTraffic takes what the firewall has counted of every run into its record. Figures that cannot be read or written now
-// are taken the next time: the firewall keeps counting.
+// countTraffic takes what the firewall and the overlays have counted of every run into its record. Figures that cannot be read
+// or written now are taken the next time: both keep counting.
 func (a *Agent) countTraffic(ctx context.Context) {
 	a.admitting.Lock() // no element of the table comes or goes between the reading and the note of it
 	defer a.admitting.Unlock()
 	flows, err := firewall.Flows(ctx, container.Host8(a.cfg.Host))
-	if err != nil {
-		if ctx.Err() == nil {
-			a.log.Warn("traffic could not be counted", "err", err)
-		}
-		return
+	if err != nil && ctx.Err() == nil {
+		a.log.Warn("traffic could not be counted", "err", err)
 	}
 	a.noteTraffic(flows)
 }
@@ -33,11 +32,18 @@ func (a *Agent) noteTraffic(flows map[netip.Addr]firewall.Traffic) {
 	defer a.mu.Unlock()
 	for _, l := range a.leases {
 		for _, r := range l.runs {
-			f, ok := flows[r.egress.addr]
-			if !ok {
+			if r.rec.Down {
 				continue
 			}
-			read := agentapi.Traffic{Opened: int64(f.Opened), Refused: int64(f.Refused), Up: int64(f.Up), Down: int64(f.Down)}
+			read := r.rec.TrafficRead
+			if f, ok := flows[r.egress.addr]; ok {
+				read = withFlow(read, f)
+			}
+			if o, err := overlay.ReadTraffic(r.files.Dir); err == nil {
+				read.OverlayUp, read.OverlayDown, read.RanksSent, read.RanksReceived = o.Up, o.Down, o.Sent, o.Received
+			} else {
+				a.log.Warn("traffic between ranks could not be counted", "lease", r.ref, "err", err)
+			}
 			sum := added(r.rec.Traffic, r.rec.TrafficRead, read)
 			if sum == r.rec.Traffic && read == r.rec.TrafficRead {
 				continue
@@ -53,16 +59,29 @@ func (a *Agent) noteTraffic(flows map[netip.Addr]firewall.Traffic) {
 	}
 }
 
+// withFlow is a reading with what the firewall shows in it.
+func withFlow(t agentapi.Traffic, f firewall.Traffic) agentapi.Traffic {
+	t.Opened, t.Refused, t.Up, t.Down = int64(f.Opened), int64(f.Refused), int64(f.Up), int64(f.Down)
+	return t
+}
+
 // added is what a run did in all, when the counters showed before at the last reading and show now. Counters that went back
-// began anew: somebody had flushed the table.
+// began anew: somebody had flushed the table, or the overlay's file was damaged.
 func added(sum, before, now agentapi.Traffic) agentapi.Traffic {
 	if now.Opened < before.Opened || now.Refused < before.Refused || now.Up < before.Up || now.Down < before.Down {
-		before = agentapi.Traffic{}
+		before = withFlow(before, firewall.Traffic{})
+	}
+	if now.OverlayUp < before.OverlayUp || now.OverlayDown < before.OverlayDown || now.RanksSent < before.RanksSent || now.RanksReceived < before.RanksReceived {
+		before.OverlayUp, before.OverlayDown, before.RanksSent, before.RanksReceived = 0, 0, 0, 0
 	}
 	sum.Opened += now.Opened - before.Opened
 	sum.Refused += now.Refused - before.Refused
 	sum.Up += now.Up - before.Up
 	sum.Down += now.Down - before.Down
+	sum.OverlayUp += now.OverlayUp - before.OverlayUp
+	sum.OverlayDown += now.OverlayDown - before.OverlayDown
+	sum.RanksSent += now.RanksSent - before.RanksSent
+	sum.RanksReceived += now.RanksReceived - before.RanksReceived
 	return sum
 }
 

@@ -1,10 +1,14 @@
 package agent
 
 import (
+	"encoding/json"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/musterhq/muster/agent/firewall"
+	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -45,4 +49,50 @@ func TestTrafficIsSummedAndTold(t *testing.T) {
 	if got := told(); got == nil || *got != (agentapi.Traffic{Opened: 8, Refused: 2, Up: 1700, Down: 3400}) {
 		t.Errorf("after a flush: %+v", got)
 	}
+}
+
+// What ranks exchanged is summed apart from the firewall's counters: each may begin anew by itself, and what is down is not read
+// any more.
+func TestTrafficBetweenRanksIsSummedAndTold(t *testing.T) {
+	t.Parallel()
+	a, again, ref := crashing(t)
+	guest := netip.MustParseAddr("10.200.0.9")
+	rec := a.find(ref).rec
+	rec.Started, rec.BootID, rec.GuestIP, rec.Spec.Egress = false, "b1", guest, "full"
+	must(t, a.disk.save(ref, rec))
+	dir := a.disk.layout(ref).Overlay
+	must(t, os.MkdirAll(dir, 0o700))
+	count := func(opened uint64, up int64) {
+		t.Helper()
+		b, err := json.Marshal(map[string]overlay.Traffic{"sum": {Up: up, Down: 2 * up, Sent: 3 * up, Received: 4 * up}})
+		must(t, err, os.WriteFile(filepath.Join(dir, "traffic.json"), b, 0o600))
+		a.noteTraffic(map[netip.Addr]firewall.Traffic{guest: {Opened: opened}})
+	}
+	want := func(what string, opened, up int64) {
+		t.Helper()
+		s, _ := a.sync()
+		if len(s.Leases) != 1 || s.Leases[0].Traffic == nil {
+			t.Fatalf("%s: %+v", what, s.Leases)
+		}
+		if got := *s.Leases[0].Traffic; got != (agentapi.Traffic{Opened: opened, OverlayUp: up, OverlayDown: 2 * up, RanksSent: 3 * up, RanksReceived: 4 * up}) {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+	a = again()
+	count(1, 100)
+	a = again() // killed
+	count(2, 150)
+	want("by the next agent", 2, 150)
+	count(1, 170) // the table was flushed
+	want("after a flush", 3, 170)
+	count(1, 10) // the file was damaged
+	want("after damage", 3, 180)
+	a.noteTraffic(nil) // the firewall cannot be read
+	want("without the firewall", 3, 180)
+	rec = a.find(ref).rec
+	rec.Down = true
+	must(t, a.disk.save(ref, rec), os.RemoveAll(dir))
+	a = again()
+	a.noteTraffic(nil)
+	want("once it is down", 3, 180)
 }

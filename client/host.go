@@ -64,23 +64,32 @@ type Host struct {
 // DataMonth is what moved over a host's own line in the present calendar month (UTC), and how much may: GB of 10^9 bytes, nil
 // for no cap.
 type DataMonth struct {
-	Month       string     `json:"month"`        // 2026-11
-	UpBytes     int64      `json:"up_bytes"`     // sent by leases
-	DownBytes   int64      `json:"down_bytes"`   // received by leases
-	PulledBytes *int64     `json:"pulled_bytes"` // received of images; nil: not counted. DownCapGB bounds it and DownBytes together
+	Month       string     `json:"month"`            // 2026-11
+	UpBytes     int64      `json:"up_bytes"`         // sent by leases to the internet
+	DownBytes   int64      `json:"down_bytes"`       // received by leases
+	OverlayUp   int64      `json:"overlay_up_bytes"` // sent between the ranks of clusters, where that goes over the line
+	OverlayDown int64      `json:"overlay_down_bytes"`
+	PulledBytes *int64     `json:"pulled_bytes"` // received of images; nil: not counted
 	UpCapGB     *int64     `json:"up_cap_gb"`
 	DownCapGB   *int64     `json:"down_cap_gb"`
 	UsedPercent float64    `json:"used_percent"`
 	CappedUntil *time.Time `json:"capped_until"` // a cap is used up: no new leases before then
 }
 
-// Received is all that came over the line, for leases and of images: what DownCapGB bounds.
+// Sent is all that went over the line, to the internet and between ranks: what UpCapGB bounds.
+func (m *DataMonth) Sent() int64 { return plus(m.UpBytes, m.OverlayUp) }
+
+// Received is all that came over the line, from the internet, between ranks and of images: what DownCapGB bounds.
 func (m *DataMonth) Received() int64 {
-	if m.PulledBytes == nil {
-		return m.DownBytes
+	n := plus(m.DownBytes, m.OverlayDown)
+	if m.PulledBytes != nil {
+		n = plus(n, *m.PulledBytes)
 	}
-	return m.DownBytes + min(*m.PulledBytes, math.MaxInt64-m.DownBytes)
+	return n
 }
+
+// plus adds what hosts tell, which may be more than there is.
+func plus(a, b int64) int64 { return a + min(b, math.MaxInt64-a) }
 
 // HostAgent is a host's agent, and how it stands with the version it should run.
 type HostAgent struct {
@@ -214,8 +223,10 @@ type Traffic struct {
 	Epoch       int        `json:"epoch"`
 	Connections int64      `json:"connections"` // tried to the outside
 	Refused     int64      `json:"refused"`     // packets to where no lease may
-	UpBytes     int64      `json:"up_bytes"`
+	UpBytes     int64      `json:"up_bytes"`    // sent to the internet
 	DownBytes   int64      `json:"down_bytes"`
+	OverlayUp   int64      `json:"overlay_up_bytes"` // sent to other ranks over the line, and not in UpBytes
+	OverlayDown int64      `json:"overlay_down_bytes"`
 	FirstAt     time.Time  `json:"first_at"`
 	LastAt      time.Time  `json:"last_at"`
 	EndedAt     *time.Time `json:"ended_at"`

@@ -26,9 +26,19 @@ func (s *Web) hostData(v *visit, h id.Host) (view.DataCap, error) {
 	}
 	out := v.dataCap
 	out.Month, out.Next, out.UsedUp = begin.Format("January"), begin.AddDate(0, 1, 0).Format("2 January"), m.CappedUntil != nil
-	out.Used = []view.DataUse{dataUse("Sent", m.Up, m.UpCapGB), dataUse("Received", m.Received(), m.DownCapGB)}
+	out.Used = []view.DataUse{dataUse("Sent", m.Sent(), m.UpCapGB)}
+	if m.OverlayUp > 0 {
+		out.Used = append(out.Used, dataUse("of it to the internet", m.Up, nil), dataUse("of it between ranks", m.OverlayUp, nil))
+	}
+	out.Used = append(out.Used, dataUse("Received", m.Received(), m.DownCapGB))
+	if m.Pulled != nil || m.OverlayDown > 0 {
+		out.Used = append(out.Used, dataUse("of it for leases", m.Down, nil))
+	}
+	if m.OverlayDown > 0 {
+		out.Used = append(out.Used, dataUse("of it between ranks", m.OverlayDown, nil))
+	}
 	if m.Pulled != nil {
-		out.Used = append(out.Used, dataUse("of it for leases", m.Down, nil), dataUse("of it images", *m.Pulled, nil))
+		out.Used = append(out.Used, dataUse("of it images", *m.Pulled, nil))
 	}
 	if out.Errors == nil {
 		out.Up, out.Down = capText(m.UpCapGB), capText(m.DownCapGB)

@@ -161,7 +161,7 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 	}
 	for _, t := range traffic {
 		out.Traffic = append(out.Traffic, view.TrafficRow{ID: t.Lease.String(), Told: view.Clock(t.LastAt, now), Opened: fmt.Sprint(t.Opened),
-			Refused: fmt.Sprint(t.Refused), Up: view.Bytes(t.Up), Down: view.Bytes(t.Down), Suspect: t.Refused > 0})
+			Refused: fmt.Sprint(t.Refused), Up: view.Bytes(t.Up), Down: view.Bytes(t.Down), RanksUp: view.Bytes(t.OverlayUp), RanksDown: view.Bytes(t.OverlayDown), Suspect: t.Refused > 0})
 	}
 	if out.Data, err = s.hostData(v, hid); err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 // WireGuard's own tools look, because those find sockets by interface name and every lease's is ovl0.
 
 type request struct {
-	Op     string          `json:"op"` // hello, peers, relays, status, hold
+	Op     string          `json:"op"` // hello, peers, relays, status, note, hold
 	Peers  []agentapi.Peer `json:"peers,omitempty"`
 	Relays *relays         `json:"relays,omitempty"`
 }
@@ -102,6 +102,11 @@ func (p *process) answer(q request) (answer, error) {
 	case "status":
 		peers, err := p.roster.status(time.Now())
 		return answer{Status: &Status{Ref: p.cfg.Ref, Backend: p.tun.backend(), PID: os.Getpid(), Port: p.tun.port(), Peers: peers}}, err
+	case "note":
+		if _, err := p.roster.status(time.Now()); err != nil { // the kernel's counters are read with it
+			return answer{}, err
+		}
+		return answer{}, p.book.note(p.tun)
 	case "hold":
 		return answer{}, nil
 	}

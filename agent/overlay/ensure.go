@@ -159,12 +159,13 @@ func readReady(ctx context.Context, ready *os.File) error {
 	return nil
 }
 
-// Stop ends the overlay process of a lease folder and returns when it is gone. Nothing running is no error. The
-// device goes with the guest's namespace. The key stays; wiping the folder is the caller's.
+// Stop ends the overlay process of a lease folder and returns when it is gone, and what it has counted is written down
+// (ReadTraffic). Nothing running is no error. The device goes with the guest's namespace. The key stays; wiping the folder is the caller's.
 func Stop(ctx context.Context, dir string) error {
 	if _, err := os.Stat(folder(dir)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
+	lastNote(ctx, folder(dir))
 	if err := killHolder(ctx, folder(dir)); err != nil {
 		return fault.New(fault.Unavailable, "the overlay does not stop: %v", err)
 	}

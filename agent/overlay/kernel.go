@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -25,6 +26,7 @@ type kernel struct {
 	udp     int
 	gone    chan struct{} // closed when somebody has removed the device
 	lost    sync.Once
+	meter   meter
 }
 
 // control is the part of wgctrl.Client we use.
@@ -52,6 +54,9 @@ func named(name string) netlink.LinkAttrs {
 func openKernel(w where) (tunnel, error) {
 	k := newKernel(func(f func(control) error) error { return speak(w.ns, f) })
 	there, err := present(w)
+	if there {
+		k.meter.resume(w.read)
+	}
 	if err == nil && !there {
 		err = bear(&netlink.Wireguard{LinkAttrs: named(Interface)}, w.ns)
 	}
@@ -215,5 +220,11 @@ func (k *kernel) counters() (map[wgtypes.Key]counter, error) {
 			out[p.PublicKey] = c
 		}
 	})
+	if err == nil {
+		k.meter.take(out)
+	}
 	return out, err
 }
+
+func (k *kernel) near(nets []netip.Prefix) { k.meter.line.Near(nets) }
+func (k *kernel) tally() tally             { return k.meter.tally() }

@@ -160,6 +160,16 @@ func TestTCPSurvivesKilledOverlay(t *testing.T) {
 	}()
 	<-half
 
+	moved := func(r *rank) Traffic {
+		t.Helper()
+		m, err := ReadTraffic(r.cfg.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	await(t, "what arrived is written down", patient, func() bool { return moved(b).Received >= total/2 })
+
 	key, port := b.h.PublicKey(), b.h.Endpoints()[0]
 	gone := make(chan error, 1)
 	go func() { gone <- b.h.Wait(t.Context()) }()
@@ -171,7 +181,7 @@ func TestTCPSurvivesKilledOverlay(t *testing.T) {
 	if _, err := b.h.Status(t.Context()); err == nil {
 		t.Fatal("a killed process answers")
 	}
-	killed := time.Now()
+	killed, before := time.Now(), moved(b)
 	b.ensure(t)
 	if b.h.Adopted() || b.h.PublicKey() != key || b.h.Endpoints()[0] != port {
 		t.Errorf("after the kill: adopted %v, key kept %v, endpoint %s → %s", b.h.Adopted(), b.h.PublicKey() == key, port, b.h.Endpoints()[0])
@@ -183,6 +193,22 @@ func TestTCPSurvivesKilledOverlay(t *testing.T) {
 		t.Errorf("received %s\nsent     %s", got, want)
 	}
 	t.Logf("the rest arrived %v after the kill", time.Since(killed))
+
+	await(t, "the new process hears its peer", patient, func() bool {
+		st, err := b.h.Status(t.Context())
+		return err == nil && st.Peers[0].Heard
+	})
+	for _, r := range ranks {
+		if err := Stop(t.Context(), r.cfg.Dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m := moved(a); m.Sent < total || m.Up != 0 || m.Down != 0 {
+		t.Errorf("the sender has counted %+v, of %d bytes sent on this machine", m, total)
+	}
+	if m := moved(b); m.Received <= before.Received || m.Sent <= before.Sent || m.Up != 0 || m.Down != 0 {
+		t.Errorf("the receiver has counted %+v, and %+v before it was killed", m, before)
+	}
 }
 
 // A second Ensure, as a restarted agent makes it, finds the process; another epoch or another namespace does not.

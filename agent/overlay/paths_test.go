@@ -183,6 +183,65 @@ func TestBestPath(t *testing.T) {
 	if packets, _ := r.Carried(); packets == 0 || r.Sessions() != 6 {
 		t.Errorf("the relay carried %d packets of %d ranks", packets, r.Sessions())
 	}
+
+	// What goes over a host's line is what leaves its network: through holes in routers and through the relay.
+	const much = 8 << 20
+	for _, tc := range []struct {
+		from, to *site
+		outside  bool
+	}{{a, b, false}, {a, c, true}, {d, e, true}} {
+		sent, received := tc.from.moved(t), tc.to.moved(t)
+		carry(t, tc.from, tc.to, much)
+		sent, received = tc.from.moved(t).minus(sent), tc.to.moved(t).minus(received)
+		if sent.Sent < much || received.Received < much || (sent.Up >= much) != tc.outside || (received.Down >= much) != tc.outside {
+			t.Errorf("rank %d to %d: sent %+v, received %+v", tc.from.n, tc.to.n, sent, received)
+		}
+	}
+}
+
+// moved is what a site's overlay has counted until now.
+func (s *site) moved(t *testing.T) counted {
+	t.Helper()
+	if _, err := ask(t.Context(), s.h.dir, request{Op: "note"}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ReadTraffic(s.cfg.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counted(m)
+}
+
+type counted Traffic
+
+func (m counted) minus(o counted) counted {
+	return counted{Up: m.Up - o.Up, Down: m.Down - o.Down, Sent: m.Sent - o.Sent, Received: m.Received - o.Received}
+}
+
+// carry takes bytes from one rank to another over the overlay.
+func carry(t *testing.T, from, to *site, size int64) {
+	t.Helper()
+	l := to.ns.listen(t, address(to.n)+":0")
+	defer l.Close()
+	got := make(chan int64, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			got <- 0
+			return
+		}
+		n, _ := io.Copy(io.Discard, c)
+		c.Close()
+		got <- n
+	}()
+	c := from.dial(t, l.Addr().String())
+	if _, err := io.CopyN(c, rand.NewChaCha8([32]byte{4}), size); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if n := <-got; n != size {
+		t.Fatalf("%d of %d bytes arrived", n, size)
+	}
 }
 
 // flow sends data from one rank to another until it is stopped, and knows how much has arrived whole.

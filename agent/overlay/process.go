@@ -59,6 +59,7 @@ type process struct {
 	key    wgtypes.Key
 	tun    tunnel
 	roster *roster
+	book   book
 	listen *net.UnixListener
 	memory sync.Mutex // guards state and its file
 	state  state
@@ -104,8 +105,12 @@ func (p *process) open(netns *os.File, former state) error {
 	if w.port == 0 {
 		w.port = former.Port
 	}
+	w.read = p.book.open(p.dir).Read
 	if p.tun, err = open(w, p.cfg.Userspace); err != nil {
 		return err
+	}
+	if err := p.book.keep(p.tun, time.Now()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 	}
 	p.roster = newRoster(p.tun, p.key.PublicKey())
 	p.roster.near = w.near
@@ -148,11 +153,17 @@ func (p *process) serve() int {
 			if err != nil {
 				fmt.Fprintln(os.Stderr, "watching the peers:", err)
 			}
+			if err := p.book.keep(p.tun, now); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
 			watch.Reset(next)
 		case <-p.tun.done():
 			fmt.Fprintln(os.Stderr, "the device died")
 			return 1
 		case <-term:
+			if err := p.book.note(p.tun); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
 			return 0
 		}
 	}

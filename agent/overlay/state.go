@@ -16,12 +16,13 @@ import (
 
 // The files in a lease's overlay folder.
 const (
-	keyFile    = "key"          // base64 private key, 0600
-	configFile = "overlay.json" // what the agent asked for
-	stateFile  = "state.json"   // what the process remembers for its successor
-	lockFile   = "lock"
-	socketFile = "control.sock"
-	logFile    = "log"
+	keyFile     = "key"          // base64 private key, 0600
+	configFile  = "overlay.json" // what the agent asked for
+	stateFile   = "state.json"   // what the process remembers for its successor
+	lockFile    = "lock"
+	trafficFile = "traffic.json" // what was counted
+	socketFile  = "control.sock"
+	logFile     = "log"
 )
 
 func folder(leaseDir string) string { return leasefiles.At(leaseDir).Overlay }

@@ -31,6 +31,9 @@ type tunnel interface {
 	// beat sends an empty packet to each of these peers.
 	beat([]wgtypes.Key) error
 	counters() (map[wgtypes.Key]counter, error)
+	// near says which networks the host is in, for tally: what this tunnel has counted.
+	near([]netip.Prefix)
+	tally() tally
 	// done is closed when the device has died under us.
 	done() <-chan struct{}
 }
@@ -60,6 +63,7 @@ type where struct {
 	key     wgtypes.Key
 	port    int // 0 = any
 	near    func(netip.Addr) int
+	read    map[string]reading // what a former process had read of a device that lives on
 }
 
 // place reads the settings' addresses.

@@ -220,6 +220,9 @@ func (u *userspace) counters() (map[wgtypes.Key]counter, error) {
 	return out, err
 }
 
+func (u *userspace) near(nets []netip.Prefix) { u.board.Line().Near(nets) }
+func (u *userspace) tally() tally             { return tally{Sum: u.board.Line().Sum()} }
+
 func (u *userspace) get(each func(key, value string) error) error {
 	text, err := u.dev.IpcGet()
 	if err != nil {

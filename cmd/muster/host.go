@@ -203,7 +203,8 @@ func printHost(p *printer, h client.Host) {
 		p.facts("Agent follows", a.Channel, "Should run", a.Wanted, "Update", strings.TrimSpace(a.State+" "+a.Update), "", a.Detail)
 	}
 	if m := h.DataMonth; m != nil {
-		p.facts("Sent in "+m.Month, dataUsed(m.UpBytes, m.UpCapGB), "Received", dataUsed(m.Received(), m.DownCapGB), "of it images", pulled(m), "Takes no new leases before", whenPtr(m.CappedUntil))
+		p.facts("Sent in "+m.Month, dataUsed(m.Sent(), m.UpCapGB), "of it between ranks", gigabytes(m.OverlayUp),
+			"Received", dataUsed(m.Received(), m.DownCapGB), " of it between ranks", gigabytes(m.OverlayDown), "of it images", pulled(m), "Takes no new leases before", whenPtr(m.CappedUntil))
 	}
 	p.line("")
 	rows := make([][]string, len(h.GPUs))

@@ -31,9 +31,9 @@ func hostTraffic(s *shell) *cobra.Command {
 			}
 			rows := make([][]string, len(page.Items))
 			for i, t := range page.Items {
-				rows[i] = []string{t.LeaseID.Short(), when(t.FirstAt), when(t.LastAt), fmt.Sprint(t.Connections), fmt.Sprint(t.Refused), megabytes(t.UpBytes), megabytes(t.DownBytes)}
+				rows[i] = []string{t.LeaseID.Short(), when(t.FirstAt), when(t.LastAt), fmt.Sprint(t.Connections), fmt.Sprint(t.Refused), megabytes(t.UpBytes), megabytes(t.DownBytes), megabytes(t.OverlayUp), megabytes(t.OverlayDown)}
 			}
-			p.table([]string{"LEASE", "FROM", "LAST TOLD", ">CONNECTIONS", ">REFUSED", ">UP MB", ">DOWN MB"}, rows)
+			p.table([]string{"LEASE", "FROM", "LAST TOLD", ">CONNECTIONS", ">REFUSED", ">UP MB", ">DOWN MB", ">RANKS UP MB", ">RANKS DOWN MB"}, rows)
 		})
 	})
 }
@@ -43,12 +43,14 @@ func pulled(m *client.DataMonth) string {
 	if m.PulledBytes == nil {
 		return ""
 	}
-	return fmt.Sprintf("%.1f GB", float64(*m.PulledBytes)/1e9)
+	return gigabytes(*m.PulledBytes)
 }
+
+func gigabytes(n int64) string { return fmt.Sprintf("%.1f GB", float64(n)/1e9) }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) }
 
-// dataUsed is what leases moved over a host's line in a month, of its cap.
+// dataUsed is what moved over a host's line in a month, of its cap.
 func dataUsed(bytes int64, capGB *int64) string {
 	gb := float64(bytes) / 1e9
 	if capGB == nil {

@@ -195,20 +195,27 @@ type LeaseStatus struct {
 	LogKept bool `json:"log_kept,omitempty"`
 	// Gone: nothing of the lease is left on the host but its kept log and journal.
 	Gone bool `json:"gone,omitempty"`
-	// Traffic is what the run did on the host's own line so far. Nil: nothing new since a report that was taken.
+	// Traffic is what the run did on the host's own line and the overlay so far. Nil: nothing new since a report that was taken.
 	Traffic *Traffic `json:"traffic,omitempty"`
 	// OwnerMB is how much memory of the run's GPUs programs of the host's own took, MB of 2²⁰ bytes, when they began to use
 	// more of it than at the run's start. For the renter to know; nothing is decided by it.
 	OwnerMB int64 `json:"owner_mb,omitempty"`
 }
 
-// Traffic is what a run did on the host's own line to the internet, the overlay aside: for the operator, from whose address
-// it went, and for reports of abuse. Sums since the run began; they only rise.
+// Traffic is what a run did on the host's own line to the internet, for the operator, from whose address it went, and for
+// reports of abuse; and what it exchanged with the cluster's other ranks. Sums since the run began; they only rise.
 type Traffic struct {
 	Opened  int64 `json:"opened"`     // connections tried, allowed or over a bound
 	Refused int64 `json:"refused"`    // packets to where no lease may: private networks, metadata, mail, ports its egress has not
-	Up      int64 `json:"up_bytes"`   // sent
-	Down    int64 `json:"down_bytes"` // received
+	Up      int64 `json:"up_bytes"`   // sent, the overlay aside
+	Down    int64 `json:"down_bytes"` // received, the overlay aside
+	// What the overlay exchanged over the line, with ranks outside the host's networks or through relays; an agent that does
+	// not count it says 0.
+	OverlayUp   int64 `json:"overlay_up_bytes,omitempty"`
+	OverlayDown int64 `json:"overlay_down_bytes,omitempty"`
+	// What the overlay exchanged by whichever way, the line included.
+	RanksSent     int64 `json:"ranks_sent_bytes,omitempty"`
+	RanksReceived int64 `json:"ranks_received_bytes,omitempty"`
 }
 
 // PeerPath is how a node's overlay reaches another rank.

@@ -32,7 +32,7 @@ func TestADataCapOverREST(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = w.want(w.call(op, "PATCH", h, map[string]any{"down_cap_gb": 0}), 200, "")
-	if !strings.Contains(r.raw, `"pulled_bytes":1500000000`) {
+	if !strings.Contains(r.raw, `"pulled_bytes":1500000000`) || !strings.Contains(r.raw, `"overlay_up_bytes":0`) || !strings.Contains(r.raw, `"overlay_down_bytes":0`) {
 		t.Error(r.raw)
 	}
 	if !strings.Contains(r.raw, `"down_cap_gb":null`) || !strings.Contains(r.raw, `"selling":true`) {

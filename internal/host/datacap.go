@@ -24,12 +24,14 @@ const (
 	gigabyte = 1_000_000_000 // as providers of lines count
 )
 
-// DataMonth is what moved over a host's own line in the present calendar month (UTC), and how much may. The overlay, by
-// which ranks talk to each other, is not in it.
+// DataMonth is what moved over a host's own line in the present calendar month (UTC), and how much may. What ranks exchange
+// within the host's networks does not go over it.
 type DataMonth struct {
 	Month       string     `json:"month" doc:"such as 2026-11; UTC"`
-	Up          int64      `json:"up_bytes" doc:"sent by leases"`
-	Down        int64      `json:"down_bytes" doc:"received by leases; with pulled_bytes it is what down_cap_gb bounds"`
+	Up          int64      `json:"up_bytes" doc:"sent by leases to the internet; with overlay_up_bytes it is what up_cap_gb bounds"`
+	Down        int64      `json:"down_bytes" doc:"received by leases; with overlay_down_bytes and pulled_bytes it is what down_cap_gb bounds"`
+	OverlayUp   int64      `json:"overlay_up_bytes" doc:"sent between the ranks of clusters, to hosts elsewhere and through relays"`
+	OverlayDown int64      `json:"overlay_down_bytes"`
 	Pulled      *int64     `json:"pulled_bytes" doc:"received of images from registries at public addresses; null: the host's agent does not count it"`
 	UpCapGB     *int64     `json:"up_cap_gb" doc:"a month, GB of 10^9 bytes; null: no cap"`
 	DownCapGB   *int64     `json:"down_cap_gb"`
@@ -63,12 +65,12 @@ func dataMonth(ctx context.Context, q *dbq.Queries, host id.Host) (DataMonth, er
 	if err != nil {
 		return DataMonth{}, fmt.Errorf("host: data of %s: %w", host, err)
 	}
-	m := DataMonth{Up: r.UpBytes, Down: r.DownBytes, UpCapGB: r.UpCapGb, DownCapGB: r.DownCapGb, begin: r.Month.UTC(), org: r.OrgID, name: r.Name}
+	m := DataMonth{Up: r.UpBytes, Down: r.DownBytes, OverlayUp: r.OverlayUpBytes, OverlayDown: r.OverlayDownBytes, UpCapGB: r.UpCapGb, DownCapGB: r.DownCapGb, begin: r.Month.UTC(), org: r.OrgID, name: r.Name}
 	m.Month = m.begin.Format("2006-01")
 	if r.PullsTold != nil {
 		m.Pulled = &r.PullBytes
 	}
-	m.UsedPercent = math.Floor(10*max(Percent(m.Up, m.UpCapGB), Percent(m.Received(), m.DownCapGB))) / 10
+	m.UsedPercent = math.Floor(10*max(Percent(m.Sent(), m.UpCapGB), Percent(m.Received(), m.DownCapGB))) / 10
 	if r.CappedUntil != nil && r.CappedUntil.After(m.begin) {
 		until := r.CappedUntil.UTC()
 		m.CappedUntil = &until
@@ -76,13 +78,20 @@ func dataMonth(ctx context.Context, q *dbq.Queries, host id.Host) (DataMonth, er
 	return m, nil
 }
 
-// Received is all that came over the line: for leases, and of images.
+// Sent is all that went over the line: to the internet, and between ranks.
+func (m *DataMonth) Sent() int64 { return plus(m.Up, m.OverlayUp) }
+
+// Received is all that came over the line: from the internet, between ranks, and of images.
 func (m *DataMonth) Received() int64 {
-	if m.Pulled == nil {
-		return m.Down
+	n := plus(m.Down, m.OverlayDown)
+	if m.Pulled != nil {
+		n = plus(n, *m.Pulled)
 	}
-	return m.Down + min(*m.Pulled, math.MaxInt64-m.Down) // a host may tell of more than there is
+	return n
 }
+
+// plus adds what hosts tell, which may be more than there is.
+func plus(a, b int64) int64 { return a + min(b, math.MaxInt64-a) }
 
 // Percent is how much of a cap of capGB is used; 0 without a cap.
 func Percent(bytes int64, capGB *int64) float64 {
@@ -183,13 +192,13 @@ func (m *DataMonth) notice(host id.Host) notify.Notice {
 		Org: m.org, Severity: notify.Warn, Object: host.String(), Key: fmt.Sprintf("data_cap:%d:%s:%s", capWarning, host, m.Month),
 		Title: fmt.Sprintf("%s has used %d %% of its line's data cap for %s.", m.name, int(m.UsedPercent), month),
 		Body: fmt.Sprintf("Sent: %s. Received: %s. Once a cap is used up the host takes no new leases before %s (UTC); leases that run go on and go on using data. If the line takes more, raise the cap.",
-			used(m.Up, m.UpCapGB), used(m.Received(), m.DownCapGB), next),
+			used(m.Sent(), m.UpCapGB), used(m.Received(), m.DownCapGB), next),
 	}
 	if m.UsedPercent >= 100 {
 		n.Key = fmt.Sprintf("data_cap:100:%s:%s", host, m.Month)
 		n.Title = fmt.Sprintf("%s has used up its line's data cap for %s and takes no new leases.", m.name, month)
 		n.Body = fmt.Sprintf("Sent: %s. Received: %s. It is offered again on %s (UTC). Leases that run go on and go on using data: take the host back if they must not. If the line takes more, raise the cap.",
-			used(m.Up, m.UpCapGB), used(m.Received(), m.DownCapGB), next)
+			used(m.Sent(), m.UpCapGB), used(m.Received(), m.DownCapGB), next)
 	}
 	return n
 }

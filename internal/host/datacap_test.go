@@ -3,6 +3,7 @@ package host_test
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -193,6 +194,46 @@ func TestADataCapIsTheOperatorsAndWithinBounds(t *testing.T) {
 	w.moved(2, 1<<62, 1<<62)
 	w.moved(3, 1<<62, 1<<62)
 	if m := w.month(); m.Up != 9e18 || m.UsedPercent < 100 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// What ranks exchange over the line is summed by itself and bounded with the rest; what they exchanged within the host's networks
+// is not. An agent that does not count it takes nothing back.
+func TestTrafficBetweenRanksCountsForTheDataCap(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec("UPDATE lease SET epoch = 3")
+	tell := func(epoch int, v agentapi.Traffic) {
+		t.Helper()
+		w.tx(func(ctx context.Context, tx *db.Tx) error {
+			return host.RecordTraffic(ctx, tx, w.agent.Host, []agentapi.LeaseStatus{{LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: epoch}, Traffic: &v}})
+		})
+	}
+	want := func(up, down, overlayUp, overlayDown int64, percent float64, told ...string) {
+		t.Helper()
+		m := w.month()
+		if m.Up != up || m.Down != down || m.OverlayUp != overlayUp || m.OverlayDown != overlayDown || m.UsedPercent != percent || (percent >= 100) != (m.CappedUntil != nil) {
+			t.Errorf("%+v", m)
+		}
+		if got := w.told(); !slices.Equal(got, told) {
+			t.Errorf("told %v, want %v", got, told)
+		}
+	}
+	w.capped(10, 100)
+	tell(1, agentapi.Traffic{OverlayUp: 4e9, RanksSent: 90e9, RanksReceived: 90e9}) // nothing to the internet
+	want(0, 0, 4e9, 0, 40)
+	tell(1, agentapi.Traffic{Up: 1e9, Down: 2e9, OverlayUp: 4e9, OverlayDown: 3e9})
+	want(1e9, 2e9, 4e9, 3e9, 50)
+	tell(1, agentapi.Traffic{Up: 2e9, Down: 2e9})                  // of an agent that went back a version
+	tell(1, agentapi.Traffic{OverlayUp: 1e9, OverlayDown: 1})      // late
+	tell(2, agentapi.Traffic{OverlayUp: 3e9, RanksSent: 3e9 + 10}) // of the next run
+	want(2e9, 2e9, 7e9, 3e9, 90, "90")
+	w.pulled("a", 95e9)
+	want(2e9, 2e9, 7e9, 3e9, 100, "90", "100")
+	tell(2, agentapi.Traffic{OverlayUp: 1 << 62, OverlayDown: 1 << 62}) // no line moves that much
+	tell(3, agentapi.Traffic{OverlayUp: 1 << 62, OverlayDown: 1 << 62, Up: 1 << 62, Down: 1 << 62})
+	if m := w.month(); m.OverlayUp != 9e18 || m.OverlayDown != 9e18 || m.Sent() < 9e18 || m.Received() < 9e18 {
 		t.Errorf("%+v", m)
 	}
 }

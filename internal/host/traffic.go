@@ -15,18 +15,20 @@ import (
 // come.
 const KeepTraffic = 180 * 24 * time.Hour
 
-// Traffic is what one run of a lease did on the host's own line to the internet, as the host counted it. The overlay, by
-// which ranks talk to each other, is not in it.
+// Traffic is what one run of a lease did on the host's own line to the internet, as the host counted it. What its rank
+// exchanged with others within the host's networks did not go there.
 type Traffic struct {
-	Lease   id.Lease   `json:"lease_id"`
-	Epoch   int        `json:"epoch" doc:"rises when the node starts again"`
-	Opened  int64      `json:"connections" doc:"tried to the outside, allowed or over a bound"`
-	Refused int64      `json:"refused" doc:"packets to where no lease may: private networks, metadata services, mail, ports that its egress has not"`
-	Up      int64      `json:"up_bytes"`
-	Down    int64      `json:"down_bytes"`
-	FirstAt time.Time  `json:"first_at"`
-	LastAt  time.Time  `json:"last_at" doc:"when the host told last"`
-	EndedAt *time.Time `json:"ended_at" doc:"of the lease"`
+	Lease       id.Lease   `json:"lease_id"`
+	Epoch       int        `json:"epoch" doc:"rises when the node starts again"`
+	Opened      int64      `json:"connections" doc:"tried to the outside, allowed or over a bound"`
+	Refused     int64      `json:"refused" doc:"packets to where no lease may: private networks, metadata services, mail, ports that its egress has not"`
+	Up          int64      `json:"up_bytes" doc:"sent to the internet by the workload"`
+	Down        int64      `json:"down_bytes"`
+	OverlayUp   int64      `json:"overlay_up_bytes" doc:"sent to other ranks over the line, and not in up_bytes: to hosts elsewhere and through relays; 0 of agents that do not count it"`
+	OverlayDown int64      `json:"overlay_down_bytes" doc:"received from other ranks over the line, and not in down_bytes"`
+	FirstAt     time.Time  `json:"first_at"`
+	LastAt      time.Time  `json:"last_at" doc:"when the host told last"`
+	EndedAt     *time.Time `json:"ended_at" doc:"of the lease"`
 }
 
 // RecordTraffic takes note of what a report says of the host's own leases. What it said before, and more of a lease of
@@ -44,6 +46,8 @@ func RecordTraffic(ctx context.Context, tx *db.Tx, host id.Host, leases []agenta
 		p.Epochs = append(p.Epochs, int32(l.Epoch))
 		p.Opened, p.Refused = append(p.Opened, l.Traffic.Opened), append(p.Refused, l.Traffic.Refused)
 		p.UpBytes, p.DownBytes = append(p.UpBytes, l.Traffic.Up), append(p.DownBytes, l.Traffic.Down)
+		p.OverlayUp, p.OverlayDown = append(p.OverlayUp, l.Traffic.OverlayUp), append(p.OverlayDown, l.Traffic.OverlayDown)
+		p.RanksSent, p.RanksReceived = append(p.RanksSent, l.Traffic.RanksSent), append(p.RanksReceived, l.Traffic.RanksReceived)
 	}
 	if len(p.Leases) == 0 {
 		return nil
@@ -68,7 +72,8 @@ func TrafficOf(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host, li
 	}
 	out := make([]Traffic, len(rows))
 	for i, r := range rows {
-		out[i] = Traffic{r.LeaseID, int(r.Epoch), r.Opened, r.Refused, r.UpBytes, r.DownBytes, r.FirstAt.UTC(), r.LastAt.UTC(), r.EndedAt}
+		out[i] = Traffic{Lease: r.LeaseID, Epoch: int(r.Epoch), Opened: r.Opened, Refused: r.Refused, Up: r.UpBytes, Down: r.DownBytes,
+			OverlayUp: r.OverlayUpBytes, OverlayDown: r.OverlayDownBytes, FirstAt: r.FirstAt.UTC(), LastAt: r.LastAt.UTC(), EndedAt: r.EndedAt}
 	}
 	return out, nil
 }

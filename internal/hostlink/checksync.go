@@ -70,7 +70,7 @@ func checkStatus(l *agentapi.LeaseStatus) error {
 	case l.Preflight != nil && (len(l.Preflight.RTTMicros) > maxPeersDown || len(l.Preflight.PairGbps) > maxPeersDown):
 		return errors.New("too many peers in preflight")
 	}
-	if t := l.Traffic; t != nil && min(t.Opened, t.Refused, t.Up, t.Down) < 0 {
+	if t := l.Traffic; t != nil && min(t.Opened, t.Refused, t.Up, t.Down, t.OverlayUp, t.OverlayDown, t.RanksSent, t.RanksReceived) < 0 {
 		return errors.New("traffic out of range")
 	}
 	if l.OwnerMB < 0 || l.OwnerMB > 1<<32 {

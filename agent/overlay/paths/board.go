@@ -35,6 +35,7 @@ type Board struct {
 	key  wgtypes.Key
 	self wgtypes.Key // the public one
 
+	line Line                 // what passes the socket
 	near func(netip.Addr) int // how near an address is, 0 the nearest
 	mtu  func(int)            // told when the size that passes to all peers has changed
 
@@ -98,6 +99,9 @@ func (b *Board) SetPeer(key wgtypes.Key, rank int, addresses []netip.AddrPort) e
 	b.poke()
 	return nil
 }
+
+// Line is what the board counts of all that passes its socket.
+func (b *Board) Line() *Line { return &b.line }
 
 // Forget takes a peer out.
 func (b *Board) Forget(key wgtypes.Key) {
@@ -168,6 +172,9 @@ func (b *Board) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 		out[i] = func(bufs [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
 			n, err := f(bufs, sizes, eps)
 			for i := range n {
+				if from, ok := eps[i].(*conn.StdNetEndpoint); ok && sizes[i] > 0 {
+					b.line.Add(from.Addr(), 0, packets(from.Addr(), sizes[i], 1))
+				}
 				sizes[i] = b.receive(bufs[i], sizes[i], &eps[i])
 			}
 			return n, err
@@ -288,7 +295,7 @@ func (b *Board) tick(now time.Time) {
 		b.mtu(size)
 	}
 	for _, h := range hellos {
-		_ = b.udp.Send([][]byte{h.text}, h.ep)
+		_ = b.send([][]byte{h.text}, h.ep)
 	}
 	for _, m := range out {
 		if err := b.say(m.r, m.rank, m.text); err != nil && !errors.Is(err, os.ErrClosed) {

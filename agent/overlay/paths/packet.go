@@ -62,8 +62,18 @@ func (b *Board) Send(bufs [][]byte, ep conn.Endpoint) error {
 		if p := b.table.Load().addrs[plain(e.AddrPort)]; p != nil {
 			return b.sendTo(p, bufs)
 		}
+		return b.send(bufs, e)
 	}
 	return b.udp.Send(bufs, ep)
+}
+
+// send gives datagrams to the socket.
+func (b *Board) send(bufs [][]byte, to *conn.StdNetEndpoint) error {
+	err := b.udp.Send(bufs, to)
+	if err == nil {
+		b.line.out(to.Addr(), bufs)
+	}
+	return err
 }
 
 func (b *Board) sendTo(p *peer, bufs [][]byte) error {
@@ -98,10 +108,10 @@ func (b *Board) sendBlind(p *peer, bufs [][]byte) error {
 // write sends over one way.
 func (b *Board) write(r *route, rank uint16, bufs [][]byte) error {
 	if !r.relayed {
-		return b.udp.Send(bufs, r.ep)
+		return b.send(bufs, r.ep)
 	}
 	wrapped := wrap(bufs, rank)
-	err := b.udp.Send(wrapped.bufs, r.ep)
+	err := b.send(wrapped.bufs, r.ep)
 	wrapped.free()
 	return err
 }

@@ -15,6 +15,7 @@ import (
 const hostDataMonth = `-- name: HostDataMonth :one
 
 SELECT (n.month AT TIME ZONE 'UTC')::timestamptz AS month, coalesce(m.up_bytes, 0)::bigint AS up_bytes, coalesce(m.down_bytes, 0)::bigint AS down_bytes,
+       coalesce(m.overlay_up_bytes, 0)::bigint AS overlay_up_bytes, coalesce(m.overlay_down_bytes, 0)::bigint AS overlay_down_bytes,
        coalesce(m.pull_bytes, 0)::bigint AS pull_bytes, p.bytes AS pulls_told, -- NULL: its agent does not count them
        h.org_id, h.name, h.up_cap_gb, h.down_cap_gb, h.capped_until
 FROM host h
@@ -25,20 +26,22 @@ WHERE h.id = $1
 `
 
 type HostDataMonthRow struct {
-	Month       time.Time
-	UpBytes     int64
-	DownBytes   int64
-	PullBytes   int64
-	PullsTold   *int64
-	OrgID       id.Org
-	Name        string
-	UpCapGb     *int64
-	DownCapGb   *int64
-	CappedUntil *time.Time
+	Month            time.Time
+	UpBytes          int64
+	DownBytes        int64
+	OverlayUpBytes   int64
+	OverlayDownBytes int64
+	PullBytes        int64
+	PullsTold        *int64
+	OrgID            id.Org
+	Name             string
+	UpCapGb          *int64
+	DownCapGb        *int64
+	CappedUntil      *time.Time
 }
 
 // A month's data over hosts' own lines, and the caps their operators set. The sums are kept by triggers: see
-// migrations/*_host_data_cap.sql and *_host_pulls.sql.
+// migrations/*_host_data_cap.sql, *_host_pulls.sql and *_overlay_traffic.sql.
 // Of the month that it is now.
 func (q *Queries) HostDataMonth(ctx context.Context, hostID id.Host) (HostDataMonthRow, error) {
 	row := q.db.QueryRow(ctx, hostDataMonth, hostID)
@@ -47,6 +50,8 @@ func (q *Queries) HostDataMonth(ctx context.Context, hostID id.Host) (HostDataMo
 		&i.Month,
 		&i.UpBytes,
 		&i.DownBytes,
+		&i.OverlayUpBytes,
+		&i.OverlayDownBytes,
 		&i.PullBytes,
 		&i.PullsTold,
 		&i.OrgID,

@@ -26,7 +26,7 @@ func (q *Queries) DropOldTraffic(ctx context.Context, keep float64) (int64, erro
 }
 
 const hostTraffic = `-- name: HostTraffic :many
-SELECT t.lease_id, t.epoch, t.opened, t.refused, t.up_bytes, t.down_bytes, t.first_at, t.last_at, l.ended_at
+SELECT t.lease_id, t.epoch, t.opened, t.refused, t.up_bytes, t.down_bytes, t.overlay_up_bytes, t.overlay_down_bytes, t.first_at, t.last_at, l.ended_at
 FROM lease_traffic t
 JOIN lease l ON l.id = t.lease_id
 WHERE t.host_id = $1
@@ -35,15 +35,17 @@ LIMIT $2
 `
 
 type HostTrafficRow struct {
-	LeaseID   id.Lease
-	Epoch     int32
-	Opened    int64
-	Refused   int64
-	UpBytes   int64
-	DownBytes int64
-	FirstAt   time.Time
-	LastAt    time.Time
-	EndedAt   *time.Time
+	LeaseID          id.Lease
+	Epoch            int32
+	Opened           int64
+	Refused          int64
+	UpBytes          int64
+	DownBytes        int64
+	OverlayUpBytes   int64
+	OverlayDownBytes int64
+	FirstAt          time.Time
+	LastAt           time.Time
+	EndedAt          *time.Time
 }
 
 func (q *Queries) HostTraffic(ctx context.Context, hostID id.Host, maxRows int32) ([]HostTrafficRow, error) {
@@ -62,6 +64,8 @@ func (q *Queries) HostTraffic(ctx context.Context, hostID id.Host, maxRows int32
 			&i.Refused,
 			&i.UpBytes,
 			&i.DownBytes,
+			&i.OverlayUpBytes,
+			&i.OverlayDownBytes,
 			&i.FirstAt,
 			&i.LastAt,
 			&i.EndedAt,
@@ -78,25 +82,34 @@ func (q *Queries) HostTraffic(ctx context.Context, hostID id.Host, maxRows int32
 
 const putLeaseTraffic = `-- name: PutLeaseTraffic :exec
 
-INSERT INTO lease_traffic AS t (lease_id, epoch, host_id, opened, refused, up_bytes, down_bytes)
-SELECT l.id, s.epoch, l.host_id, s.opened, s.refused, s.up_bytes, s.down_bytes
+INSERT INTO lease_traffic AS t (lease_id, epoch, host_id, opened, refused, up_bytes, down_bytes,
+    overlay_up_bytes, overlay_down_bytes, ranks_sent_bytes, ranks_received_bytes)
+SELECT l.id, s.epoch, l.host_id, s.opened, s.refused, s.up_bytes, s.down_bytes, s.overlay_up, s.overlay_down, s.ranks_sent, s.ranks_received
 FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS epoch, unnest($3::bigint[]) AS opened,
-             unnest($4::bigint[]) AS refused, unnest($5::bigint[]) AS up_bytes, unnest($6::bigint[]) AS down_bytes) s
-JOIN lease l ON l.id = s.id AND l.host_id = $7 AND s.epoch <= l.epoch
+             unnest($4::bigint[]) AS refused, unnest($5::bigint[]) AS up_bytes, unnest($6::bigint[]) AS down_bytes,
+             unnest($7::bigint[]) AS overlay_up, unnest($8::bigint[]) AS overlay_down,
+             unnest($9::bigint[]) AS ranks_sent, unnest($10::bigint[]) AS ranks_received) s
+JOIN lease l ON l.id = s.id AND l.host_id = $11 AND s.epoch <= l.epoch
 ON CONFLICT (lease_id, epoch) DO UPDATE
 SET opened = greatest(t.opened, excluded.opened), refused = greatest(t.refused, excluded.refused),
     up_bytes = greatest(t.up_bytes, excluded.up_bytes), down_bytes = greatest(t.down_bytes, excluded.down_bytes),
+    overlay_up_bytes = greatest(t.overlay_up_bytes, excluded.overlay_up_bytes), overlay_down_bytes = greatest(t.overlay_down_bytes, excluded.overlay_down_bytes),
+    ranks_sent_bytes = greatest(t.ranks_sent_bytes, excluded.ranks_sent_bytes), ranks_received_bytes = greatest(t.ranks_received_bytes, excluded.ranks_received_bytes),
     last_at = clock_timestamp()
 `
 
 type PutLeaseTrafficParams struct {
-	Leases    []pgtype.UUID
-	Epochs    []int32
-	Opened    []int64
-	Refused   []int64
-	UpBytes   []int64
-	DownBytes []int64
-	HostID    id.Host
+	Leases        []pgtype.UUID
+	Epochs        []int32
+	Opened        []int64
+	Refused       []int64
+	UpBytes       []int64
+	DownBytes     []int64
+	OverlayUp     []int64
+	OverlayDown   []int64
+	RanksSent     []int64
+	RanksReceived []int64
+	HostID        id.Host
 }
 
 // What leases did on their hosts' own lines.
@@ -109,6 +122,10 @@ func (q *Queries) PutLeaseTraffic(ctx context.Context, arg PutLeaseTrafficParams
 		arg.Refused,
 		arg.UpBytes,
 		arg.DownBytes,
+		arg.OverlayUp,
+		arg.OverlayDown,
+		arg.RanksSent,
+		arg.RanksReceived,
 		arg.HostID,
 	)
 	return err

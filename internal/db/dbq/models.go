@@ -314,11 +314,13 @@ type HostKey struct {
 }
 
 type HostMonthTraffic struct {
-	HostID    id.Host
-	Month     pgtype.Date
-	UpBytes   int64
-	DownBytes int64
-	PullBytes int64
+	HostID           id.Host
+	Month            pgtype.Date
+	UpBytes          int64
+	DownBytes        int64
+	PullBytes        int64
+	OverlayUpBytes   int64
+	OverlayDownBytes int64
 }
 
 type HostPull struct {
@@ -421,15 +423,19 @@ type LeasePrice struct {
 }
 
 type LeaseTraffic struct {
-	LeaseID   id.Lease
-	Epoch     int32
-	HostID    id.Host
-	Opened    int64
-	Refused   int64
-	UpBytes   int64
-	DownBytes int64
-	FirstAt   time.Time
-	LastAt    time.Time
+	LeaseID            id.Lease
+	Epoch              int32
+	HostID             id.Host
+	Opened             int64
+	Refused            int64
+	UpBytes            int64
+	DownBytes          int64
+	FirstAt            time.Time
+	LastAt             time.Time
+	OverlayUpBytes     int64
+	OverlayDownBytes   int64
+	RanksSentBytes     int64
+	RanksReceivedBytes int64
 }
 
 type LedgerAccount struct {

@@ -1,9 +1,10 @@
 -- A month's data over hosts' own lines, and the caps their operators set. The sums are kept by triggers: see
--- migrations/*_host_data_cap.sql and *_host_pulls.sql.
+-- migrations/*_host_data_cap.sql, *_host_pulls.sql and *_overlay_traffic.sql.
 
 -- name: HostDataMonth :one
 -- Of the month that it is now.
 SELECT (n.month AT TIME ZONE 'UTC')::timestamptz AS month, coalesce(m.up_bytes, 0)::bigint AS up_bytes, coalesce(m.down_bytes, 0)::bigint AS down_bytes,
+       coalesce(m.overlay_up_bytes, 0)::bigint AS overlay_up_bytes, coalesce(m.overlay_down_bytes, 0)::bigint AS overlay_down_bytes,
        coalesce(m.pull_bytes, 0)::bigint AS pull_bytes, p.bytes AS pulls_told, -- NULL: its agent does not count them
        h.org_id, h.name, h.up_cap_gb, h.down_cap_gb, h.capped_until
 FROM host h
