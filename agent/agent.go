@@ -112,6 +112,7 @@ type Agent struct {
 	seq     uint64
 	images  map[string]string // public ones on the host, name to digest, as told last
 	popular []string          // as the server said last
+	bound   popularBound
 	pulls   pulls
 	watched time.Time // until when telemetry is live
 	born    time.Time

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/agent/image"
@@ -42,8 +43,12 @@ func (a *Agent) prefetchLoop(ctx context.Context) {
 }
 
 // prefetch fetches one image, or sees that it is there, and reports whether that is done with, well or not; a fetch that a
-// lease has ended is not.
+// lease has ended, or that the line's data cap leaves no room for, is not.
 func (a *Agent) prefetch(ctx context.Context, ref string) bool {
+	line, bounded := a.lineRoom()
+	if bounded && line <= 0 {
+		return false
+	}
 	room, err := a.prefetchRoom()
 	if err != nil || room <= 0 {
 		a.log.Debug("no room to fetch a popular image", "image", ref, "err", err)
@@ -58,7 +63,7 @@ func (a *Agent) prefetch(ctx context.Context, ref string) bool {
 			}
 		}
 	}()
-	img, err := a.cfg.Images.Pull(ctx, image.Request{Image: ref, MaxBytes: room}, func(agentapi.Progress) {})
+	img, err := a.cfg.Images.Pull(ctx, image.Request{Image: ref, MaxBytes: room, MaxFetch: line}, func(agentapi.Progress) {})
 	switch {
 	case ctx.Err() != nil:
 		return false
@@ -69,6 +74,42 @@ func (a *Agent) prefetch(ctx context.Context, ref string) bool {
 		a.tellImages()
 	}
 	return true
+}
+
+// popularBound is how much of popular images may come over the host's line.
+type popularBound struct {
+	bytes int64 // as the server said last; 0 = any
+	from  int64 // what the host had received of images then
+}
+
+// takePopular notes which images are popular and how much may be fetched of them.
+func (a *Agent) takePopular(s agentapi.Sync, reply agentapi.SyncReply) {
+	if len(s.Leases) > 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	// What the server does not know of yet is taken off what it says.
+	a.bound = popularBound{reply.PopularBytes, a.pulls.told.Bytes}
+	if !slices.Equal(a.popular, reply.Popular) {
+		a.popular = reply.Popular
+		poke(a.fetch)
+	}
+}
+
+// lineRoom is how much of popular images may come over the host's line now, and whether that is bounded.
+func (a *Agent) lineRoom() (left int64, bounded bool) {
+	received := int64(0)
+	if a.cfg.Received != nil {
+		received = a.cfg.Received()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.bound.bytes == 0 {
+		return 0, false
+	}
+	now := a.pulls.sum.Bytes + max(received-a.pulls.read, 0)
+	return a.bound.bytes - max(now-a.bound.from, 0), true
 }
 
 // prefetchRoom is how many bytes an image may have to be fetched ahead of time.

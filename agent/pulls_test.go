@@ -68,3 +68,46 @@ func TestPullsAreSummedAndTold(t *testing.T) {
 		t.Errorf("after damage: %+v", got)
 	}
 }
+
+// Of what may be fetched ahead of leases what came since is taken off, also what no report has told yet.
+func TestTheLineBoundsWhatIsFetchedAhead(t *testing.T) {
+	t.Parallel()
+	a, _, _ := crashing(t)
+	must(t, a.journal.Close())
+	received, cfg := int64(0), a.cfg
+	cfg.Received, cfg.StateDir = func() int64 { return received }, t.TempDir()
+	a, err := New(cfg)
+	must(t, err)
+	t.Cleanup(func() { a.journal.Close() })
+	tell := func(reply agentapi.SyncReply, taken bool) {
+		t.Helper()
+		s, gone := a.sync()
+		if reply.Popular = []string{"index.docker.io/library/a:1"}; taken {
+			reply.StatusAck = s.Seq
+		}
+		received += 10 // while the report was under way
+		must(t, a.take(s, gone, reply))
+	}
+	want := func(what string, left int64, bounded bool) {
+		t.Helper()
+		if l, b := a.lineRoom(); l != left || b != bounded {
+			t.Errorf("%s: %d %v, want %d %v", what, l, b, left, bounded)
+		}
+	}
+	want("before a word", 0, false)
+	tell(agentapi.SyncReply{}, true)
+	want("without a cap", 0, false)
+	tell(agentapi.SyncReply{PopularBytes: 1000}, true)
+	want("with a cap", 990, true)
+	received += 500
+	want("after an image", 490, true)
+	tell(agentapi.SyncReply{PopularBytes: 800}, false) // its server has not taken what came since
+	want("the report was not taken", 280, true)
+	tell(agentapi.SyncReply{PopularBytes: 300}, true)
+	want("it was", 290, true)
+	received += 400
+	want("more than was left", -110, true)
+	if a.prefetch(t.Context(), "index.docker.io/library/a:1") { // there is nothing to fetch with: it is not tried
+		t.Error("an image that the line has no room for is done with")
+	}
+}

@@ -197,12 +197,9 @@ func (a *Agent) take(s agentapi.Sync, gone []*run, reply agentapi.SyncReply) err
 			a.renewRelays(r, x.RelayToken)
 		}
 	}
-	if len(s.Leases) == 0 && !slices.Equal(a.popular, reply.Popular) {
-		a.popular = reply.Popular
-		poke(a.fetch)
-	}
 	a.mu.Unlock()
 	a.acknowledge(s, gone, reply)
+	a.takePopular(s, reply)
 	return nil
 }
 

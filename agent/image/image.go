@@ -50,6 +50,8 @@ type Request struct {
 	Digest   string // pins it; "" = what the name means now
 	Auth     *agentapi.RegistryAuth
 	MaxBytes int64 // packed, and unpacked
+	// MaxFetch is how many bytes may come over the line for it; 0 = as many as it takes. One that is here already needs none.
+	MaxFetch int64
 }
 
 // Image is a pulled image.
@@ -118,6 +120,9 @@ func (p *Puller) Pull(ctx context.Context, r Request, report func(agentapi.Progr
 		}
 		report(allCached(f))
 		return img, p.store.used(img, f.public(r), p.cfg.Now())
+	}
+	if r.MaxFetch > 0 && f.total > r.MaxFetch {
+		return Image{}, tooBig("it has %s compressed; %s may be fetched", gb(f.total), gb(r.MaxFetch))
 	}
 	if free, err := p.cfg.Free(); err == nil && free < 2*f.total {
 		return Image{}, &Error{Reason: agentapi.ReasonNoDisk, Detail: fmt.Sprintf("the image needs about %s, the host has %s free", gb(2*f.total), gb(free))}

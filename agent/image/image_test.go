@@ -223,6 +223,7 @@ func TestRefusals(t *testing.T) {
 		{"wrong processor", Request{Image: reg + "/arch:1"}, 1 << 40, agentapi.ReasonImageWrongArch},
 		{"unpacks to too much", Request{Image: reg + "/bomb:1", MaxBytes: 1 << 20}, 1 << 40, agentapi.ReasonImageTooBig},
 		{"is too big packed", Request{Image: reg + "/bomb:1", MaxBytes: 100}, 1 << 40, agentapi.ReasonImageTooBig},
+		{"is more than the line has", Request{Image: reg + "/ok:1", MaxFetch: 1}, 1 << 40, agentapi.ReasonImageTooBig},
 		{"no such tag", Request{Image: reg + "/ok:2"}, 1 << 40, agentapi.ReasonImageNotFound},
 		{"no such name", Request{Image: reg + "/nothing"}, 1 << 40, agentapi.ReasonImageNotFound},
 		{"no such digest", Request{Image: reg + "/ok", Digest: "sha256:" + strings.Repeat("0", 64)}, 1 << 40, agentapi.ReasonImageNotFound},

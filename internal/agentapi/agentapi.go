@@ -104,8 +104,10 @@ type SyncReply struct {
 	NextSyncMS   int64            `json:"next_sync_ms,omitempty"`
 	// Popular are public images, by their names in full and the most popular first, that a host without leases may fetch
 	// ahead of time.
-	Popular []string     `json:"popular,omitempty"`
-	Update  *UpdateOrder `json:"update,omitempty"` // the version the host should run, where it should be another
+	Popular []string `json:"popular,omitempty"`
+	// PopularBytes is how much may come over the host's line for them from now on, all together; 0: the line has no cap.
+	PopularBytes int64        `json:"popular_bytes,omitempty"`
+	Update       *UpdateOrder `json:"update,omitempty"` // the version the host should run, where it should be another
 	// TelemetryLost is how many of the host's telemetry messages were too many and are lost, since the last time it was said.
 	TelemetryLost int64 `json:"telemetry_lost,omitempty"`
 }

@@ -6,10 +6,13 @@ const (
 	CapSelfUpdate   = "self_update"   // it follows SyncReply.Update
 	CapRelayRenewal = "relay_renewal" // it takes LeaseExtension.RelayToken: its leases may outlive the first token
 	CapScratch      = "scratch"       // it gives a node LeaseSpec.ScratchGB
+	CapPopularBound = "popular_bound" // it keeps to SyncReply.PopularBytes
 )
 
 // Capabilities are those of this version's agent.
-func Capabilities() []string { return []string{CapSelfUpdate, CapRelayRenewal, CapScratch} }
+func Capabilities() []string {
+	return []string{CapSelfUpdate, CapRelayRenewal, CapScratch, CapPopularBound}
+}
 
 // UpdateOrder is the version of the agent a host should run. An agent that runs it already does nothing.
 type UpdateOrder struct {

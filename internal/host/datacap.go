@@ -93,6 +93,20 @@ func (m *DataMonth) Received() int64 {
 // plus adds what hosts tell, which may be more than there is.
 func plus(a, b int64) int64 { return a + min(b, math.MaxInt64-a) }
 
+// DataForPopular is how many bytes a host may still receive this month of images that no lease has asked for. What is left of
+// a cap beyond the point from which its operator is told is for leases; a host that takes none needs no images. bounded is
+// false where no cap is set.
+func DataForPopular(ctx context.Context, q *dbq.Queries, host id.Host) (left int64, bounded bool, err error) {
+	m, err := dataMonth(ctx, q, host)
+	switch {
+	case err != nil || m.CappedUntil == nil && m.DownCapGB == nil:
+		return 0, false, err
+	case m.CappedUntil != nil:
+		return 0, true, nil
+	}
+	return max(*m.DownCapGB*(gigabyte/100*capWarning)-m.Received(), 0), true, nil
+}
+
 // Percent is how much of a cap of capGB is used; 0 without a cap.
 func Percent(bytes int64, capGB *int64) float64 {
 	if capGB == nil {

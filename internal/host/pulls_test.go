@@ -62,3 +62,27 @@ func TestImagesCountForTheDataCap(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 }
+
+// Images that no lease asks for are fetched with what is left of the cap up to the point from which the operator is told.
+func TestDataForPopularImages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	want := func(what string, left int64, bounded bool) {
+		t.Helper()
+		if l, b, err := host.DataForPopular(t.Context(), w.d.Q, w.agent.Host); l != left || b != bounded || err != nil {
+			t.Errorf("%s: %d %v %v, want %d %v", what, l, b, err, left, bounded)
+		}
+	}
+	want("no cap", 0, false)
+	w.moved(1, 5e9, 2e9)
+	w.capped(10, 0)
+	want("a cap on what is sent", 0, false)
+	w.capped(10, 10)
+	want("a cap on what is received", 7e9, true)
+	w.pulled("a", 5e9)
+	want("after an image", 2e9, true)
+	w.pulled("a", 8e9)
+	want("used up", 0, true)
+	w.capped(5, 0)
+	want("what is sent is used up", 0, true)
+}

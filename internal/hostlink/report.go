@@ -43,9 +43,6 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 	}
 	if len(s.Leases) > 0 {
 		r.NextSyncMS = leasedSyncMS
-	} else {
-		r.Popular, err = l.offers.Popular(ctx)
-		fail("popular images", err)
 	}
 	// First: an anchor is late by all that lies between the report and it.
 	r.Anchor, err = l.metering.IssueAnchor(ctx, l.db.Q, h, s.BootID, s.BootMS)
@@ -55,6 +52,9 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 		fail("usage", err)
 	}
 	fail("status", l.takeStatus(ctx, h, s, &r))
+	if len(s.Leases) == 0 {
+		fail("popular images", l.tellPopular(ctx, h, s, &r)) // after what it has pulled so far was taken
+	}
 	if len(s.Health) > 0 {
 		fail("health", l.takeHealth(ctx, h, s, &r))
 	}
@@ -93,6 +93,26 @@ func (l *Link) takeStatus(ctx context.Context, h id.Host, s agentapi.Sync, r *ag
 		}
 	}
 	r.StatusAck = s.Seq
+	return nil
+}
+
+// tellPopular names popular images to a host with nothing to do, unless its line has no data left for them. An agent that
+// does not keep to a bound is named none where there is one.
+func (l *Link) tellPopular(ctx context.Context, h id.Host, s agentapi.Sync, r *agentapi.SyncReply) error {
+	popular, err := l.offers.Popular(ctx)
+	if err != nil || len(popular) == 0 {
+		return err
+	}
+	left, bounded, err := host.DataForPopular(ctx, l.db.Q, h)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !bounded:
+		r.Popular = popular
+	case left > 0 && slices.Contains(s.Capabilities, agentapi.CapPopularBound):
+		r.Popular, r.PopularBytes = popular, left
+	}
 	return nil
 }
 

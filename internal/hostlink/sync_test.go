@@ -266,6 +266,32 @@ func TestEnrolmentOverHTTP(t *testing.T) {
 	}
 }
 
+// A host whose line has little data left, or whose agent keeps to no bound, is named no popular images to fetch.
+func TestPopularImagesAreNamedWithinTheDataCap(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.enroll()
+	popular := func(capabilities ...string) agentapi.SyncReply {
+		t.Helper()
+		return a.sync(agentapi.Sync{Capabilities: capabilities, Pulled: &agentapi.Pulled{Counter: "a", Bytes: 500_000_000}})
+	}
+	if _, err := s.d.Pool.Exec(t.Context(), "UPDATE host SET down_cap_gb = 1 WHERE id = $1", a.Host); err != nil {
+		t.Fatal(err)
+	}
+	if r := popular(agentapi.CapPopularBound); len(r.Popular) != 1 || r.PopularBytes != 400_000_000 {
+		t.Errorf("with half of its cap left: %+v", r)
+	}
+	if r := popular(); len(r.Popular) != 0 {
+		t.Errorf("an agent that keeps to no bound: %+v", r)
+	}
+	if _, err := s.d.Pool.Exec(t.Context(), "UPDATE host_month_traffic SET pull_bytes = 900000000 WHERE host_id = $1", a.Host); err != nil {
+		t.Fatal(err)
+	}
+	if r := popular(agentapi.CapPopularBound); len(r.Popular) != 0 {
+		t.Errorf("with a tenth of its cap left: %+v", r)
+	}
+}
+
 // What a lease did on the host's own line is kept with the report that tells it; a lease of another host is left out.
 func TestTrafficIsTakenFromReports(t *testing.T) {
 	t.Parallel()
