@@ -46,7 +46,7 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 	@$(SERVICES) --docker --postgres -- scripts/test
 
 .PHONY: test-full
-test-full: test test-matrix test-net test-update test-torch test-jupyter test-disk ## what takes longer too: the kill matrix, hosts behind routers, PyTorch trainings (an hour and a half)
+test-full: test test-matrix test-net test-update test-torch test-jupyter test-gvisor test-disk ## what takes longer too: the kill matrix, hosts behind routers, PyTorch trainings (an hour and a half)
 
 MATRIX ?= TestMatrix
 .PHONY: test-matrix
@@ -73,6 +73,11 @@ test-jupyter: build ## Jupyter on a rented rank, used in a real browser through 
 	@scripts/setup build run test
 	@scripts/debian-image $(JUPYTER) jupyter-notebook python3-ipykernel
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_JUPYTER=$(JUPYTER) go test -tags jupyter ./internal/e2e -run TestJupyterInABrowser -count=1 -v -timeout 20m
+
+.PHONY: test-gvisor
+test-gvisor: build ## nodes of two hosts under the distribution's gVisor (runsc): a training, a shell
+	@scripts/setup build run gvisor
+	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin go test -tags gvisor ./internal/e2e -run TestNodesUnderGVisor -count=1 -v -timeout 15m
 
 .PHONY: test-disk
 test-disk: ## a node that fills its disk, on a btrfs of the test's own (root; two minutes)

@@ -1,6 +1,7 @@
 package testfield
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -38,7 +39,7 @@ func (f *Field) Box(t testing.TB, name string, s *testnet.Segment, gateway, pric
 		b.Route("default", gateway)
 	}
 	knowsNames(t, b.Host)
-	b.Engine = b.Docker()
+	b.Engine = b.DockerWith(cmp.Or(f.EngineJSON, "{}"))
 	profile := filepath.Join(b.Dir(), "gpus.profile")
 	gpus, err := fakeprofile.Host("NVIDIA H100 80GB HBM3", 1, f.Net.Dir()+name)
 	if err == nil {

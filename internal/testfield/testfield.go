@@ -48,6 +48,7 @@ type Field struct {
 	Images      string         // where images are pushed to: the registry as this process reaches it
 	DemoImage   string         // as hosts name it
 	Boxes       map[id.Host]*Box
+	EngineJSON  string // the daemon.json of boxes to come; "" is an empty one
 
 	bin   string
 	homes int
