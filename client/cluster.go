@@ -113,11 +113,13 @@ type Layer struct {
 
 // ClusterNetwork is what the ranks talk over.
 type ClusterNetwork struct {
-	CIDR      string      `json:"cidr"`
-	Scope     string      `json:"scope"`
-	BusbwGbps float64     `json:"busbw_gbps"` // as the preflight measured it; 0: not measured
-	RTTMicros [][]float64 `json:"rtt_us"`
-	PairGbps  [][]float64 `json:"pair_gbps"`
+	CIDR      string  `json:"cidr"`
+	Scope     string  `json:"scope"`
+	BusbwGbps float64 `json:"busbw_gbps"` // as the preflight measured it; 0: not measured
+	// OfferedGbps is what the offers of the hosts said of it then; 0: nothing.
+	OfferedGbps float64     `json:"offered_gbps"`
+	RTTMicros   [][]float64 `json:"rtt_us"`
+	PairGbps    [][]float64 `json:"pair_gbps"`
 }
 
 // Rent rents a cluster by its spec.

@@ -102,7 +102,11 @@ func phaseNote(c cluster.Cluster, state cluster.NodeState) string {
 		return view.Plural(c.Spec.GPUs(), "GPU", "GPUs") + " claimed"
 	case cluster.NodeJoining:
 		if c.Network.BusbwGbps > 0 {
-			return fmt.Sprintf("all-reduce %.1f Gbit/s", c.Network.BusbwGbps)
+			note := fmt.Sprintf("all-reduce %.1f Gbit/s", c.Network.BusbwGbps)
+			if c.Network.OfferedGbps > 0 {
+				note += fmt.Sprintf(", the offers say %.1f", c.Network.OfferedGbps)
+			}
+			return note
 		}
 		return c.Network.CIDR
 	}

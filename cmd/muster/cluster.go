@@ -193,6 +193,9 @@ func printCluster(p *printer, c client.Cluster) {
 	busbw := ""
 	if c.Network.BusbwGbps > 0 {
 		busbw = fmt.Sprintf("%.1f Gbps all-reduce, measured at the start", c.Network.BusbwGbps)
+		if c.Network.OfferedGbps > 0 {
+			busbw += fmt.Sprintf(" (the offers say %.1f)", c.Network.OfferedGbps)
+		}
 	}
 	replacing := ""
 	if r := c.Replacing; r != nil {

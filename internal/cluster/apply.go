@@ -26,13 +26,14 @@ func (x *change) apply(d Decision) {
 		x.running()
 	case OnNodeLost:
 		x.suspend()
-		x.row.Reason, x.row.Detail = string(d.Reason), join(d.Reason.Happened(), d.Detail)
+		x.row.Reason, x.row.Detail = string(d.Reason), x.told(d)
 	case OnNodeBack, OnResumed:
 		x.resume()
 		x.row.Reason, x.row.Detail = "", ""
 	case OnRankIgnored:
 		x.ignore(d.Ranks)
-		x.row.Reason, x.row.Detail = string(d.Reason), join(d.Reason.Happened(), d.Detail)
+		x.row.Reason, x.row.Detail = string(d.Reason), x.told(d)
+		x.tellIgnored(d)
 	case OnReplacing:
 		x.giveUp(d)
 	case OnReplaced:
@@ -48,7 +49,7 @@ func (x *change) apply(d Decision) {
 	default:
 		x.end(d.Reason, d.Detail)
 	}
-	x.say(string(d.On), d.Says, join(d.Reason.Happened(), d.Detail))
+	x.say(string(d.On), d.Says, x.told(d))
 	x.said[len(x.said)-1].Data = d.eventData()
 }
 

@@ -3,6 +3,8 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -17,7 +19,7 @@ func (x *change) network() {
 	if json.Unmarshal(x.row.Network, &net) != nil {
 		return
 	}
-	net.BusbwGbps, net.RTTMicros, net.PairGbps = 0, nil, nil
+	net.BusbwGbps, net.OfferedGbps, net.RTTMicros, net.PairGbps = 0, 0, nil, nil
 	var hosts []id.Host
 	for _, n := range x.nodes {
 		var p agentapi.Preflight
@@ -38,10 +40,42 @@ func (x *change) network() {
 	}
 	if l := lines(hosts, net.PairGbps); len(l) > 1 {
 		x.book(func(ctx context.Context) error {
+			if err := x.asOffered(ctx, net, hosts); err != nil {
+				return err
+			}
 			x.tx.AfterCommit(func() { x.c.measured(context.WithoutCancel(ctx), l, net.BusbwGbps, x.now) })
 			return nil
 		})
 	}
+}
+
+// asOffered compares what was measured with what the hosts' offers say, and tells the renter when it is far less. The offers
+// are read before this measurement counts in them.
+func (x *change) asOffered(ctx context.Context, net Network, hosts []id.Host) (err error) {
+	if net.OfferedGbps, err = host.OfferedGbps(ctx, x.tx, hosts); err != nil {
+		return err
+	}
+	if x.row.Network, err = json.Marshal(net); err != nil {
+		return err
+	}
+	if net.OfferedGbps > 0 && net.BusbwGbps < net.OfferedGbps*fallsShort {
+		x.say("network_below_offer", "The network is slower than the offers say", words(
+			fmt.Sprintf("All-reduce between the ranks reached %s Gbit/s, the offers of these hosts say %s.", rate(net.BusbwGbps), rate(net.OfferedGbps)),
+			"Seconds count as usual. If it is too little for you, release the cluster and rent on other hosts; with network.min_gbps a start below your bound fails, free of charge."))
+	}
+	return nil
+}
+
+// fallsShort is below which part of what is offered the renter is told: offers say the best of a week, and figures of a
+// moment differ.
+const fallsShort = 0.5
+
+// rate is Gbit/s for people: a slow one is not 0.0.
+func rate(gbps float64) string {
+	if gbps < 1 {
+		return strconv.FormatFloat(gbps, 'g', 2, 64)
+	}
+	return strconv.FormatFloat(gbps, 'f', 1, 64)
 }
 
 // measured keeps what was measured of hosts, in a transaction of its own: a host that reports at this moment locks its

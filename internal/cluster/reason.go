@@ -1,9 +1,6 @@
 package cluster
 
 import (
-	"slices"
-	"strings"
-
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -106,13 +103,10 @@ const (
 func (r Reason) Explain(ran bool) string {
 	charged := chargedNothing
 	if ran {
-		charged = chargedProven
-		if slices.Contains(hostFaults, r) {
-			charged += " " + creditedHour
-		}
+		charged = r.charged()
 	}
 	s := sentences[r]
-	return strings.Join(strings.Fields(s.Happened+" "+charged+" "+s.Do), " ")
+	return words(s.Happened, charged, s.Do)
 }
 
 // Happened is the first sentence only.

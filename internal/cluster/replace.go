@@ -48,7 +48,7 @@ func (x *change) giveUp(d Decision) {
 	x.row.Reason, x.row.Detail = string(d.Reason), x.seeking(join(d.Reason.Happened(), d.Detail))
 	x.tellRenter("replacing", d.Ranks, notify.Notice{
 		Severity: notify.Warn, Title: fmt.Sprintf("%s lost %s: another host is looked for", x.row.Name, rankList(d.Ranks)),
-		Body: d.Reason.Happened() + " " + chargedProven + " " + creditedHour + " " + sought(until),
+		Body: words(d.Reason.Happened(), d.Reason.charged(), sought(until)),
 	})
 }
 

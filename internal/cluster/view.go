@@ -99,6 +99,8 @@ type Network struct {
 	CIDR      string       `json:"cidr"`
 	Scope     market.Scope `json:"scope"`
 	BusbwGbps float64      `json:"busbw_gbps"`
+	// OfferedGbps is what the offers of its hosts said of the network when the ranks measured it; 0: nothing.
+	OfferedGbps float64 `json:"offered_gbps,omitempty"`
 	// RTTMicros and PairGbps are matrices by rank, a row per rank that has measured.
 	RTTMicros [][]float64 `json:"rtt_us,omitempty"`
 	PairGbps  [][]float64 `json:"pair_gbps,omitempty"`

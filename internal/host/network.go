@@ -47,3 +47,34 @@ func RecordNetwork(ctx context.Context, tx *db.Tx, lines []Line, busbwGbps float
 	}
 	return nil
 }
+
+// OfferedGbps is what the offers of hosts say of an all-reduce between them, in Gbit/s: the figure of their fabric, where
+// they are of one and it has been measured; else what the slowest of their lines gives one way; 0 where that is not known
+// of all.
+func OfferedGbps(ctx context.Context, tx *db.Tx, hosts []id.Host) (float64, error) {
+	rows, err := tx.Q.OfferedNetwork(ctx, uuids(hosts))
+	if err != nil {
+		return 0, fmt.Errorf("host: what is offered of the network: %w", err)
+	}
+	return offered(rows), nil
+}
+
+func offered(rows []dbq.OfferedNetworkRow) float64 {
+	if len(rows) < 2 {
+		return 0
+	}
+	one := !rows[0].FabricID.IsZero() && rows[0].BusbwGbps != nil
+	least := 0.0
+	for i, r := range rows {
+		one = one && r.FabricID == rows[0].FabricID
+		if r.NetUpMbps == nil || r.NetDownMbps == nil {
+			least = -1
+		} else if line := min(*r.NetUpMbps, *r.NetDownMbps) / 1000; least >= 0 && (i == 0 || line < least) {
+			least = line
+		}
+	}
+	if one {
+		return *rows[0].BusbwGbps
+	}
+	return max(least, 0)
+}

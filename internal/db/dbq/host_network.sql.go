@@ -66,3 +66,44 @@ func (q *Queries) MeasuredNet(ctx context.Context, arg MeasuredNetParams) error 
 	)
 	return err
 }
+
+const offeredNetwork = `-- name: OfferedNetwork :many
+SELECT h.id, h.fabric_id, f.busbw_gbps, s.net_up_mbps, s.net_down_mbps
+FROM host h JOIN host_status s ON s.host_id = h.id LEFT JOIN fabric f ON f.id = h.fabric_id
+WHERE h.id = ANY ($1::uuid[])
+`
+
+type OfferedNetworkRow struct {
+	ID          id.Host
+	FabricID    id.Fabric
+	BusbwGbps   *float64
+	NetUpMbps   *float64
+	NetDownMbps *float64
+}
+
+// What the offers of hosts say of the network between them and others.
+func (q *Queries) OfferedNetwork(ctx context.Context, hosts []pgtype.UUID) ([]OfferedNetworkRow, error) {
+	rows, err := q.db.Query(ctx, offeredNetwork, hosts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OfferedNetworkRow{}
+	for rows.Next() {
+		var i OfferedNetworkRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.FabricID,
+			&i.BusbwGbps,
+			&i.NetUpMbps,
+			&i.NetDownMbps,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
