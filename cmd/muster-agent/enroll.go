@@ -56,7 +56,7 @@ line, which every user of the machine can read.`,
 			if err != nil {
 				return err
 			}
-			cmd.Printf("This host is enrolled as %s (%s). Start it with: muster-agent run --state %s\n", id.Name, id.Host, state)
+			cmd.Printf("This host is enrolled as %s (%s). What is left is to start the agent: the install script does; by hand: muster-agent run --state %s\n", id.Name, id.Host, state)
 			return nil
 		},
 	}
