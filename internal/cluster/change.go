@@ -49,6 +49,7 @@ type node struct {
 	ended    *time.Time // lease: no longer desired
 	gone     *time.Time // lease: nothing left on the host
 	back     reclaim    // of its host by the operator
+	capped   *time.Time // its host's data cap is used up until then
 	dirty    bool
 	moved    bool // LeaseID and HostID are new
 }
@@ -98,7 +99,7 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change,
 	for _, r := range rows {
 		x.nodes = append(x.nodes, &node{
 			Node: r.Node, status: r.NodeStatus, gpus: r.GPUIds, required: r.Required, ended: r.LeaseEndedAt, gone: r.LeaseGoneAt,
-			back: reclaim{deref(r.ReclaimAt), deref(r.ReclaimAskedAt)},
+			back: reclaim{deref(r.ReclaimAt), deref(r.ReclaimAskedAt)}, capped: r.CappedUntil,
 		})
 	}
 	return x, nil
@@ -252,7 +253,7 @@ func (x *change) write(ctx context.Context, tx *db.Tx) error {
 		if err := tx.Q.SaveNode(ctx, dbq.SaveNodeParams{
 			ID: n.ID, Epoch: n.Epoch, State: n.State, Reason: n.Reason, Detail: n.Detail, WgKey: n.WgKey, Endpoints: n.Endpoints,
 			StartedAt: n.StartedAt, ExitCode: n.ExitCode, ExitAt: n.ExitAt, Preflight: n.Preflight, Since: n.Since,
-			ReclaimTold: n.ReclaimTold, OwnerUseTold: n.OwnerUseTold,
+			ReclaimTold: n.ReclaimTold, OwnerUseTold: n.OwnerUseTold, CapTold: n.CapTold,
 		}); err != nil {
 			return err
 		}

@@ -211,6 +211,10 @@ func (x *change) hear(h heard) {
 		n.OwnerUseTold, n.dirty = true, true
 		x.tellOwnerUse(n, st.OwnerMB)
 	}
+	if newlyCapped(n.capped, n.CapTold, x.now) {
+		n.CapTold, n.dirty = n.capped, true
+		x.tellCapped(n)
+	}
 	if d := st.ImageDigest; d != "" && x.row.ImageDigest == "" && len(d) <= 128 {
 		x.row.ImageDigest = d
 	}

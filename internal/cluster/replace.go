@@ -216,7 +216,7 @@ func (x *change) replace(ctx context.Context, want market.Placement, g gang) err
 	for _, p := range placed.Nodes {
 		n := x.nodes[p.Rank]
 		x.row.Rate += p.Rate - g.rates[n.LeaseID]
-		n.LeaseID, n.HostID, n.ended, n.gone, n.moved, n.ReclaimTold, n.OwnerUseTold = leases[p.Rank], p.Host, nil, nil, true, nil, false
+		n.LeaseID, n.HostID, n.ended, n.gone, n.moved, n.ReclaimTold, n.OwnerUseTold, n.CapTold = leases[p.Rank], p.Host, nil, nil, true, nil, false, nil
 		x.step(n, NodeReplaced, ReasonNone, p.HostName)
 		n.Detail = ""
 		lease := newLease(x.row.ID, n.ID, n.LeaseID, x.row.OrgID, x.row.Currency, int(x.row.Epoch)+1, p)

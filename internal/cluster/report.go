@@ -142,6 +142,7 @@ func (h heard) matters(goodMS int64) bool {
 		(h.now.Started && n.StartedAt == nil) ||
 		(h.now.ExitCode != nil && n.ExitCode == nil) ||
 		(h.now.OwnerMB > 0 && !n.OwnerUseTold) ||
+		newlyCapped(h.row.CappedUntil, n.CapTold, h.at) ||
 		(n.StartedAt != nil && (unwell(*h.now) == st.Good || saysOther(*h.now, st) || !slices.Equal(ranks(h.now.PeersDown), st.PeersDown))) ||
 		(NodeState(n.State) == NodeLost && goodMS > 0)
 }

@@ -330,8 +330,8 @@ func (b *ClaimIdempotencyKeyBatchResults) Close() error {
 }
 
 const clusterNodes = `-- name: ClusterNodes :batchmany
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
-       h.name AS host_name, h.reclaim_at, h.reclaim_asked_at
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+       h.name AS host_name, h.reclaim_at, h.reclaim_asked_at, h.capped_until
 FROM node n
 JOIN node_status s ON s.node_id = n.id
 JOIN lease l ON l.id = n.lease_id
@@ -358,6 +358,7 @@ type ClusterNodesRow struct {
 	HostName       string
 	ReclaimAt      *time.Time
 	ReclaimAskedAt *time.Time
+	CappedUntil    *time.Time
 }
 
 func (q *Queries) ClusterNodes(ctx context.Context, clusters [][]pgtype.UUID) *ClusterNodesBatchResults {
@@ -410,6 +411,7 @@ func (b *ClusterNodesBatchResults) Query(f func(int, []ClusterNodesRow, error)) 
 					&i.Node.Since,
 					&i.Node.ReclaimTold,
 					&i.Node.OwnerUseTold,
+					&i.Node.CapTold,
 					&i.NodeStatus.NodeID,
 					&i.NodeStatus.Epoch,
 					&i.NodeStatus.LastGoodMs,
@@ -432,6 +434,7 @@ func (b *ClusterNodesBatchResults) Query(f func(int, []ClusterNodesRow, error)) 
 					&i.HostName,
 					&i.ReclaimAt,
 					&i.ReclaimAskedAt,
+					&i.CappedUntil,
 				); err != nil {
 					return err
 				}
@@ -1083,8 +1086,8 @@ func (b *HostForReportBatchResults) Close() error {
 }
 
 const hostLeases = `-- name: HostLeases :batchmany
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
-       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision,
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision, h.capped_until,
        EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND (m.exit_code <> 0 OR m.reason = 'preflight_failed')) AS in_doubt,
        coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
 FROM lease l
@@ -1121,6 +1124,7 @@ type HostLeasesRow struct {
 	StopAt       *time.Time
 	NodeCount    int32
 	Revision     int64
+	CappedUntil  *time.Time
 	InDoubt      bool
 	LogsKept     []int32
 }
@@ -1178,6 +1182,7 @@ func (b *HostLeasesBatchResults) Query(f func(int, []HostLeasesRow, error)) {
 					&i.Node.Since,
 					&i.Node.ReclaimTold,
 					&i.Node.OwnerUseTold,
+					&i.Node.CapTold,
 					&i.NodeStatus.NodeID,
 					&i.NodeStatus.Epoch,
 					&i.NodeStatus.LastGoodMs,
@@ -1201,6 +1206,7 @@ func (b *HostLeasesBatchResults) Query(f func(int, []HostLeasesRow, error)) {
 					&i.StopAt,
 					&i.NodeCount,
 					&i.Revision,
+					&i.CappedUntil,
 					&i.InDoubt,
 					&i.LogsKept,
 				); err != nil {
@@ -1525,7 +1531,7 @@ func (b *KnownSegmentsBatchResults) Close() error {
 }
 
 const leaseFacts = `-- name: LeaseFacts :batchmany
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
 FROM lease l
 JOIN node n ON n.lease_id = l.id
 JOIN cluster c ON c.id = l.cluster_id
@@ -1601,6 +1607,7 @@ func (b *LeaseFactsBatchResults) Query(f func(int, []LeaseFactsRow, error)) {
 					&i.Node.Since,
 					&i.Node.ReclaimTold,
 					&i.Node.OwnerUseTold,
+					&i.Node.CapTold,
 					&i.Cluster.ID,
 					&i.Cluster.OrgID,
 					&i.Cluster.CreatedBy,

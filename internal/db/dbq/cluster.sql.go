@@ -739,8 +739,8 @@ const saveNode = `-- name: SaveNode :exec
 UPDATE node
 SET epoch = $1, state = $2, reason = $3, detail = $4, wg_key = $5, endpoints = $6,
     started_at = $7, exit_code = $8, exit_at = $9, preflight = $10, since = $11,
-    reclaim_told = $12, owner_use_told = $13
-WHERE id = $14
+    reclaim_told = $12, owner_use_told = $13, cap_told = $14
+WHERE id = $15
 `
 
 type SaveNodeParams struct {
@@ -757,6 +757,7 @@ type SaveNodeParams struct {
 	Since        time.Time
 	ReclaimTold  *time.Time
 	OwnerUseTold bool
+	CapTold      *time.Time
 	ID           id.Node
 }
 
@@ -775,6 +776,7 @@ func (q *Queries) SaveNode(ctx context.Context, arg SaveNodeParams) error {
 		arg.Since,
 		arg.ReclaimTold,
 		arg.OwnerUseTold,
+		arg.CapTold,
 		arg.ID,
 	)
 	return err

@@ -558,6 +558,7 @@ type Node struct {
 	Since        time.Time
 	ReclaimTold  *time.Time
 	OwnerUseTold bool
+	CapTold      *time.Time
 }
 
 type NodeLog struct {

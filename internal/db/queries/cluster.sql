@@ -47,12 +47,12 @@ INSERT INTO node_status (node_id, epoch, reported_at) SELECT id, epoch, since FR
 UPDATE node
 SET epoch = @epoch, state = @state, reason = @reason, detail = @detail, wg_key = @wg_key, endpoints = @endpoints,
     started_at = @started_at, exit_code = @exit_code, exit_at = @exit_at, preflight = @preflight, since = @since,
-    reclaim_told = @reclaim_told, owner_use_told = @owner_use_told
+    reclaim_told = @reclaim_told, owner_use_told = @owner_use_told, cap_told = @cap_told
 WHERE id = @id;
 
 -- name: ClusterNodes :batchmany
 SELECT sqlc.embed(n), sqlc.embed(s), l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
-       h.name AS host_name, h.reclaim_at, h.reclaim_asked_at
+       h.name AS host_name, h.reclaim_at, h.reclaim_asked_at, h.capped_until
 FROM node n
 JOIN node_status s ON s.node_id = n.id
 JOIN lease l ON l.id = n.lease_id
@@ -70,7 +70,7 @@ SELECT id, uuid, model FROM gpu WHERE id = ANY (@ids::uuid[]);
 -- What this host may speak of: its leases that are not gone, and those it names itself (kept logs outlive a lease).
 -- One snapshot, so that revision is the one these rows belong to.
 SELECT sqlc.embed(n), sqlc.embed(s), l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
-       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision,
+       c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision, h.capped_until,
        EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND (m.exit_code <> 0 OR m.reason = 'preflight_failed')) AS in_doubt,
        coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
 FROM lease l
