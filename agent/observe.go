@@ -45,6 +45,7 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	if v.scratch, err = scratched(v); err != nil {
 		return v, err
 	}
+	v.scratchLost = lostScratch(v)
 	v.report = guest.KeptWorkload(r.files.Guest, r.ref)             // from its folder: it counts after the guest's death too
 	if v.guest.State == container.Running && v.rec.Outcome == nil { // the end of a run does not wait for it
 		a.askOverlay(parent, r, &v)
@@ -162,11 +163,13 @@ func (a *Agent) report(r *run, v view, s step) {
 		}
 		switch s.do {
 		case actWatch, actSetPeers, actSetRelays, actStartOverlay:
-			st.Good = v.rec.Started && v.overlay && sick == ""
+			st.Good = v.rec.Started && v.overlay && sick == "" && v.scratchLost == ""
 			switch {
 			case st.Good || !v.rec.Started:
 			case sick != "":
 				st.Trouble, st.TroubleDetail = agentapi.ReasonGPUFailed, clipped(sick)
+			case v.scratchLost != "":
+				st.Trouble, st.TroubleDetail = agentapi.ReasonScratchFailed, clipped(v.scratchLost)
 			default:
 				st.Trouble, st.TroubleDetail = agentapi.ReasonOverlayFailed, "the process that carries the node's network does not answer"
 			}

@@ -98,6 +98,7 @@ type view struct {
 	guest, work container.Container
 	report      guest.Workload // what the workload's init said last
 	scratch     bool           // it is mounted, or too late to ask
+	scratchLost string         // why what runs can no longer write to it; "" while it can
 	overlay     bool           // its process answers
 	peers       bool           // it has the peers of spec
 	staleRelays bool           // it has other relays than spec, or a token that was renewed

@@ -41,6 +41,19 @@ func scratched(v view) (bool, error) {
 	return scratch.Ready(v.rec.Scratch)
 }
 
+// lostScratch says why a workload that runs can no longer write to its scratch, "" while it can. The disk is not asked: one
+// that hangs must not keep anything else from being seen. A list of mounts that cannot be read condemns nobody.
+func lostScratch(v view) string {
+	if v.spec().ScratchGB == 0 || v.rec.Scratch == "" || !v.rec.Started || v.rec.Outcome != nil {
+		return ""
+	}
+	why, err := scratch.Lost(v.rec.Scratch)
+	if err != nil {
+		return ""
+	}
+	return why
+}
+
 // scratchOf is what the workload sees of its scratch, "" without one.
 func scratchOf(v view) string {
 	if v.spec().ScratchGB == 0 || v.rec.Scratch == "" {

@@ -17,6 +17,7 @@ var filterTerms = []struct{ name, field, op string }{
 	{"free", "gpus_free", ">="},
 	{"power", "power_limit_w", ">="},
 	{"busbw", "busbw_gbps", ">="},
+	{"scratch", "scratch_gb", ">="},
 	{"price", "price_per_gpu_hour", "<="},
 	{"verified", "verified", "="},
 	{"disk_limited", "disk_limited", "="},

@@ -120,7 +120,7 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 		return err
 	}
 	out.ChannelError = v.channelError
-	out.Problems, out.Facts = hostProblems(d), hostFacts(d)
+	out.Problems, out.Facts, out.Notices = hostProblems(d), hostFacts(d), s.noticesOf(ctx, v.who, d.ID.String())
 	out.Earned = earned.Total
 	if len(earned.Days) > 0 && earned.Days[0].Day == now.UTC().Format(time.DateOnly) {
 		out.EarnedToday = earned.Days[0].Earned

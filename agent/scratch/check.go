@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
 )
 
 // ProblemUnusable is the code of what keeps a host from offering scratch. It keeps it from nothing else.
@@ -21,7 +23,7 @@ func (s *Store) Check(ctx context.Context) *agentapi.Problem {
 	defer s.making.Unlock()
 	bad := func(evidence error, fix string) *agentapi.Problem {
 		return &agentapi.Problem{Code: ProblemUnusable, Severity: "warn", Cause: "A scratch folder is named, but no scratch can be made in it: none is offered.",
-			Evidence: evidence.Error(), Fix: fix}
+			Evidence: strings.TrimPrefix(evidence.Error(), string(fault.Unavailable)+": "), Fix: fix}
 	}
 	if !filepath.IsAbs(s.dir) {
 		return bad(fmt.Errorf("%s is not an absolute path", s.dir), "Name the folder from / on: --scratch-dir /mnt/nvme.")
@@ -34,6 +36,11 @@ func (s *Store) Check(ctx context.Context) *agentapi.Problem {
 	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC:
 	default:
 		return bad(fmt.Errorf("%s is on a file system of type %#x", s.dir, st.Type), "Room must be reserved for good: put the folder on ext4, XFS or btrfs.")
+	}
+	if err := onHost(s.sound); errors.Is(err, errOtherDisk) {
+		return bad(err, "Mount the disk there again. If the folder is to be on this one, restart the agent.")
+	} else if err != nil {
+		return bad(err, "Look into the kernel's log (dmesg) for what it says of the disk, mend it, and mount it for writing.")
 	}
 	if _, err := exec.LookPath(mkfs); err != nil {
 		return bad(err, "Install e2fsprogs (apt install e2fsprogs).")

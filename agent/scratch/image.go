@@ -28,7 +28,7 @@ var reached = func(string) {}
 func build(ctx context.Context, dir string, size int64, place func(mount int) error) error {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "the host's scratch disk takes no new file")
+		return unusable(err)
 	}
 	file := os.NewFile(uintptr(fd), "scratch")
 	defer file.Close()

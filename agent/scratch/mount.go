@@ -76,11 +76,17 @@ func mounted(path string) (dev uint64, there bool, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, false, nil
 	}
-	if err != nil {
-		return 0, false, err
+	if err == nil {
+		var parent uint64
+		if parent, err = deviceOf(filepath.Dir(path)); err == nil {
+			return dev, dev != parent, nil
+		}
 	}
-	below, err := deviceOf(filepath.Dir(path))
-	return dev, err == nil && dev != below, err
+	if lines, bad := mountLines(); bad == nil { // a file system that was shut down does not even say which device it is on
+		_, there = mountedAt(lines, path)
+		return dev, there, nil
+	}
+	return 0, false, err
 }
 
 // ready reports whether a scratch is mounted at path.

@@ -11,6 +11,7 @@
 package scratch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,7 @@ type Store struct {
 
 	making sync.Mutex // one at a time: what is free is looked at and then taken
 	proven bool       // a scratch could be made here; guarded by making
+	disk   unix.Fsid  // the file system that dir was on when it was first looked at; guarded by making
 }
 
 // New is a store in dir, a folder of the operator's that others may use too. host tells this agent's scratches from those of
@@ -67,7 +69,12 @@ func (s *Store) make(ctx context.Context, path string, size int64) error {
 	s.making.Lock()
 	defer s.making.Unlock()
 	return onHost(func() error {
-		if there, err := ready(path); err != nil || there {
+		if there, err := ready(path); there {
+			return nil
+		} else if err != nil {
+			return unusable(err)
+		}
+		if err := s.sound(); err != nil {
 			return err
 		}
 		free, err := s.capacity()
@@ -126,10 +133,16 @@ func release(path string) error {
 			return fmt.Errorf("unmount a scratch: %w", err)
 		}
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) && !dead(err) {
 		return fmt.Errorf("remove a scratch's folder: %w", err)
 	}
 	return nil
+}
+
+// dead reports whether an error is a disk's that takes nothing any more. An empty folder that is left on such a disk has nothing
+// of anybody's, and must keep no lease from ending.
+func dead(err error) bool {
+	return errors.Is(err, unix.EROFS) || errors.Is(err, unix.EIO) || errors.Is(err, unix.ESHUTDOWN) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO)
 }
 
 // Sweep takes away every scratch of this agent's for which keep says no. It is for the agent's start, before anything is
@@ -145,7 +158,7 @@ func (s *Store) Sweep(keep func(agentapi.LeaseRef) bool) error {
 				errs = append(errs, release(p))
 			}
 		}
-		if gone := os.Remove(s.own); !errors.Is(gone, fs.ErrNotExist) && !errors.Is(gone, unix.ENOTEMPTY) {
+		if gone := os.Remove(s.own); !errors.Is(gone, fs.ErrNotExist) && !errors.Is(gone, unix.ENOTEMPTY) && !dead(gone) {
 			errs = append(errs, gone)
 		}
 		return errors.Join(append(errs, err)...)
@@ -256,6 +269,47 @@ func (s *Store) taken() (sum int64, err error) {
 	return sum, nil
 }
 
+// errOtherDisk: what is made in the folder now would lie on whatever is below the disk that the operator named.
+var errOtherDisk = errors.New("the folder is on another file system than when it was first looked at")
+
+// sound says why the disk cannot take a scratch at all, before anything is made there: it is not the one it was, or takes nothing.
+func (s *Store) sound() error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.dir, &st); err != nil {
+		return unusable(&fs.PathError{Op: "statfs", Path: s.dir, Err: err})
+	}
+	if s.disk == (unix.Fsid{}) {
+		s.disk = st.Fsid
+	}
+	if st.Fsid != s.disk {
+		return unusable(errOtherDisk)
+	}
+	lines, err := mountLines()
+	if err != nil {
+		return unusable(err)
+	}
+	dir, err := filepath.EvalSymlinks(s.dir)
+	if err != nil {
+		return unusable(err)
+	}
+	if why := below(lines, dir).condition(); why != "" || st.Flags&unix.ST_RDONLY != 0 {
+		return unusable(fmt.Errorf("%w: %s is on a file system that %s", unix.EROFS, s.dir, cmp.Or(why, "is mounted read-only")))
+	}
+	return nil
+}
+
+// unusable puts an error of the disk in words for renter and operator.
 func unusable(err error) error {
-	return fault.Wrap(err, fault.Unavailable, "the host's scratch disk cannot be used")
+	what := "cannot be used"
+	switch {
+	case errors.Is(err, errOtherDisk), errors.Is(err, fs.ErrNotExist):
+		what = "is not mounted"
+	case errors.Is(err, unix.EROFS):
+		what = "has become read-only"
+	case errors.Is(err, unix.ENOSPC):
+		what = "is full"
+	case dead(err):
+		what = "gives errors"
+	}
+	return fault.Wrap(err, fault.Unavailable, "the host's scratch disk %s", what)
 }

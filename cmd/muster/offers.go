@@ -21,7 +21,8 @@ func offersCommand(s *shell) *cobra.Command {
 QUERY is terms "field op value" joined by spaces; ops are = != < <= > >= in notin. Text matches whole words of the model.`,
 		Example: `  muster offers
   muster offers 'gpu_model=H100 vram_gb>=80 gpus_free>=4'
-  muster offers 'gpu_model in [4090,5090]' --sort=-reliability`,
+  muster offers 'gpu_model in [4090,5090]' --sort=-reliability
+  muster offers 'scratch_gb>=500'`,
 		Args: atMost("QUERY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client(cmd)

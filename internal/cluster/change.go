@@ -162,6 +162,9 @@ func (x *change) step(n *node, e NodeEvent, r Reason, detail string) bool {
 	if e != NodeGone && e != NodeDismissed { // what ended it stays visible
 		n.Reason, n.Detail = string(r), detail
 	}
+	if r == ReasonScratchFailed && (t.To == NodeFailed || t.To == NodeLost) {
+		x.tellScratch(n, detail)
+	}
 	rank := n.Rank
 	x.said = append(x.said, dbq.InsertClusterEventParams{
 		ClusterID: x.row.ID, At: x.now, Kind: "node_" + string(t.To), Rank: &rank, Title: fmt.Sprintf("Rank %d: %s", rank, lowerFirst(t.Says)),

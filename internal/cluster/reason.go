@@ -84,7 +84,7 @@ var sentences = map[Reason]Sentence{
 	ReasonGPUInUse:          {Happened: "The owner of a host began to use a GPU of it just before your node was to start there.", Do: "Rent again: the GPU is not offered while it is in use."},
 	ReasonRuntimeFailed:     {Happened: "A host's container runtime could not start or watch over the node.", Do: "Rent again, on another host if it repeats."},
 	ReasonNotOffered:        {Happened: "A host no longer has what it was chosen for.", Do: "The detail names it; rent again, and another host is chosen."},
-	ReasonScratchFailed:     {Happened: "A host could not make the scratch space that the node asks for.", Do: "The detail says why; rent again, on another host if it repeats."},
+	ReasonScratchFailed:     {Happened: "A host could not give the node its scratch space, or lost it.", Do: "Rent again, on another host if it repeats."},
 	ReasonOverlayFailed:     {Happened: "A host could not keep up the cluster's network.", Do: "Rent again, on another host if it repeats."},
 	ReasonGuestDied:         {Happened: "A node's network holder ended unexpectedly.", Do: "Rent again, on another host if it repeats."},
 	ReasonRunUntil:          {Happened: "The host stopped the node at the end of the time that was paid for.", Do: "Add credit or raise the budget, then rent again.", NodeOnly: true},

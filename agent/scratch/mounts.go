@@ -1,0 +1,98 @@
+package scratch
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A mountLine is one line of the kernel's list of mounts. The kernel tells it without asking the disk, so that it can be
+// read when the disk is dead or hangs.
+type mountLine struct {
+	point   string
+	options []string // of the file system, not of this mount of it
+}
+
+// mountLines are the mounts of the machine, in the order in which they were made.
+func mountLines() ([]mountLine, error) {
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(hostMounts)), "mountinfo"))
+	if errors.Is(err, fs.ErrPermission) { // see onHost
+		text, err = os.ReadFile("/proc/thread-self/mountinfo")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseMounts(string(text)), nil
+}
+
+// parseMounts reads the form that proc_pid_mountinfo(5) describes.
+func parseMounts(text string) (out []mountLine) {
+	for line := range strings.Lines(text) {
+		head, tail, ok := strings.Cut(line, " - ")
+		h, t := strings.Fields(head), strings.Fields(tail)
+		if !ok || len(h) < 6 || len(t) < 3 {
+			continue
+		}
+		out = append(out, mountLine{point: unescape.Replace(h[4]), options: strings.Split(t[2], ",")})
+	}
+	return out
+}
+
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// mountedAt is the scratch that is mounted at path; ok is false when none is. path may lead there by links: its last two
+// parts, this agent's folder and the run's, are no other's.
+func mountedAt(lines []mountLine, path string) (at mountLine, ok bool) {
+	last := "/" + filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path))
+	for _, l := range slices.Backward(lines) {
+		if l.point == path || strings.HasSuffix(l.point, last) {
+			return l, true
+		}
+	}
+	return mountLine{}, false
+}
+
+// below is the mount that a file of this name lies on.
+func below(lines []mountLine, path string) (on mountLine) {
+	for _, l := range lines { // later ones lie over earlier ones
+		if len(l.point) >= len(on.point) && (l.point == "/" || l.point == path || strings.HasPrefix(path, l.point+"/")) {
+			on = l
+		}
+	}
+	return on
+}
+
+// condition says why a file system takes nothing any more, "" while it does. File systems put an end to writing by themselves
+// when their disk gives errors.
+func (l mountLine) condition() string {
+	switch {
+	case slices.Contains(l.options, "shutdown"):
+		return "has failed and was shut down by the kernel"
+	case slices.Contains(l.options, "ro"), slices.Contains(l.options, "emergency_ro"):
+		return "has become read-only"
+	}
+	return ""
+}
+
+// Lost says what became of the scratch at path, or of the disk that it lies on, so that it can no longer be written to; "" while
+// it can, and when nothing is mounted there: then it is its user's alone, or gone. It does not ask the disk.
+func Lost(path string) (why string, err error) {
+	lines, err := mountLines()
+	if err != nil {
+		return "", err
+	}
+	at, ok := mountedAt(lines, path)
+	if !ok {
+		return "", nil
+	}
+	if why := below(lines, filepath.Dir(at.point)).condition(); why != "" {
+		return "the host's scratch disk " + why, nil
+	}
+	if why := at.condition(); why != "" {
+		return "the node's scratch " + why, nil
+	}
+	return "", nil
+}
