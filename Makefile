@@ -80,9 +80,9 @@ test-gvisor: build ## nodes of two hosts under the distribution's gVisor (runsc)
 	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin go test -tags gvisor ./internal/e2e -run TestNodesUnderGVisor -count=1 -v -timeout 15m
 
 .PHONY: test-disk
-test-disk: ## a node that fills its disk, on a btrfs of the test's own (root; two minutes)
+test-disk: ## a node that fills its disk, and scratches on btrfs and XFS, on disks of the tests' own (root; three minutes)
 	@scripts/setup build run disk
-	@go test -tags disk ./agent/redteam -run TestADiskFiller -count=1 -v -timeout 10m
+	@go test -tags disk ./agent/redteam ./agent/scratch -run 'TestADiskFiller|TestScratchOnOtherFileSystems' -count=1 -v -timeout 10m
 
 NET ?= TestNet
 .PHONY: test-net

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )
 
@@ -111,7 +112,11 @@ func TestAReadOnlyDisk(t *testing.T) {
 // The same of a disk that the operator mounts read-only while nothing is on it.
 func TestADiskThatIsMountedReadOnly(t *testing.T) {
 	t.Parallel()
-	s := disk(t, 64*mb)
+	mountedReadOnly(t, disk(t, 64*mb))
+}
+
+func mountedReadOnly(t *testing.T, s *Store) {
+	t.Helper()
 	if p := s.Check(t.Context()); p != nil {
 		t.Fatalf("%+v", p)
 	}
@@ -139,20 +144,28 @@ func onADeadDisk(t *testing.T, s *Store) {
 	if p := s.Check(t.Context()); p != nil {
 		t.Fatalf("%+v", p)
 	}
-	path := s.mustMake(t, newRef(), 32*mb)
+	path, another := s.mustMake(t, newRef(), 32*mb), s.mustMake(t, newRef(), 32*mb)
 	abandon(s.dir)
 	s.refusedTo(t, "the host's scratch disk ")
 	if p := s.Check(t.Context()); p == nil || p.Evidence == "" || p.Fix == "" {
 		t.Errorf("%+v", p)
 	}
 	released(t, path)
+	if err := s.Sweep(func(agentapi.LeaseRef) bool { return false }); err != nil {
+		t.Errorf("the sweep of a dead disk: %v", err)
+	}
+	released(t, another)
 }
 
 // The disk is unmounted under what is leased: who uses his scratch keeps it, nothing is made on the disk below, and the lease
 // ends as any.
 func TestADiskThatVanishes(t *testing.T) {
 	t.Parallel()
-	s := disk(t, 128*mb)
+	vanished(t, disk(t, 128*mb))
+}
+
+func vanished(t *testing.T, s *Store) {
+	t.Helper()
 	if p := s.Check(t.Context()); p != nil {
 		t.Fatalf("%+v", p)
 	}

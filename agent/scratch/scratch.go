@@ -77,16 +77,15 @@ func (s *Store) make(ctx context.Context, path string, size int64) error {
 		if err := s.sound(); err != nil {
 			return err
 		}
-		free, err := s.capacity()
+		left, err := s.left()
+		if err == nil && size > left && s.settle() {
+			left, err = s.left()
+		}
 		if err != nil {
 			return unusable(err)
 		}
-		taken, err := s.taken()
-		if err != nil {
-			return unusable(err)
-		}
-		if size > free-taken {
-			return fault.New(fault.Unavailable, "the host's scratch disk has room for %d GB, not for the %d GB that the node asks for", max(0, free-taken)/gb, size/gb)
+		if size > left {
+			return fault.New(fault.Unavailable, "the host's scratch disk has room for %d GB, not for the %d GB that the node asks for", max(0, left)/gb, size/gb)
 		}
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			return unusable(err)
@@ -182,6 +181,15 @@ func (s *Store) paths() ([]string, error) {
 		return nil, nil
 	}
 	var out []string
+	if err != nil && dead(err) { // its disk cannot say; what is still mounted is known all the same
+		lines, err := mountLines()
+		for _, l := range lines {
+			if filepath.Base(filepath.Dir(l.point)) == filepath.Base(s.own) {
+				out = append(out, filepath.Join(s.own, filepath.Base(l.point)))
+			}
+		}
+		return out, err
+	}
 	for _, e := range entries {
 		if e.IsDir() {
 			out = append(out, filepath.Join(s.own, e.Name()))
@@ -245,6 +253,28 @@ func (s *Store) capacity() (int64, error) {
 		total = min(total, s.limit)
 	}
 	return total, nil
+}
+
+// left is what a new scratch may take; less than nothing where others have filled the disk.
+func (s *Store) left() (int64, error) {
+	total, err := s.capacity()
+	if err != nil {
+		return 0, err
+	}
+	taken, err := s.taken()
+	return total - taken, err
+}
+
+// settle has btrfs give back what was freed: it does so with its next commit, which may be half a minute away. It reports whether
+// more may be free now.
+func (s *Store) settle() bool {
+	var st unix.Statfs_t
+	fd, err := unix.Open(s.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return unix.Fstatfs(fd, &st) == nil && st.Type == unix.BTRFS_SUPER_MAGIC && unix.Syncfs(fd) == nil
 }
 
 // taken is what this agent's scratches have.

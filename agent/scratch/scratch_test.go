@@ -54,11 +54,6 @@ func disk(t *testing.T, size int64) *Store {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := Release(dir); err != nil {
-			t.Error(err)
-		}
-	})
 	err := onHost(func() error {
 		return build(t.Context(), filepath.Dir(dir), size, func(mount int) error {
 			return unix.MoveMount(mount, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH)
@@ -67,6 +62,17 @@ func disk(t *testing.T, size int64) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return storeAt(t, dir)
+}
+
+// storeAt is a store on what is mounted at dir. All of it is gone after the test.
+func storeAt(t *testing.T, dir string) *Store {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := Release(dir); err != nil {
+			t.Error(err)
+		}
+	})
 	s := New(dir, 0, "0badcafe")
 	t.Cleanup(func() {
 		if err := s.Sweep(func(agentapi.LeaseRef) bool { return false }); err != nil {
@@ -126,11 +132,18 @@ func (s *Store) free(t *testing.T) int64 {
 // raw is the device under what is mounted at path.
 func raw(t *testing.T, path string) string {
 	t.Helper()
-	dev, err := deviceOf(path)
+	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("/dev/loop%d", unix.Minor(dev))
+	for line := range strings.Lines(string(text)) {
+		head, tail, _ := strings.Cut(line, " - ")
+		if h, tl := strings.Fields(head), strings.Fields(tail); len(h) > 4 && h[4] == path && len(tl) > 1 {
+			return tl[1]
+		}
+	}
+	t.Fatalf("nothing is mounted at %s", path)
+	return ""
 }
 
 // holds reports whether a device has a page that begins so.
@@ -175,7 +188,11 @@ var marker = bytes.Repeat([]byte("what a renter wrote must never be seen by the 
 // A scratch that is full is full for its own lease alone: its neighbour has all that it was given, and the disk what it had.
 func TestAFullScratchHarmsNobody(t *testing.T) {
 	t.Parallel()
-	s := disk(t, 256*mb)
+	aFullScratch(t, disk(t, 256*mb))
+}
+
+func aFullScratch(t *testing.T, s *Store) {
+	t.Helper()
 	greedy, neighbour := s.mustMake(t, newRef(), 64*mb), s.mustMake(t, newRef(), 64*mb)
 	before := s.free(t)
 	for _, path := range []string{greedy, neighbour} {
@@ -190,7 +207,7 @@ func TestAFullScratchHarmsNobody(t *testing.T) {
 	if err != nil || room.Taken != 128*mb || room.Total <= room.Taken {
 		t.Errorf("room %+v, %v", room, err)
 	}
-	if err := s.make(t.Context(), s.Path(newRef()), 128*mb); !fault.Is(err, fault.Unavailable) {
+	if err := s.make(t.Context(), s.Path(newRef()), room.Total-room.Taken+mb); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("more was made than there is: %v", err)
 	}
 }
@@ -199,8 +216,17 @@ func TestAFullScratchHarmsNobody(t *testing.T) {
 // The disk has still what the first wrote; the second's whole device does not.
 func TestNothingOfAScratchIsInTheNext(t *testing.T) {
 	t.Parallel()
-	s := disk(t, 128*mb)
-	first := s.mustMake(t, newRef(), 80*mb)
+	nothingInTheNext(t, disk(t, 128*mb))
+}
+
+func nothingInTheNext(t *testing.T, s *Store) {
+	t.Helper()
+	room, err := s.Room()
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := room.Total / 100 * 65 / mb * mb
+	first := s.mustMake(t, newRef(), size)
 	fill(t, first, marker)
 	if !holds(t, raw(t, first), marker) {
 		t.Fatal("what was written is not on the scratch's device: the test sees nothing")
@@ -214,8 +240,8 @@ func TestNothingOfAScratchIsInTheNext(t *testing.T) {
 	if err := Release(first); err != nil {
 		t.Errorf("once more: %v", err)
 	}
-	eventually(t, "the first one's room", func() bool { return s.free(t) > 90*mb })
-	second := s.mustMake(t, newRef(), 80*mb)
+	eventually(t, "the first one's room", func() bool { s.settle(); return s.free(t) > size+size/10 })
+	second := s.mustMake(t, newRef(), size)
 	if !holds(t, raw(t, s.dir), marker) {
 		t.Error("the disk below has nothing of the first any more: the test proves nothing")
 	}
@@ -259,29 +285,36 @@ func TestAScratchIsMadeOnce(t *testing.T) {
 // A killed agent leaves a scratch that can be used, or nothing: no room taken, no device, and the next makes it.
 func TestKilledWhileItMakesAScratch(t *testing.T) {
 	t.Parallel()
-	for _, step := range []string{"file", "allocated", "formatted", "attached", "mounted", "prepared", "placed"} {
+	for _, step := range steps {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
-			s := disk(t, 64*mb)
-			before := s.free(t)
-			var said bytes.Buffer
-			cmd := exec.CommandContext(t.Context(), os.Args[0])
-			cmd.Env, cmd.Stderr = append(os.Environ(), "SCRATCH_TEST_DIR="+s.dir, "SCRATCH_TEST_STEP="+step), &said
-			var exit *exec.ExitError
-			if err := cmd.Run(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-				t.Fatalf("not killed: %v %s", err, said.String())
-			}
-			there, err := Ready(s.Path(childRef))
-			if err != nil || there != (step == "placed") {
-				t.Errorf("ready %v, %v", there, err)
-			}
-			if !there {
-				eventually(t, "the room it had taken", func() bool { return s.free(t) >= before-mb })
-			}
-			path := s.mustMake(t, childRef, 32*mb)
-			fill(t, path, marker)
+			killedAt(t, disk(t, 64*mb), step)
 		})
 	}
+}
+
+// steps are those of build.
+var steps = []string{"file", "allocated", "formatted", "attached", "mounted", "prepared", "placed"}
+
+func killedAt(t *testing.T, s *Store, step string) {
+	t.Helper()
+	before := s.free(t)
+	var said bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), "SCRATCH_TEST_DIR="+s.dir, "SCRATCH_TEST_STEP="+step), &said
+	var exit *exec.ExitError
+	if err := cmd.Run(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("not killed: %v %s", err, said.String())
+	}
+	there, err := Ready(s.Path(childRef))
+	if err != nil || there != (step == "placed") {
+		t.Errorf("ready %v, %v", there, err)
+	}
+	if !there {
+		eventually(t, "the room it had taken", func() bool { s.settle(); return s.free(t) >= before-mb })
+	}
+	path := s.mustMake(t, childRef, 32*mb)
+	fill(t, path, marker)
 }
 
 // An agent under systemd has a mount namespace of its own. What it makes is where Docker looks.
