@@ -82,6 +82,9 @@ func (s *Web) viewCluster(ctx context.Context, who account.Principal, cl id.Clus
 		}
 	}
 	out.NodesNote = fmt.Sprintf("%d of %d ready; on failure: %s", ready, len(c.Nodes), c.Spec.OnNodeFailure)
+	if c.Spec.ScratchGB > 0 {
+		out.NodesNote += fmt.Sprintf("; %d GB scratch each", c.Spec.ScratchGB)
+	}
 	if c.State.Final() {
 		out.NodesNote = "as they ended"
 	}

@@ -107,12 +107,12 @@ func offerRow(o market.Offer, quote *view.QuoteBox) view.OfferRow {
 	if limit, made := o.PowerLimitW, o.PowerDefaultW; limit != nil && made != nil && *limit < *made {
 		row.Power = fmt.Sprintf("limited to %d of %d W", *limit, *made)
 	}
+	if o.ScratchGB > 0 {
+		row.Scratch = fmt.Sprintf("%d GB scratch", o.ScratchGB)
+	}
 	var has []string
 	if o.DiskLimited {
 		has = append(has, "disk enforced")
-	}
-	if o.ScratchGB > 0 {
-		has = append(has, fmt.Sprintf("%d GB scratch", o.ScratchGB))
 	}
 	if slices.Contains(o.Runtimes, agentapi.RuntimeRunsc) {
 		has = append(has, "gVisor")

@@ -270,7 +270,7 @@ func specFields(m Market) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 22, "><summary>More: failures, network, ports, limits, isolation</summary><div class=\"stack-3\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 22, "><summary>More: failures, network, ports, limits, scratch, isolation</summary><div class=\"stack-3\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
