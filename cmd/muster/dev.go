@@ -32,6 +32,7 @@ import (
 type devFlags struct {
 	state, listen, gpu, price, bin, logLevel string
 	hosts, gpus                              int
+	scratch                                  int64
 }
 
 func (f *devFlags) register(cmd *cobra.Command) {
@@ -42,6 +43,7 @@ func (f *devFlags) register(cmd *cobra.Command) {
 	fs.IntVar(&f.gpus, "gpus-per-host", 8, "simulated GPUs per host")
 	fs.StringVar(&f.gpu, "gpu", "NVIDIA H100 80GB HBM3", "GPU model")
 	fs.StringVar(&f.price, "price", "2.40", "price per GPU-hour of the local hosts")
+	fs.Int64Var(&f.scratch, "scratch-gb", 0, "GB of scratch that each local host offers, in the state folder (0: none)")
 	fs.StringVar(&f.bin, "bin", "", "folder of the other programs (default: beside this one)")
 	fs.StringVar(&f.logLevel, "log-level", "WARN", "level of the server's log on stderr")
 }
@@ -60,7 +62,7 @@ func (f *devFlags) config(cmd *cobra.Command) (devstack.Config, error) {
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 	return devstack.Config{
-		Dir: f.state, Listen: f.listen, Hosts: f.hosts, GPUsPerHost: f.gpus, GPU: f.gpu, Price: f.price, Bin: f.bin,
+		Dir: f.state, Listen: f.listen, Hosts: f.hosts, GPUsPerHost: f.gpus, GPU: f.gpu, Price: f.price, ScratchGB: f.scratch, Bin: f.bin,
 		Start: func(ctx context.Context, p devstack.ServerParams) (devstack.Server, error) {
 			return startDevServer(ctx, p, devMailer{cmd.ErrOrStderr()}, log)
 		},

@@ -32,6 +32,7 @@ type Config struct {
 	GPUsPerHost int
 	GPU         string // model name as NVML tells it
 	Price       string // per GPU-hour of every local host
+	ScratchGB   int64  // scratch that every local host offers, in its folder; 0 = none
 	Bin         string // folder of muster-agent, muster-guest, muster-demo-job, fakenvml/
 	Start       StartServer
 	Log         *slog.Logger

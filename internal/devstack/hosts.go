@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -29,10 +30,17 @@ func (s *Stack) localHost(i int) localHost {
 	dir := filepath.Join(s.cfg.Dir, "hosts", name)
 	h := localHost{name: name, dir: dir, profile: filepath.Join(dir, "gpus.profile")}
 	h.agent = process{name: "agent", dir: dir, cmd: func() *exec.Cmd {
-		return s.agent(h, "run", "--guest", filepath.Join(s.cfg.Bin, "muster-guest"), "--allow-registry", s.registryAddr(), "--advertise", "127.0.0.1")
+		args := []string{"--guest", filepath.Join(s.cfg.Bin, "muster-guest"), "--allow-registry", s.registryAddr(), "--advertise", "127.0.0.1"}
+		if s.cfg.ScratchGB > 0 {
+			args = append(args, "--scratch-dir", h.scratch(), "--scratch-gb", strconv.FormatInt(s.cfg.ScratchGB, 10))
+		}
+		return s.agent(h, "run", args...)
 	}}
 	return h
 }
+
+// scratch is the folder for its nodes' scratches, where it offers any.
+func (h localHost) scratch() string { return filepath.Join(h.dir, "scratch") }
 
 // agent is a command of muster-agent for this host, with the fake NVML library in place of NVIDIA's.
 func (s *Stack) agent(h localHost, command string, args ...string) *exec.Cmd {
@@ -103,6 +111,11 @@ func (s *Stack) startHost(ctx context.Context, i int) error {
 	h := s.localHost(i)
 	if err := os.MkdirAll(h.dir, 0o700); err != nil {
 		return err
+	}
+	if s.cfg.ScratchGB > 0 {
+		if err := os.MkdirAll(h.scratch(), 0o700); err != nil {
+			return err
+		}
 	}
 	if _, err := os.Stat(h.profile); errors.Is(err, os.ErrNotExist) {
 		p, err := fakeprofile.Host(s.cfg.GPU, s.cfg.GPUsPerHost, s.state.Secret+h.name)
@@ -214,11 +227,14 @@ func (s *Stack) stopHosts(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// purge removes the host's containers, networks, overlays and firewall rules; its state stays. One that we were killed
+// purge removes the host's containers, scratches, networks, overlays and firewall rules; its state stays. One that we were killed
 // over before it was enrolled has none.
 func (s *Stack) purge(ctx context.Context, h localHost, args ...string) error {
 	if _, err := s.enrolled(h); errors.Is(err, os.ErrNotExist) {
 		return nil
+	}
+	if _, err := os.Stat(h.scratch()); err == nil {
+		args = append(args, "--scratch-dir", h.scratch())
 	}
 	cmd := s.agent(h, "purge", args...)
 	if out, err := cmd.CombinedOutput(); err != nil {

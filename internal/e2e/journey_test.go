@@ -93,6 +93,7 @@ func TestARentersJourney(t *testing.T) {
 // seeRunning looks at a running cluster from all sides.
 func (r *renter) seeRunning(t *testing.T, c client.Cluster) {
 	t.Helper()
+	r.await(t, c, client.Running) // a rank's first lines may be here before the server has heard that the last one started
 	c, err := r.Cluster(t.Context(), c.ID)
 	if err != nil || c.State != client.Running || !c.Billing || c.Network.BusbwGbps <= 0 || len(c.Nodes) != 2 || len(c.Nodes[1].GPUs) != 2 {
 		t.Errorf("%+v %v", c, err)

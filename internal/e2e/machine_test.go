@@ -15,11 +15,18 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// running is everything on the machine that belongs to the platform: processes, containers, networks, firewall tables.
+// running is everything on the machine that belongs to the platform: processes, containers, networks, firewall tables, mounts.
 func (p *platform) running() []string {
 	var out []string
 	for pid, args := range p.processes("") {
 		out = append(out, fmt.Sprintf("process %d: %s", pid, args))
+	}
+	out = append(out, p.mounts(p.dir+"/")...)
+	backing, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, f := range backing {
+		if b, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(b), p.dir+"/") {
+			out = append(out, f+" is "+strings.TrimSpace(string(b)))
+		}
 	}
 	tables := lines("nft", "list", "tables")
 	for _, h := range p.state.Hosts {
@@ -40,6 +47,16 @@ func (p *platform) running() []string {
 		}
 		if _, err := os.Stat("/sys/class/net/mst" + short); err == nil {
 			out = append(out, "bridge mst"+short)
+		}
+	}
+	return out
+}
+
+// mounts are the machine's mounts within the platform's folder whose place has the word in its name.
+func (p *platform) mounts(word string) (out []string) {
+	for _, l := range lines("cat", "/proc/self/mountinfo") {
+		if f := strings.Fields(l); len(f) > 4 && strings.HasPrefix(f[4], p.dir+"/") && strings.Contains(f[4], word) {
+			out = append(out, "mount "+f[4])
 		}
 	}
 	return out

@@ -131,7 +131,7 @@ var shared struct {
 
 func sharedPlatform(t *testing.T) *platform {
 	t.Helper()
-	shared.once.Do(func() { shared.p, shared.err = start(filepath.Join(ground, "shared")) })
+	shared.once.Do(func() { shared.p, shared.err = start(filepath.Join(ground, "shared"), "--scratch-gb", "4") })
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
