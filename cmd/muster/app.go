@@ -189,7 +189,7 @@ func (a *app) openNouns(ctx context.Context) (err error) {
 	})
 	a.gateway = gateway.New(gateway.Config{DB: a.db, Accounts: a.accounts, Clusters: a.clusters, Dialer: a.dialer, HostKeys: keys, Log: a.log})
 	a.apps = gateway.NewApps(a.gateway, gateway.AppsConfig{
-		Domain: a.cfg.AppsDomain, Secure: strings.HasPrefix(a.cfg.PublicURL, "https://"), Box: box, Now: time.Now, Log: a.log,
+		Domain: a.cfg.AppsDomain, Secure: strings.HasPrefix(a.cfg.PublicURL, "https://"), Box: box, StillIn: a.accounts.StillIn, Now: time.Now, Log: a.log,
 	})
 	a.handlers(box, gateway.PublicKeys(keys))
 	return nil

@@ -460,3 +460,41 @@ func exec(t *testing.T, d *db.DB, sql string) {
 		t.Fatal(err)
 	}
 }
+
+// Who came with a token is in until it is revoked or has expired; with or without one, as long as they are of the org.
+func TestStillIn(t *testing.T) {
+	t.Parallel()
+	d, a := open(t, account.Config{})
+	ada, eve := register(t, a, "ada@example.com"), register(t, a, "eve@example.com")
+	tok, _, err := a.IssueToken(t.Context(), ada, account.NewToken{Name: "ci", Scopes: []string{"clusters"}, Expires: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, p account.Principal, user id.User, token id.Token, want bool) {
+		t.Helper()
+		if in, err := a.StillIn(t.Context(), p.Org, user, token); err != nil || in != want {
+			t.Errorf("%s: %v %v, want %v", what, in, err, want)
+		}
+	}
+	check("by session", ada, ada.User, id.Token{}, true)
+	check("by token", ada, ada.User, tok.ID, true)
+	check("somebody else", ada, eve.User, id.Token{}, false)
+	check("another org's token", eve, eve.User, tok.ID, false)
+	check("no token at all", ada, ada.User, id.New[id.Token](), false)
+	if _, err := d.Pool.Exec(t.Context(), "UPDATE api_token SET expires_at = clock_timestamp() WHERE id = $1", tok.ID); err != nil {
+		t.Fatal(err)
+	}
+	check("an expired token", ada, ada.User, tok.ID, false)
+	if _, err := d.Pool.Exec(t.Context(), "UPDATE api_token SET expires_at = NULL WHERE id = $1", tok.ID); err != nil {
+		t.Fatal(err)
+	}
+	check("a token that never expires", ada, ada.User, tok.ID, true)
+	if err := a.RevokeToken(t.Context(), ada, tok.ID); err != nil {
+		t.Fatal(err)
+	}
+	check("a revoked token", ada, ada.User, tok.ID, false)
+	if _, err := d.Pool.Exec(t.Context(), "DELETE FROM membership WHERE user_id = $1", ada.User); err != nil {
+		t.Fatal(err)
+	}
+	check("who has left", ada, ada.User, id.Token{}, false)
+}

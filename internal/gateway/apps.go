@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/seal"
 )
 
@@ -22,20 +23,23 @@ type AppsConfig struct {
 	Domain string
 	Secure bool // https
 	Box    *seal.Box
-	Now    func() time.Time
-	Log    *slog.Logger
+	// StillIn tells whether the user is still of the org, and the token, if it is not zero, still counts; nil: it is not asked.
+	StillIn func(ctx context.Context, org id.Org, user id.User, token id.Token) (bool, error)
+	Now     func() time.Time
+	Log     *slog.Logger
 }
 
 // Apps shows HTTP ports of running ranks to browsers, WebSockets included.
 //
 // What always holds: an app is shown to whoever opened a link that one of the cluster's org had made, and to nobody
-// else; the app never sees our cookie; each app has an origin of its own, and what a page of another cluster's app, or of any
+// else, and no longer than the token it was made with counts; the app never sees our cookie; each app has an origin of its own, and what a page of another cluster's app, or of any
 // other site, asks for does not get through with the cookie (sameOrigin).
 type Apps struct {
 	cfg     AppsConfig
 	gateway *Gateway
 	proxy   *httputil.ReverseProxy
 	nodes   nodes
+	holders holders
 }
 
 // NewApps makes Apps of a gateway.
@@ -43,7 +47,7 @@ func NewApps(g *Gateway, cfg AppsConfig) *Apps {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Apps{cfg: cfg, gateway: g}
+	p := &Apps{cfg: cfg, gateway: g, holders: holders{asked: map[holder]answer{}}}
 	p.nodes = nodes{open: p.openNode, held: map[nodeKey]*held{}}
 	p.proxy = &httputil.ReverseProxy{
 		Rewrite: p.rewrite,
@@ -95,6 +99,9 @@ func (p *Apps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.tell(w, http.StatusForbidden, "A page of another app or site asked for this: that is refused. Open this app in a tab of its own.")
 		return
 	}
+	if !p.stillIn(w, r, who) {
+		return
+	}
 	v := Visitor{Org: who.Org, User: who.User, Token: who.Token, Address: r.RemoteAddr, Cluster: app.Cluster, Rank: app.Rank}
 	p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorCtx{}, v)))
 }
@@ -106,6 +113,9 @@ func (p *Apps) let(w http.ResponseWriter, r *http.Request, app App) {
 	who, ok := p.verify(r.FormValue("pass"), passLink, app.label())
 	if !ok {
 		p.tell(w, http.StatusForbidden, "This link has expired. Make a new one on the cluster's page.")
+		return
+	}
+	if !p.stillIn(w, r, who) {
 		return
 	}
 	v := Visitor{Org: who.Org, User: who.User, Token: who.Token, Address: r.RemoteAddr, Cluster: app.Cluster, Rank: app.Rank}

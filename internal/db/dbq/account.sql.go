@@ -578,6 +578,20 @@ func (q *Queries) SetUserAdmin(ctx context.Context, admin bool, email string) (i
 	return result.RowsAffected(), nil
 }
 
+const stillIn = `-- name: StillIn :one
+SELECT (EXISTS (SELECT FROM membership m WHERE m.user_id = $1 AND m.org_id = $2)
+    AND ($3::uuid IS NULL OR EXISTS (SELECT FROM api_token t WHERE t.id = $3::uuid AND t.org_id = $2
+         AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp()))))::boolean
+`
+
+// Whether somebody is of an org, and the token they came with, if they came with one, still counts.
+func (q *Queries) StillIn(ctx context.Context, userID id.User, orgID id.Org, tokenID pgtype.UUID) (bool, error) {
+	row := q.db.QueryRow(ctx, stillIn, userID, orgID, tokenID)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const tokenBySecret = `-- name: TokenBySecret :one
 SELECT t.id, t.org_id, t.user_id, t.scopes, u.email, u.admin, o.name AS org_name,
        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true)::boolean AS stale

@@ -93,6 +93,12 @@ SELECT count(*) FROM api_token WHERE org_id = $1 AND revoked_at IS NULL AND (exp
 -- name: TokenScopes :one
 SELECT scopes FROM api_token WHERE id = @id AND org_id = @org_id AND revoked_at IS NULL FOR UPDATE;
 
+-- name: StillIn :one
+-- Whether somebody is of an org, and the token they came with, if they came with one, still counts.
+SELECT (EXISTS (SELECT FROM membership m WHERE m.user_id = @user_id AND m.org_id = @org_id)
+    AND (sqlc.narg(token_id)::uuid IS NULL OR EXISTS (SELECT FROM api_token t WHERE t.id = sqlc.narg(token_id)::uuid AND t.org_id = @org_id
+         AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp()))))::boolean;
+
 -- name: RevokeToken :exec
 UPDATE api_token SET revoked_at = clock_timestamp() WHERE id = @id;
 

@@ -1,0 +1,64 @@
+package gateway
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/internal/id"
+)
+
+// holders are those whose passes to apps were looked at lately: a pass ends with the token it was made with, and with its
+// user's membership, though a page of an app asks for a hundred files a second.
+type holders struct {
+	mu    sync.Mutex
+	asked map[holder]answer
+}
+
+type holder struct {
+	org   id.Org
+	user  id.User
+	token id.Token
+}
+
+type answer struct {
+	in bool
+	at time.Time
+}
+
+const (
+	askAgain   = 30 * time.Second // how long a revoked token may still open apps
+	maxHolders = 10_000
+)
+
+// stillIn reports whether the pass still counts, and tells the browser if not.
+func (p *Apps) stillIn(w http.ResponseWriter, r *http.Request, v pass) bool {
+	if p.cfg.StillIn == nil {
+		return true
+	}
+	who, now := holder{v.Org, v.User, v.Token}, p.cfg.Now()
+	p.holders.mu.Lock()
+	known, ok := p.holders.asked[who]
+	p.holders.mu.Unlock()
+	if !ok || now.Sub(known.at) >= askAgain {
+		in, err := p.cfg.StillIn(r.Context(), v.Org, v.User, v.Token)
+		if err != nil {
+			if r.Context().Err() == nil {
+				p.cfg.Log.Error("a pass to an app cannot be checked", "err", err)
+			}
+			p.tell(w, http.StatusInternalServerError, "Something went wrong on our side.")
+			return false
+		}
+		known = answer{in, now}
+		p.holders.mu.Lock()
+		if len(p.holders.asked) >= maxHolders {
+			clear(p.holders.asked)
+		}
+		p.holders.asked[who] = known
+		p.holders.mu.Unlock()
+	}
+	if !known.in {
+		p.tell(w, http.StatusForbidden, "What this app was opened with no longer counts: the token was revoked or has expired, or you have left the organisation. Open it anew from its cluster's page.")
+	}
+	return known.in
+}
