@@ -66,7 +66,7 @@ func (n namespace) listen(t *testing.T, port string, f func(net.Conn)) {
 
 // dial opens a connection from inside the namespace; it may be used from anywhere.
 func (n namespace) dial(addr string, limit time.Duration) (c net.Conn, err error) {
-	n.do(func() { c, err = net.DialTimeout("tcp4", addr, limit) })
+	n.do(func() { c, err = net.DialTimeout("tcp", addr, limit) })
 	return c, err
 }
 
