@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/journal"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// sampled is GPUs that have one sample whenever they are asked, and a link that notes when it is told.
+type sampled struct {
+	GPUs
+	Link
+	born time.Time
+	mu   sync.Mutex
+	at   []time.Duration
+}
+
+func (s *sampled) Sample(context.Context, ...string) (gpu.Batch, error) {
+	return gpu.Batch{Samples: []agentapi.GPUSample{{GPU: "GPU-0"}}}, nil
+}
+
+func (s *sampled) Telemetry(t agentapi.Telemetry) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = append(s.at, time.Since(s.born))
+	return nil
+}
+
+// between is when samples were told from one second on, up to another.
+func (s *sampled) between(from, to int) []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []time.Duration
+	for _, at := range s.at {
+		if at > time.Duration(from)*time.Second && at <= time.Duration(to)*time.Second {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
+// Telemetry goes out every ten seconds, and every second for a minute after somebody is said to watch, however often it is
+// said. The clock is the bubble's: it moves when everybody waits.
+func TestTelemetryIsQuickWhileWatched(t *testing.T) {
+	t.Parallel()
+	j, err := journal.Open(t.TempDir(), journal.Config{BootID: "boot", Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sampled{born: time.Now()}
+		a := &Agent{cfg: Config{Now: time.Now, GPUs: s, Link: s}, journal: j, known: true, syncNow: make(chan struct{}, 1)}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go a.telemetryLoop(ctx)
+		until := func(second int) {
+			time.Sleep(time.Duration(second)*time.Second + time.Millisecond - time.Since(s.born))
+			synctest.Wait()
+		}
+		every := func(what string, from, to, want int, step time.Duration) {
+			t.Helper()
+			got := s.between(from, to)
+			if len(got) != want {
+				t.Errorf("%s: %d samples, want %d: %v", what, len(got), want, got)
+			}
+			for i := range got[:max(len(got)-1, 0)] {
+				if got[i+1]-got[i] != step {
+					t.Errorf("%s: not every %v: %v", what, step, got)
+				}
+			}
+		}
+		until(100)
+		every("nobody watches", 0, 100, 10, telemetryIdle)
+		a.Wake(agentapi.Wake{})
+		until(120)
+		every("a wake for something else", 100, 120, 2, telemetryIdle)
+		a.Wake(agentapi.Wake{Watch: true}) // until 180
+		until(150)
+		every("watched", 120, 150, 30, telemetryLive)
+		a.Wake(agentapi.Wake{Watch: true}) // until 210
+		until(210)
+		every("watched still", 150, 210, 60, telemetryLive)
+		until(310)
+		every("nobody watches any more", 210, 310, 10, telemetryIdle)
+		if slices.ContainsFunc(s.between(0, 310), func(at time.Duration) bool { return at < telemetryLive }) {
+			t.Error("a sample before the first second")
+		}
+	})
+}
