@@ -148,6 +148,10 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 	if err != nil {
 		return err
 	}
+	// On the disk first: a run whose overlay counts as started is not asked again where it is.
+	if err := a.change(r, func(rec *record) { rec.WGKey, rec.Endpoints = h.PublicKey(), h.Endpoints() }); err != nil {
+		return err
+	}
 	a.mu.Lock()
 	r.overlay, r.peers, r.relays = h, nil, relays
 	if len(n.Peers) == 0 {
@@ -159,7 +163,7 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 			poke(l.kick)
 		}
 	})
-	return a.change(r, func(rec *record) { rec.WGKey, rec.Endpoints = h.PublicKey(), h.Endpoints() })
+	return nil
 }
 
 // relayAccess is which relays an overlay was told of, and the token that opens them.
@@ -208,10 +212,13 @@ func (a *Agent) setPeers(ctx context.Context, r *run, v view) error {
 	if err := h.SetPeers(ctx, peers); err != nil {
 		return err
 	}
+	if err := a.change(r, func(rec *record) { rec.Spec = withoutSecrets(v.spec()) }); err != nil {
+		return err // they are set again: an agent without a server has only what is written down
+	}
 	a.mu.Lock()
 	r.peers = peers
 	a.mu.Unlock()
-	return a.change(r, func(rec *record) { rec.Spec = withoutSecrets(v.spec()) })
+	return nil
 }
 
 // preflight waits for the figures, or until the worker is wanted for something else: an overlay that dies meanwhile is

@@ -84,6 +84,7 @@ type Config struct {
 	OverlayPatience time.Duration   // how long one that runs and is silent may take to answer before it is replaced; default overlay.DefaultPatience
 	Userspace       bool            // never use the kernel's WireGuard
 	Tick            time.Duration   // between signs of life in the journal; default 5 s
+	FirewallEvery   time.Duration   // between looks at the firewall's table while nothing starts: somebody may have flushed it; default 15 s
 	CleanIn         time.Duration   // how long GPUs may take to let go of an ended lease's memory before they are suspect; default 30 s
 	Awake           func(bool)      // told, often, whether anything of a lease is on the host; nil = nobody is
 	Scratch         *scratch.Store  // where nodes' scratches are made; nil = the host offers none
@@ -124,6 +125,9 @@ type Agent struct {
 func New(cfg Config) (*Agent, error) {
 	if cfg.Tick == 0 {
 		cfg.Tick = 5 * time.Second
+	}
+	if cfg.FirewallEvery == 0 {
+		cfg.FirewallEvery = 15 * time.Second
 	}
 	if cfg.CleanIn == 0 {
 		cfg.CleanIn = 30 * time.Second

@@ -55,13 +55,10 @@ func (a *Agent) expel(ctx context.Context, r *run) error {
 	return a.ensureFirewall(ctx)
 }
 
-// firewallEvery is how often the table is looked at while nothing starts: somebody on the host may have flushed it.
-const firewallEvery = 15 * time.Second
-
 // firewallLoop keeps the table as it should be under what runs.
 func (a *Agent) firewallLoop(ctx context.Context) {
 	counted := time.Time{}
-	for pause(ctx, firewallEvery, nil) {
+	for pause(ctx, a.cfg.FirewallEvery, nil) {
 		a.mu.Lock()
 		guests := false
 		for _, l := range a.leases {

@@ -87,6 +87,7 @@ type host struct {
 	attach   container.Attach // as the agent is told; the engine attaches nothing
 	cleanIn  time.Duration
 	patience time.Duration // with an overlay that is silent
+	firewall time.Duration // between looks at it
 	stop     func()
 	prefetch bool
 	cores    cores.Host
@@ -138,7 +139,7 @@ func (h *host) start() {
 	a, err := agent.New(agent.Config{Host: h.id, Key: h.key, Version: "test", StateDir: h.dir, BootID: boot, BootMS: hostinfo.BootMS, Now: time.Now,
 		Engine: h.engine, Images: images, GPUs: h.gpus, Link: h.control, Attach: h.attach, Log: h.log,
 		Inventory: func(context.Context) agentapi.Inventory { return agentapi.Inventory{} }, Resolvers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
-		Advertise: []string{"127.0.0.1"}, Tick: 100 * time.Millisecond, CleanIn: h.cleanIn, OverlayPatience: h.patience, Prefetch: h.prefetch, Cores: h.cores, Scratch: h.scratch})
+		Advertise: []string{"127.0.0.1"}, Tick: 100 * time.Millisecond, CleanIn: h.cleanIn, OverlayPatience: h.patience, FirewallEvery: h.firewall, Prefetch: h.prefetch, Cores: h.cores, Scratch: h.scratch})
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -212,6 +212,9 @@ func TestAPreflightWaitsForARankThatIsStartedAgain(t *testing.T) {
 func TestAFlushedFirewallComesBack(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
+	h.stop()
+	h.firewall = time.Second
+	h.start()
 	spec := h.launch(h.spec())
 	h.await(spec.LeaseRef, "running", running)
 	if err := firewall.Remove(t.Context(), container.Host8(h.id)); err != nil {
