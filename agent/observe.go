@@ -214,21 +214,22 @@ func (a *Agent) say(r *run, f func(agentapi.LeaseStatus) agentapi.LeaseStatus) {
 	old.Progress, st.Progress = agentapi.Progress{Step: old.Progress.Step}, agentapi.Progress{Step: st.Progress.Step}
 	if ago := a.cfg.Now().Sub(r.told); reflect.DeepEqual(old, st) && ago >= 0 && ago < progressEvery {
 		if r.owed == nil {
-			r.owed = time.AfterFunc(progressEvery-ago, func() { a.tell(r) })
+			var owed *time.Timer
+			owed = time.AfterFunc(progressEvery-ago, func() {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				if r.owed == owed { // else it has been told while this waited for the lock
+					a.tellNow(r)
+				}
+			})
+			r.owed = owed
 		}
 		return
 	}
 	a.tellNow(r)
 }
 
-// tell has a run's status reported.
-func (a *Agent) tell(r *run) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.tellNow(r)
-}
-
-// tellNow is tell. Callers hold a.mu.
+// tellNow has a run's status reported. Callers hold a.mu.
 func (a *Agent) tellNow(r *run) {
 	if r.owed != nil {
 		r.owed.Stop()
