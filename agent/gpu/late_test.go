@@ -14,6 +14,8 @@ func TestALateProbeIsNoHang(t *testing.T) {
 		c.timing.watch, c.timing.call, c.timing.late = time.Hour, 3*time.Second, 10*time.Minute
 	})
 	becomes(t, m, h.uuid(1), Healthy)
+	m.looking.Lock() // the look that has seen it asks for more, and those answers would be waited for too
+	defer m.looking.Unlock()
 	m.probe.mu.Lock()
 	c := m.probe.child
 	m.probe.mu.Unlock()
