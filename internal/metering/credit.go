@@ -138,13 +138,24 @@ func creditOf(l *lease, segs []dbq.SegmentsWithinRow, span Interval) money.Nano 
 	return min(money.Posted(num), l.meter.Posted)
 }
 
-// tellOfCredit tells both sides once for each amount.
+// tellOfCredit tells both sides once for each amount. Charges that arrive late raise a credit that is told already: then
+// the notice says what is added, so that two notices are not read as two credits, and what it is in all.
 func tellOfCredit(ctx context.Context, tx *db.Tx, l *lease, r dbq.ServiceCreditsRow, total, host money.Nano) error {
 	why := fmt.Sprintf("Node %d of %s was lost through no doing of the renter's (%s): what it cost in the last hour before that is given back.", l.Rank, l.ClusterID, r.Reason)
-	for _, n := range []notify.Notice{
-		{Org: l.RenterOrgID, Severity: notify.Info, Title: fmt.Sprintf("%s %s credited: a host failed", total.Plain(), l.Currency), Body: why + " It is in your wallet.", Object: l.ClusterID.String()},
-		{Org: l.HostOrgID, Severity: notify.Warn, Title: fmt.Sprintf("%s %s of %s's earnings returned: it failed", host.Plain(), l.Currency, r.HostName), Body: why + " The platform returns its fee.", Object: l.HostID.String()},
-	} {
+	more := ""
+	late := func(money.Nano) string { return "" }
+	if r.Credited > 0 {
+		more = " more"
+		late = func(inAll money.Nano) string {
+			return fmt.Sprintf(" Charges for that hour came in late and are given back too, which makes %s %s in all.", inAll.Plain(), l.Currency)
+		}
+	}
+	now, fromHost := total-money.Nano(r.Credited), host-money.Nano(r.HostPart)
+	notices := []notify.Notice{
+		{Org: l.RenterOrgID, Severity: notify.Info, Title: fmt.Sprintf("%s %s%s credited: a host failed", now.Plain(), l.Currency, more), Body: why + late(total) + " It is in your wallet.", Object: l.ClusterID.String()},
+		{Org: l.HostOrgID, Severity: notify.Warn, Title: fmt.Sprintf("%s %s%s of %s's earnings returned: it failed", fromHost.Plain(), l.Currency, more, r.HostName), Body: why + late(host) + " The platform returns its fee.", Object: l.HostID.String()},
+	}
+	for _, n := range notices {
 		n.Key = fmt.Sprintf("service_credit:%s:%d", l.ID, int64(total))
 		if _, err := notify.Add(ctx, tx, n); err != nil {
 			return err

@@ -2,6 +2,7 @@ package metering
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,7 +79,19 @@ func TestALostHostsLastHourIsCredited(t *testing.T) {
 	for _, org := range []id.Org{w.renter, w.operator} {
 		told, err := notify.List(t.Context(), w.d.Q, org, notify.Filter{Limit: 10})
 		if err != nil || len(told) != 2 {
-			t.Errorf("told %+v %v, want of both amounts", told, err)
+			t.Fatalf("told %+v %v, want of both amounts", told, err)
+		}
+		share := func(n money.Nano) money.Nano { return n }
+		if org == w.operator {
+			share = func(n money.Nano) money.Nano { return money.Share(n, 850_000) }
+		}
+		all, first := share(2*money.Unit), share(back)
+		late, early := told[0], told[1]
+		if !strings.HasPrefix(late.Title, (all-first).Plain()+" ") || !strings.Contains(late.Title, " more ") || !strings.Contains(late.Body, " "+all.Plain()+" EUR in all") {
+			t.Errorf("the second notice does not say what it adds (%s) and what it makes in all (%s): %+v", all-first, all, late)
+		}
+		if !strings.HasPrefix(early.Title, first.Plain()+" ") || strings.Contains(early.Title, "more") || strings.Contains(early.Body, "in all") {
+			t.Errorf("the first notice: %+v, want %s", early, first)
 		}
 	}
 	w.booksBalance()
