@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -208,7 +209,7 @@ func printCluster(p *printer, c client.Cluster) {
 	p.line("")
 	rows := make([][]string, len(c.Nodes))
 	for i, n := range c.Nodes {
-		rows[i] = []string{fmt.Sprint(n.Rank), n.State, fmt.Sprint(len(n.GPUs)), modelOf(n), n.Address, n.HostID.Short(), progressOf(n)}
+		rows[i] = []string{fmt.Sprint(n.Rank), n.State, fmt.Sprint(len(n.GPUs)), modelOf(n), n.Address, cmp.Or(n.HostName, n.HostID.Short()), progressOf(n)}
 	}
 	p.table([]string{">RANK", "STATE", ">GPUS", "MODEL", "ADDRESS", "HOST", ""}, rows)
 }
