@@ -13,6 +13,9 @@ import (
 func (s *Web) purse(ctx context.Context, who account.Principal) view.Purse {
 	b, err := report.OrgBalance(ctx, s.DB.Q, who.Org, s.Currency)
 	if err != nil {
+		if ctx.Err() != nil { // whoever asked has left: nothing is wrong with the wallet
+			return view.Purse{Available: "–", Burn: "–", Runway: "–", Currency: s.Currency}
+		}
 		s.Log.ErrorContext(ctx, "read the wallet", "org", who.Org, "err", err)
 		return view.Purse{Available: "–", Burn: "–", Runway: "–", Currency: s.Currency}
 	}
