@@ -91,6 +91,7 @@ var acts = map[string]string{
 	"host.reclaim":           "Took a host back",
 	"host.resume":            "Resumed a host",
 	"host.retire":            "Retired a host",
+	"host.agent_too_old":     "A host's agent was found too old for new leases",
 	"host.second_connection": "A second machine used a host's key",
 	"lease.unfreeze":         "Let a frozen lease's money move",
 	"ledger.compensate":      "Gave a charge back",

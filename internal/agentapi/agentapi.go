@@ -14,6 +14,11 @@ import (
 // Protocol is this wire format's number. A server of protocol N accepts agents of N−1 and N.
 const Protocol = 1
 
+// OldestRented is the oldest protocol whose hosts get new leases. Hosts of older ones, and of agents that name none, keep
+// the leases they have: their reports and their usage count as ever. Rises to Protocol − 1 at most, or a server's upgrade
+// would empty the market.
+const OldestRented = 1
+
 // What a host may publish on, and what it listens to. host is the prefixed id, "host_…".
 func SubjectInventory(host string) string { return "host." + host + ".inventory" } // request: Inventory → Ack
 func SubjectSync(host string) string      { return "host." + host + ".sync" }      // request: Sync → SyncReply

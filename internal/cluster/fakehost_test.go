@@ -23,6 +23,7 @@ type fakeHost struct {
 	boot string
 	born time.Time // of the boot
 	seq  uint64
+	old  bool // its agent is of before protocols were numbered
 
 	mu      sync.Mutex
 	desired agentapi.Desired
@@ -54,6 +55,9 @@ func (h *fakeHost) sync(ctx context.Context, c int) error {
 	defer h.mu.Unlock()
 	h.reconcile()
 	s := h.report()
+	if h.old {
+		s = asOfBefore(h.w.t, s)
+	}
 	h.last = s
 	return h.send(ctx, c, s)
 }

@@ -113,7 +113,7 @@ func (h *Host) Unsellable(now time.Time) string {
 	case h.CappedUntil != nil && now.Before(*h.CappedUntil):
 		return usedUp(*h.CappedUntil)
 	case tooOld(h.Status.Protocol):
-		return "the host's agent is too old"
+		return "the host's agent is too old: it keeps its leases, and gets new ones once it is updated"
 	}
 	return ""
 }

@@ -26,9 +26,9 @@ func checkSync(s *agentapi.Sync) error {
 	switch {
 	case s.Protocol > agentapi.Protocol:
 		return fmt.Errorf("the agent speaks protocol %d and this server at most %d: upgrade the server first", s.Protocol, agentapi.Protocol)
-	case s.Protocol < 0 || s.Protocol < agentapi.Protocol-1:
-		// It keeps its leases and gets no new ones (host.Unsellable); its reports still count.
-	}
+	case s.Protocol < 0:
+		return errors.New("protocol out of range")
+	} // an old one keeps its leases and gets no new ones (host.Unsellable): its reports count
 	switch {
 	case s.BootID == "" || len(s.BootID) > 64 || s.BootMS < 0:
 		return errors.New("boot id or clock out of range")

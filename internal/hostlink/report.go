@@ -86,6 +86,12 @@ func (l *Link) takeStatus(ctx context.Context, h id.Host, s agentapi.Sync, r *ag
 	}
 	if s.Full {
 		l.bus.Changed(bus.TopicHost(h))
+		if s.Protocol < agentapi.OldestRented { // once a day; an agent that can replace itself is told with the answer, too
+			l.alert(ctx, h, "host.agent_too_old", "An agent is too old for new leases",
+				fmt.Sprintf("The agent of this host (%.40s) speaks protocol %d; new leases need %d or newer. It keeps the leases it has, and is paid for them. "+
+					"Update it: run install-agent.sh with a newer archive, or let the platform do it (muster host set NAME --agent-channel stable).",
+					s.AgentVersion, s.Protocol, agentapi.OldestRented))
+		}
 	}
 	if s.Full || len(own.Leases) > 0 || len(report.Gone) > 0 {
 		if err := l.clusters.Observe(ctx, h, own, report.Gone); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -327,5 +328,39 @@ func TestTrafficIsTakenFromReports(t *testing.T) {
 	st.Traffic.Up = -1
 	if r := a.sync(agentapi.Sync{Seq: 2, Leases: []agentapi.LeaseStatus{st}}); r.Error == "" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// A report as the first agents made it, without a protocol and all that came later, is taken and answered in full; its
+// operator is told to update it, once.
+func TestAnOldAgentIsAnswered(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.enroll()
+	lease := s.lease(a)
+	for seq := range 2 {
+		text := fmt.Sprintf(`{"agent_version":"v0.1.0","boot_id":"boot","boot_ms":61000,"control_epoch":1,"revision":0,"full":true,"seq":%d,
+			"leases":[{"lease":%q,"epoch":1,"state":"ready","progress":{},"at_barrier":true,"started":true,"good":true,"image_digest":"sha256:0"}]}`, seq+1, lease)
+		var r agentapi.SyncReply
+		a.ask(agentapi.SubjectSync(a.Host.String()), json.RawMessage(text), &r)
+		if r.Error != "" || r.StatusAck != uint64(seq+1) || r.Anchor == nil || len(r.Extensions) != 1 || r.Extensions[0].RunUntilMS != 42 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if got := s.w.seen(); len(got) != 2 || len(got[1].Leases) != 1 || !got[1].Leases[0].Good || got[1].Leases[0].Lease != lease.String() {
+		t.Errorf("%+v", got)
+	}
+	if n := s.alerts("host.agent_too_old"); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+	if h := s.host(a); h.Status.Protocol != 0 || !strings.Contains(h.Unsellable(time.Now()), "too old") {
+		t.Errorf("%+v", h.Status)
+	}
+	a.sync(agentapi.Sync{Full: true, Seq: 3})
+	if h := s.host(a); h.Status.Protocol != agentapi.Protocol || strings.Contains(h.Unsellable(time.Now()), "too old") {
+		t.Errorf("updated: %+v", h.Status)
+	}
+	if r := a.sync(agentapi.Sync{Full: true, Seq: 4}); r.Error != "" || s.alerts("host.agent_too_old") != 1 {
+		t.Errorf("told again: %+v", r)
 	}
 }

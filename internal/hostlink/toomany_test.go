@@ -3,6 +3,7 @@ package hostlink_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +28,12 @@ func newStillSite(t *testing.T) (*site, *still) {
 	cfg.Now = clock.now
 	s.link, s.w = start(t, s.d, cfg)
 	return s, clock
+}
+
+func (w *fakeWorld) seen() []agentapi.Sync {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.observed)
 }
 
 func (w *fakeWorld) reports() int {

@@ -17,9 +17,6 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// oldestProtocol is the oldest agent that gets new leases.
-const oldestProtocol = agentapi.Protocol - 1
-
 // LoadSnapshot reads the whole fleet: every host that sells at this moment. In a transaction it is as authoritative as
 // the transaction's isolation.
 func LoadSnapshot(ctx context.Context, q *dbq.Queries, allowSimulated bool) (*Snapshot, error) {
@@ -70,7 +67,7 @@ func askHosts(ctx context.Context, p *db.Pipe, ids []id.Host, allowSimulated, to
 	}
 	named := [][]pgtype.UUID{uuids(ids)}
 	hosts := p.Q.FleetHosts(ctx, []dbq.FleetHostsParams{{
-		Hosts: named[0], WithinMs: host.ReachableFor.Milliseconds(), Protocol: oldestProtocol, Simulated: allowSimulated, Topology: topology,
+		Hosts: named[0], WithinMs: host.ReachableFor.Milliseconds(), Protocol: agentapi.OldestRented, Simulated: allowSimulated, Topology: topology,
 	}})
 	gpus, offers := p.Q.FleetGPUs(ctx, named), p.Q.FleetOffers(ctx, named)
 	leases, quotes := p.Q.FleetLeases(ctx, named), p.Q.FleetQuotes(ctx, named)
