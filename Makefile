@@ -46,7 +46,7 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 	@$(SERVICES) --docker --postgres -- scripts/test
 
 .PHONY: test-full
-test-full: test test-matrix test-net test-update test-torch test-jupyter test-gvisor test-disk ## what takes longer too: the kill matrix, hosts behind routers, PyTorch trainings (an hour and a half)
+test-full: test test-matrix test-net test-update test-torch test-jupyter test-gvisor test-disk test-machine ## what takes longer too: the kill matrix, hosts behind routers, PyTorch trainings, a virtual machine (two hours)
 
 MATRIX ?= TestMatrix
 .PHONY: test-matrix
@@ -90,6 +90,15 @@ test-net: build ## whole hosts behind routers of their own: paths, cut and bad l
 	@scripts/setup build run
 	@scripts/debian-image $(TORCH) $(TORCH_PACKAGES)
 	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test -tags net,torch ./internal/e2e -run '$(NET)' -count=1 -v -timeout 90m
+
+MACHINE ?= /var/cache/muster/machine
+.PHONY: test-machine
+test-machine: build ## a release on virtual machines with Debian's own kernel and systemd: unit, kernel WireGuard, disk quota, NUMA (makes an image of 1 GB once)
+	@scripts/setup build run machine
+	@scripts/machine-image $(MACHINE)
+	@openssl genpkey -algorithm ed25519 -out bin/machine.key
+	@MUSTER_RELEASE_KEY=bin/machine.key MUSTER_RELEASE_OUT=bin/machine scripts/release v0.0.1
+	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_MACHINE=$(MACHINE) MUSTER_TEST_RELEASE=$(CURDIR)/bin/machine go test -tags machine ./internal/e2e -run TestAMachine -count=1 -v -timeout 90m
 
 .PHONY: soak
 soak: ## the proof of the money over a hundred million rented seconds (MUSTER_PROOF_SECONDS: others), with kills (minutes)

@@ -111,3 +111,16 @@ func TestInventoryShowsWhatIsNear(t *testing.T) {
 		t.Errorf("simulated GPUs are near processors: %+v", got)
 	}
 }
+
+// A simulated host that shares its machine with nobody says so, and has its GPUs where their profile says.
+func TestSimulatedGPUsOnAMachineOfTheirOwn(t *testing.T) {
+	inv := agentapi.Inventory{Simulated: true, GPUs: []agentapi.GPU{{UUID: "GPU-0", NUMANode: agentapi.Known(0)}}}
+	t.Setenv("MUSTER_FAKE_NVML_PLACED", "1")
+	nodes, err := hostinfo.NUMA("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := coresOf(inv), cores.Map(nodes, inv.GPUs); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

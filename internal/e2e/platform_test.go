@@ -51,9 +51,10 @@ type devState struct {
 const (
 	startLimit = 4 * time.Minute
 	stopLimit  = 2 * time.Minute
-	// patience is how long a test waits for what has to come. It is no claim about speed: only a failure takes so long.
-	patience = 3 * time.Minute
 )
+
+// patience is how long a test waits for what has to come. It is no claim about speed: only a failure takes so long.
+var patience = 3 * time.Minute
 
 // start brings a platform up on dir, which may hold an earlier one's state.
 func start(dir string, args ...string) (*platform, error) {

@@ -54,7 +54,7 @@ func (f *Field) Box(t testing.TB, name string, s *testnet.Segment, gateway, pric
 	if err != nil {
 		t.Fatal(err)
 	}
-	enroll := b.Command(t.Context(), agent, "enroll", "--state", state, "--docker", b.Engine.Socket, "--url", "https://"+cloudName+":8443", "--ca", filepath.Join(f.ca(), "ca.pem"))
+	enroll := b.Command(t.Context(), agent, "enroll", "--state", state, "--docker", b.Engine.Socket, "--url", AgentURL, "--ca", f.CA())
 	enroll.Env, enroll.Stdin = append(os.Environ(), env...), strings.NewReader(token.Token)
 	if out, err := enroll.CombinedOutput(); err != nil {
 		t.Fatalf("%s: enrol: %v\n%s", name, err, out)

@@ -54,11 +54,13 @@ type Field struct {
 	homes int
 }
 
-// The platform's names, which every machine of the field knows.
+// The platform's names. Names is the /etc/hosts of every machine of the field.
 const (
 	cloudName, relayName = "cloud.muster.example", "relay.muster.example"
-	names                = "127.0.0.1 localhost\n203.0.113.2 " + cloudName + "\n2001:db8::2 " + cloudName + "\n203.0.113.5 " + relayName + "\n2001:db8::5 " + relayName + "\n"
+	Names                = "127.0.0.1 localhost\n203.0.113.2 " + cloudName + "\n2001:db8::2 " + cloudName + "\n203.0.113.5 " + relayName + "\n2001:db8::5 " + relayName + "\n"
 	cloudAddr            = "203.0.113.2"
+	// AgentURL is where hosts enrol.
+	AgentURL = "https://" + cloudName + ":8443"
 )
 
 // Patience is how long anything is waited for. It is no claim about speed: only a failure takes so long.
@@ -109,10 +111,13 @@ func (f *Field) settings(t testing.TB) []string {
 		t.Fatal(err)
 	}
 	return []string{"MUSTER_DATABASE_URL=" + db.String(), "MUSTER_DB_CONNS=12", "MUSTER_LISTEN=" + cloudAddr + ":80", "MUSTER_PUBLIC_URL=" + f.URL,
-		"MUSTER_AGENT_LISTEN=:8443", "MUSTER_AGENT_URL=https://" + cloudName + ":8443", "MUSTER_NATS_LISTEN=:4222", "MUSTER_NATS_PUBLIC_URL=tls://" + cloudName + ":4222",
+		"MUSTER_AGENT_LISTEN=:8443", "MUSTER_AGENT_URL=" + AgentURL, "MUSTER_NATS_LISTEN=:4222", "MUSTER_NATS_PUBLIC_URL=tls://" + cloudName + ":4222",
 		"MUSTER_TLS_CERT=" + certs.Cert, "MUSTER_TLS_KEY=" + certs.Key, "MUSTER_TLS_CA=" + certs.CA, "MUSTER_GATEWAY_LISTEN=" + cloudAddr + ":2222",
 		"MUSTER_RELAYS=" + relayName + ":3478", "MUSTER_ALLOW_SIMULATED=true", "MUSTER_SIGNUPS_PER_HOUR=1000", "MUSTER_REPLICA=cloud"}
 }
+
+// CA is the platform's own authority, as a PEM file.
+func (f *Field) CA() string { return filepath.Join(f.ca(), "ca.pem") }
 
 // ca is the folder of the platform's own authority.
 func (f *Field) ca() string { return filepath.Join(f.Net.Dir(), "tls") }
@@ -145,7 +150,7 @@ func (f *Field) Pulled(ref string) string {
 func knowsNames(t testing.TB, h *testnet.Host) {
 	t.Helper()
 	file := filepath.Join(h.Dir(), "hosts")
-	if err := os.WriteFile(file, []byte(names), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(Names), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	h.Run("mount", "--bind", file, "/etc/hosts")

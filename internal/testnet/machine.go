@@ -1,0 +1,305 @@
+package testnet
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// Machine is a virtual machine of its own: a kernel, systemd, an ssh server, and disks that end with the net. It runs in a
+// host of the net that has no address of its own, so all it reaches is the segment it is joined to.
+type Machine struct {
+	*Host   // the room it runs in: its End is a power cut for good
+	Address netip.Addr
+
+	from *Host // where this process calls it from
+	key  ssh.Signer
+	t    testing.TB
+
+	mu     sync.Mutex
+	client *ssh.Client // that is logged in; nil: none is
+}
+
+// MachineConfig says what a machine is made of.
+type MachineConfig struct {
+	Image   string // the folder that scripts/machine-image made
+	Address string // in the segment, "203.0.113.60/24"
+	From    *Host  // a host of the segment, from which this process calls the machine
+	Files   map[string]string
+	Env     []string // KEY=value, of every unit
+	// DockerGB is how large the disk for Docker's data is. It is a hole until something is written.
+	DockerGB int
+}
+
+// bootPatience is for an emulated processor that shares a busy machine: it takes a minute where nothing else runs.
+const bootPatience = 15 * time.Minute
+
+// Machine starts a virtual machine with two NUMA nodes, of one processor and 1 GiB each, joined to a segment. AwaitUp waits
+// for it: several can boot at a time.
+func (n *Net) Machine(name string, s *Segment, cfg MachineConfig) *Machine {
+	n.t.Helper()
+	at, err := netip.ParsePrefix(cfg.Address)
+	if err != nil {
+		n.t.Fatal("testnet:", err)
+	}
+	m := &Machine{Host: n.Host(name), Address: at.Addr(), from: cfg.From, t: n.t}
+	if err := m.boot(s, cfg); err != nil {
+		n.t.Fatalf("testnet: boot %s: %v", name, err)
+	}
+	n.t.Cleanup(func() {
+		if n.t.Failed() {
+			n.t.Logf("--- %s's console\n%s", name, tail(m.Console(), 40))
+		}
+	})
+	return m
+}
+
+// Console is what the machine wrote to its serial port.
+func (m *Machine) Console() string {
+	b, _ := os.ReadFile(filepath.Join(m.Dir(), "console"))
+	return string(b)
+}
+
+func (m *Machine) boot(s *Segment, cfg MachineConfig) error {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return err
+	}
+	if m.key, err = ssh.NewSignerFromKey(private); err != nil {
+		return err
+	}
+	in := func(file string) string { return filepath.Join(m.Dir(), file) }
+	// Who looks into a running test logs in with this: nsenter --net=… ssh -i DIR/id root@ADDRESS.
+	if block, err := ssh.MarshalPrivateKey(private, m.Name); err != nil {
+		return err
+	} else if err := os.WriteFile(in("id"), pem.EncodeToMemory(block), 0o600); err != nil {
+		return err
+	}
+	if err := m.seed(in("seed.tar"), cfg); err != nil {
+		return err
+	}
+	if err := sparse(in("docker.img"), int64(cfg.DockerGB)<<30); err != nil {
+		return err
+	}
+	m.Run("mkfs.xfs", "-q", "-L", "docker", in("docker.img"))
+	// The room's end of the cable and the machine's are one Ethernet.
+	m.Join(s)
+	for _, c := range []string{"link add br0 type bridge", "link set eth0 master br0", "tuntap add tap0 mode tap", "link set tap0 master br0", "link set tap0 up", "link set br0 up"} {
+		m.Run("ip", strings.Fields(c)...)
+	}
+	disk := func(file, more string) string {
+		return "file=" + file + ",format=raw,if=virtio,cache=unsafe," + more
+	}
+	// What the machine writes to the image goes to a file of its own, which ends with it.
+	args := slices.Concat(accelerator(), strings.Fields("-machine q35 -smp 2,sockets=2 -m 2048 -nodefaults -no-user-config -display none -monitor none"), []string{
+		"-object", "memory-backend-ram,id=m0,size=1024M", "-object", "memory-backend-ram,id=m1,size=1024M",
+		"-numa", "node,nodeid=0,cpus=0,memdev=m0", "-numa", "node,nodeid=1,cpus=1,memdev=m1",
+		"-kernel", filepath.Join(cfg.Image, "vmlinuz"), "-initrd", filepath.Join(cfg.Image, "initrd.img"),
+		"-append", kernelLine(m.Name, cfg.Env),
+		"-serial", "file:" + in("console"), "-device", "virtio-rng-pci",
+		"-drive", disk(filepath.Join(cfg.Image, "root.img"), "snapshot=on"), "-drive", disk(in("docker.img"), "discard=unmap"), "-drive", disk(in("seed.tar"), "readonly=on"),
+		"-netdev", "tap,id=net0,ifname=tap0,script=no,downscript=no", "-device", "virtio-net-pci,netdev=net0"})
+	log, err := os.Create(in("qemu.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := m.Command(context.Background(), "qemu-system-x86_64", args...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+m.Dir())
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go cmd.Wait() // it ends with its room at the latest
+	return nil
+}
+
+// kernelLine says where the system is, and that it has time: an emulated processor that others use too is slow.
+func kernelLine(name string, env []string) string {
+	line := "root=/dev/vda rw console=ttyS0 quiet panic=-1 mitigations=off systemd.show_status=0 systemd.default_timeout_start_sec=900 systemd.default_device_timeout_sec=900 " +
+		"systemd.mask=serial-getty@ttyS0.service systemd.mask=getty@tty1.service systemd.hostname=" + name
+	for _, kv := range env {
+		line += " systemd.setenv=" + kv
+	}
+	return line
+}
+
+// accelerator is the processor's own virtualisation where this machine has it. A /dev/kvm that opens proves nothing: one that
+// emulates for other kernels than Debian's does too.
+func accelerator() []string {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err == nil && (bytes.Contains(info, []byte(" vmx ")) || bytes.Contains(info, []byte(" svm "))) {
+		if kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err == nil {
+			kvm.Close()
+			return []string{"-accel", "kvm", "-cpu", "host"}
+		}
+	}
+	return []string{"-accel", "tcg,thread=multi", "-cpu", "Nehalem"}
+}
+
+// seed is the disk with what makes this machine another one than the image's others.
+func (m *Machine) seed(path string, cfg MachineConfig) error {
+	files := map[string]string{
+		"etc/systemd/network/net.network":  "[Match]\nType=ether\nName=en*\n[Network]\nAddress=" + cfg.Address + "\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+		"etc/ssh/sshd_config.d/here.conf":  "PermitRootLogin prohibit-password\nUseDNS no\n",
+		"root/.ssh/authorized_keys":        string(ssh.MarshalAuthorizedKey(m.key.PublicKey())),
+		"etc/sysctl.d/90-no-watchdog.conf": "kernel.watchdog=0\n", // an emulated processor stands still at times
+	}
+	for name, content := range cfg.Files {
+		files[strings.TrimPrefix(name, "/")] = content
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for name, content := range files {
+		mode := int64(0o644)
+		if strings.HasSuffix(name, "authorized_keys") {
+			mode = 0o600
+		}
+		err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(content)), Typeflag: tar.TypeReg})
+		if err == nil {
+			_, err = io.WriteString(w, content)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(path, b.Bytes(), 0o600)
+}
+
+func sparse(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(size), f.Close())
+}
+
+// AwaitUp returns when the machine's systemd says that all is started, in another boot than the one given.
+func (m *Machine) AwaitUp(not string) (boot string) {
+	m.t.Helper()
+	var last string
+	for deadline := time.Now().Add(bootPatience); ; time.Sleep(time.Second) {
+		out, err := m.Try("cat /proc/sys/kernel/random/boot_id; systemctl is-system-running --wait")
+		id, state, _ := strings.Cut(strings.TrimSpace(out), "\n")
+		switch {
+		case id != "" && id != not && state == "running":
+			return id
+		case id != "" && id != not && state == "degraded":
+			m.t.Fatalf("%s: a unit failed:\n%s", m.Name, m.Do("systemctl --failed --no-legend; journalctl -b -p err --no-pager | tail -40"))
+		}
+		last = fmt.Sprintf("%s (%v)", out, err)
+		if time.Now().After(deadline) {
+			m.t.Fatalf("testnet: %s does not come up within %s: %s", m.Name, bootPatience, last)
+		}
+	}
+}
+
+// Reboot starts the machine anew with a command, "systemctl reboot" or one that asks nobody, and returns when it is up.
+func (m *Machine) Reboot(command string) {
+	m.t.Helper()
+	before := strings.TrimSpace(m.Do("cat /proc/sys/kernel/random/boot_id"))
+	if c, err := m.login(); err == nil {
+		// The connection ends with the machine, which need not say so.
+		defer time.AfterFunc(time.Minute, func() { m.logout(c) }).Stop()
+	}
+	_, _ = m.Try(command)
+	m.AwaitUp(before)
+}
+
+// Do runs a shell's command as the machine's root and returns what it wrote. A failure fails the test.
+func (m *Machine) Do(command string) string {
+	m.t.Helper()
+	out, err := m.Try(command)
+	if err != nil {
+		m.t.Fatalf("%s: %s: %v\n%s", m.Name, command, err, out)
+	}
+	return out
+}
+
+// Try is Do for a command that may fail.
+func (m *Machine) Try(command string) (string, error) { return m.Feed(command, nil) }
+
+// Feed is Try with something to read for the command.
+func (m *Machine) Feed(command string, in io.Reader) (string, error) {
+	c, err := m.login()
+	if err != nil {
+		return "", err
+	}
+	session, err := c.NewSession()
+	if err != nil {
+		m.logout(c)
+		return "", err
+	}
+	defer session.Close()
+	// A machine that stands still answers nothing.
+	defer time.AfterFunc(bootPatience, func() { m.logout(c) }).Stop()
+	session.Stdin = in
+	out, err := session.CombinedOutput(command)
+	if exit := (*ssh.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		m.logout(c)
+	}
+	return string(out), err
+}
+
+// login is the connection that all commands share: to log in costs an emulated processor seconds.
+func (m *Machine) login() (*ssh.Client, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.client != nil {
+		return m.client, nil
+	}
+	address := netip.AddrPortFrom(m.Address, 22).String()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	conn, err := m.from.Dial(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
+	c, chans, reqs, err := ssh.NewClientConn(conn, address, &ssh.ClientConfig{User: "root", Auth: []ssh.AuthMethod{ssh.PublicKeys(m.key)},
+		HostKeyCallback: ssh.InsecureIgnoreHostKey()}) // nobody else is on that segment
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Time{})
+	m.client = ssh.NewClient(c, chans, reqs)
+	return m.client, nil
+}
+
+// logout gives a connection up, so that the next command logs in anew.
+func (m *Machine) logout(c *ssh.Client) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.client == c {
+		m.client = nil
+	}
+	c.Close()
+}
+
+// Put writes a file of the machine's.
+func (m *Machine) Put(path string, content []byte) {
+	m.t.Helper()
+	if out, err := m.Feed("cat >'"+path+"'", bytes.NewReader(content)); err != nil {
+		m.t.Fatalf("%s: write %s: %v\n%s", m.Name, path, err, out)
+	}
+}
