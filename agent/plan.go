@@ -173,6 +173,9 @@ func ended(v view) *outcome {
 		if v.interrupted {
 			return failed(agentapi.ReasonHostInterrupted, "the host's container runtime was stopped")
 		}
+		if v.guest.State == container.Exited && v.guest.StartedAt.IsZero() && v.guest.Error != "" { // the daemon says what to mend on the host
+			return failed(agentapi.ReasonRuntimeFailed, detailed("the container that holds the node's network could not be started", v.guest.Error))
+		}
 		return failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")
 	}
 	return nil

@@ -181,6 +181,9 @@ func TestHowRunsEnd(t *testing.T) {
 		}), failed(agentapi.ReasonRuntimeFailed, "not executable")},
 		{"guest died", at(running, func(v *view) { v.guest.State = container.Exited }),
 			failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")},
+		{"the daemon refuses to start the guest, too often", at(pulled, func(v *view) {
+			v.rec.Deaths, v.rec.GuestID, v.guest = maxDeaths, "", container.Container{ID: "g", State: container.Exited, ExitCode: 128, Error: "apparmor_parser: not found"}
+		}), failed(agentapi.ReasonRuntimeFailed, "the container that holds the node's network could not be started: apparmor_parser: not found")},
 		{"guest is another container", at(running, func(v *view) { v.guest.ID = "x" }),
 			failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")},
 		{"work was removed by hand", at(running, func(v *view) { v.work = container.Container{} }),

@@ -87,10 +87,16 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	return inv, nil
 }
 
-// coresOf lays out processors and GPUs, so that leases get those near their GPUs. Simulated GPUs are near none: several
-// simulated hosts share a machine. On a virtual machine of its own one has them where its profile says.
+// shared reports whether a simulated host has its machine together with others, and with whoever works there. One on a virtual
+// machine of its own says that it has not: what a lease does to the machine is done there as on a host with GPUs.
+func shared(inv agentapi.Inventory) bool {
+	return inv.Simulated && os.Getenv("MUSTER_FAKE_NVML_PLACED") == ""
+}
+
+// coresOf lays out processors and GPUs, so that leases get those near their GPUs. Simulated GPUs are near none, unless they
+// have the machine to themselves.
 func coresOf(inv agentapi.Inventory) cores.Host {
-	if inv.Simulated && os.Getenv("MUSTER_FAKE_NVML_PLACED") == "" {
+	if shared(inv) {
 		return cores.Host{}
 	}
 	nodes, _ := hostinfo.NUMA("")

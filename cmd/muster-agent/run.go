@@ -194,7 +194,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	}
 	lock := awake.New(h.log)
 	defer lock.Close()
-	if !inv.Simulated { // the machine of a developer may sleep
+	if !shared(inv) { // the machine of a developer may sleep
 		h.awake = lock.Set
 	}
 	h.prefetch = h.flags.prefetch && !inv.Simulated // hosts of one developer share their images anyway

@@ -21,7 +21,7 @@ func (v *virtual) pids(role string) []string {
 
 // left is what the machine has of leases.
 func (v *virtual) left() string {
-	out, err := v.Try("docker ps -aq --filter label=muster.host; pgrep -af 'muster-agent overlay' || true; systemd-inhibit --list --no-legend | grep muster-agent || true")
+	out, err := v.Try("docker ps -aq --filter label=muster.host; pgrep -af 'muster-agent [o]verlay' || true; systemd-inhibit --list --no-legend | grep muster-agent || true")
 	if err != nil {
 		return err.Error() + out
 	}
@@ -180,7 +180,7 @@ func (m *machines) removed(t *testing.T) {
 	}
 	t.Log(m.a.Do("/root/release/install-agent.sh --uninstall"))
 	left, _ := m.a.Try(`docker ps -aq; docker network ls --format '{{.Name}}' | grep ^mst; docker images --format '{{.Repository}}' | grep ^muster
-ls /sys/class/net | grep ^mst; nft list tables | grep muster; pgrep -af muster-agent; ls -d /usr/local/bin/muster* /usr/local/lib/muster* 2>/dev/null
+ls /sys/class/net | grep ^mst; nft list tables | grep muster; pgrep -af 'muster-agen[t]'; ls -d /usr/local/bin/muster* /usr/local/lib/muster* 2>/dev/null
 systemctl list-unit-files --no-legend | grep muster; systemd-inhibit --list --no-legend | grep muster; mount | grep muster`)
 	if left != "" {
 		t.Errorf("left after the removal:\n%s", left)

@@ -50,7 +50,7 @@ type MachineConfig struct {
 // bootPatience is for an emulated processor that shares a busy machine: it takes a minute where nothing else runs.
 const bootPatience = 15 * time.Minute
 
-// Machine starts a virtual machine with two NUMA nodes, of one processor and 1 GiB each, joined to a segment. AwaitUp waits
+// Machine starts a virtual machine with two NUMA nodes, of one processor and 2 GiB each, joined to a segment. AwaitUp waits
 // for it: several can boot at a time.
 func (n *Net) Machine(name string, s *Segment, cfg MachineConfig) *Machine {
 	n.t.Helper()
@@ -107,8 +107,8 @@ func (m *Machine) boot(s *Segment, cfg MachineConfig) error {
 		return "file=" + file + ",format=raw,if=virtio,cache=unsafe," + more
 	}
 	// What the machine writes to the image goes to a file of its own, which ends with it.
-	args := slices.Concat(accelerator(), strings.Fields("-machine q35 -smp 2,sockets=2 -m 2048 -nodefaults -no-user-config -display none -monitor none"), []string{
-		"-object", "memory-backend-ram,id=m0,size=1024M", "-object", "memory-backend-ram,id=m1,size=1024M",
+	args := slices.Concat(accelerator(), strings.Fields("-machine q35 -smp 2,sockets=2 -m 4096 -nodefaults -no-user-config -display none -monitor none"), []string{
+		"-object", "memory-backend-ram,id=m0,size=2048M", "-object", "memory-backend-ram,id=m1,size=2048M",
 		"-numa", "node,nodeid=0,cpus=0,memdev=m0", "-numa", "node,nodeid=1,cpus=1,memdev=m1",
 		"-kernel", filepath.Join(cfg.Image, "vmlinuz"), "-initrd", filepath.Join(cfg.Image, "initrd.img"),
 		"-append", kernelLine(m.Name, cfg.Env),
@@ -150,7 +150,7 @@ func accelerator() []string {
 			return []string{"-accel", "kvm", "-cpu", "host"}
 		}
 	}
-	return []string{"-accel", "tcg,thread=multi", "-cpu", "Nehalem"}
+	return []string{"-accel", "tcg,thread=multi,tb-size=512", "-cpu", "Nehalem"}
 }
 
 // seed is the disk with what makes this machine another one than the image's others.
