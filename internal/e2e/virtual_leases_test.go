@@ -38,6 +38,16 @@ func (m *machines) idleAgain(t *testing.T) {
 	})
 }
 
+// here runs a cluster of one node on the machine.
+func (m *machines) here(t *testing.T, r *renter, s client.Spec) client.Cluster {
+	t.Helper()
+	c := r.run(t, s)
+	if c.Nodes[0].HostID != m.a.id {
+		t.Fatalf("the node is not on %s: %+v", m.a.Name, c.Nodes[0])
+	}
+	return c
+}
+
 // runs has a training of one node, to its end.
 func (m *machines) runs(t *testing.T) {
 	r := m.renter(t, 50*money.Unit)
@@ -51,7 +61,7 @@ func (m *machines) runs(t *testing.T) {
 // carries has a cluster over two hosts: the machine's end of the overlay is the kernel's WireGuard, the other is ours in
 // userspace. While it is leased the machine may not sleep.
 func (m *machines) carries(t *testing.T) {
-	m.Box(t, "beside", m.Internet, "", "1.00", "203.0.113.70/24")
+	beside := m.Box(t, "beside", m.Internet, "", "1.00", "203.0.113.70/24")
 	r := m.renter(t, 50*money.Unit)
 	c := r.run(t, untilEnough(m.spec(2, 1, "train")))
 	guests := m.a.pids("guest")
@@ -88,6 +98,10 @@ func (m *machines) carries(t *testing.T) {
 	u := r.trained(t, c)
 	r.owes(t, u)
 	m.idleAgain(t)
+	// What follows is to be on the machine.
+	if _, err := m.Operator.ActOnHost(t.Context(), beside.ID, "drain"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // near has a lease on each of the machine's GPUs: each gets the processors of its GPU's NUMA node.
@@ -96,8 +110,7 @@ func (m *machines) near(t *testing.T) {
 	seen := map[string]bool{}
 	var clusters []client.Cluster
 	for range 2 {
-		c := r.run(t, m.spec(1, 1, "sleep", "86400"))
-		clusters = append(clusters, c)
+		clusters = append(clusters, m.here(t, r, m.spec(1, 1, "sleep", "86400")))
 	}
 	for _, pid := range m.a.pids("work") {
 		status := m.a.Do("grep -E '^(Cpus|Mems)_allowed_list' /proc/" + pid + "/status; cat /sys/fs/cgroup$(cut -d: -f3 /proc/" + pid + "/cgroup)/cpuset.{cpus,mems}")
@@ -124,7 +137,7 @@ func (m *machines) fills(t *testing.T) {
 	r := m.renter(t, 50*money.Unit)
 	s := m.spec(1, 1, "sleep", "86400")
 	s.DiskLimited = true
-	c := r.run(t, s)
+	c := m.here(t, r, s)
 	conn, err := r.SSH(t.Context(), c.ID, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -149,44 +162,4 @@ func (m *machines) fills(t *testing.T) {
 	}
 	r.settle(t, c)
 	m.idleAgain(t)
-}
-
-// reboots has the power cut under a lease: it ends, and nothing of it is left when the machine is back.
-func (m *machines) reboots(t *testing.T) {
-	r := m.renter(t, 50*money.Unit)
-	c := r.run(t, m.spec(1, 1, "sleep", "86400"))
-	m.a.Reboot("echo b >/proc/sysrq-trigger")
-	got, err := r.WaitCluster(t.Context(), c.ID, client.Failed, nil)
-	if err != nil {
-		t.Fatalf("%s %v\n%s", got.State, err, r.timeline(t, c))
-	}
-	t.Logf("%s: %s", got.Reason, got.Detail)
-	u := r.settle(t, c)
-	r.asTheWindows(t, c, u)
-	r.owes(t, u)
-	m.idleAgain(t)
-	if _, active := m.a.mainPID(t); !active {
-		t.Error("the unit is not active")
-	}
-	m.a.sells(t)
-}
-
-// removed takes the host off the platform and the agent off the machine, as docs/hosts.md tells.
-func (m *machines) removed(t *testing.T) {
-	for _, act := range []string{"drain", "retire"} {
-		if _, err := m.Operator.ActOnHost(t.Context(), m.a.id, act); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Log(m.a.Do("/root/release/install-agent.sh --uninstall"))
-	left, _ := m.a.Try(`docker ps -aq; docker network ls --format '{{.Name}}' | grep ^mst; docker images --format '{{.Repository}}' | grep ^muster
-ls /sys/class/net | grep ^mst; nft list tables | grep muster; pgrep -af 'muster-agen[t]'; ls -d /usr/local/bin/muster* /usr/local/lib/muster* 2>/dev/null
-systemctl list-unit-files --no-legend | grep muster; systemd-inhibit --list --no-legend | grep muster; mount | grep muster`)
-	if left != "" {
-		t.Errorf("left after the removal:\n%s", left)
-	}
-	m.a.Do("test -s /var/lib/muster-agent/identity.json") // the host's keys, and the proof of what is owed to it
-	if out := m.a.Do("/root/release/install-agent.sh --uninstall"); !strings.Contains(out, "Nothing to change.") {
-		t.Errorf("again:\n%s", out)
-	}
 }
