@@ -30,6 +30,7 @@ type control struct {
 	stored  []agentapi.LeaseRef
 	popular []string // told to a host without leases
 	last    agentapi.Sync
+	said    map[agentapi.LeaseRef][]agentapi.LeaseStatus // all, in order
 	states  map[agentapi.LeaseRef][]agentapi.NodeState
 	segs    map[agentapi.LeaseRef][]agentapi.Segment
 	doubted map[agentapi.LeaseRef]bool // a run was ready and started, and yet not well
@@ -43,7 +44,7 @@ func newControl(t *testing.T, host string, key ed25519.PublicKey) *control {
 		t.Fatal(err)
 	}
 	return &control{t: t, host: host, key: key, boot: boot, desired: agentapi.Desired{ControlEpoch: 1, Revision: 1}, changed: make(chan struct{}),
-		states: map[agentapi.LeaseRef][]agentapi.NodeState{}, segs: map[agentapi.LeaseRef][]agentapi.Segment{}, doubted: map[agentapi.LeaseRef]bool{}, until: map[agentapi.LeaseRef]int64{}, relay: map[agentapi.LeaseRef]string{}}
+		said: map[agentapi.LeaseRef][]agentapi.LeaseStatus{}, states: map[agentapi.LeaseRef][]agentapi.NodeState{}, segs: map[agentapi.LeaseRef][]agentapi.Segment{}, doubted: map[agentapi.LeaseRef]bool{}, until: map[agentapi.LeaseRef]int64{}, relay: map[agentapi.LeaseRef]string{}}
 }
 
 func (c *control) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncReply, error) {
@@ -54,6 +55,7 @@ func (c *control) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncReply, 
 	}
 	c.last = s
 	for _, l := range s.Leases {
+		c.said[l.LeaseRef] = append(c.said[l.LeaseRef], l)
 		if l.Started && !l.Good && (l.State != agentapi.NodeStopping && l.ExitCode == nil && l.Reason == "") {
 			c.doubted[l.LeaseRef] = true
 		}
@@ -113,30 +115,36 @@ func (c *control) want(specs ...agentapi.LeaseSpec) {
 	}
 }
 
-// await waits until a report says what is asked of a run.
+// await waits until a report says what is asked of a run: the last one, or one that comes, however soon another follows it.
 func (c *control) await(ref agentapi.LeaseRef, what string, ok func(agentapi.LeaseStatus) bool) agentapi.LeaseStatus {
 	c.t.Helper()
 	deadline := time.NewTimer(90 * time.Second)
 	defer deadline.Stop()
+	c.mu.Lock()
+	next := len(c.said[ref])
+	listed := slices.ContainsFunc(c.last.Leases, func(l agentapi.LeaseStatus) bool { return l.LeaseRef == ref })
+	if listed || next > 0 && gone(c.said[ref][next-1]) {
+		next--
+	}
+	c.mu.Unlock()
+	var last agentapi.LeaseStatus
 	for {
 		c.mu.Lock()
-		i := slices.IndexFunc(c.last.Leases, func(l agentapi.LeaseStatus) bool { return l.LeaseRef == ref })
-		var st agentapi.LeaseStatus
-		if i >= 0 {
-			st = c.last.Leases[i]
-		}
-		changed := c.changed
+		news, changed := c.said[ref][next:], c.changed
 		c.mu.Unlock()
-		if i >= 0 && ok(st) {
-			return st
+		for _, st := range news {
+			if ok(st) {
+				return st
+			}
+			if last = st; st.Gone {
+				c.t.Fatalf("%s is gone and never was %s: %s", ref, what, said(st))
+			}
 		}
-		if i >= 0 && st.Gone {
-			c.t.Fatalf("%s is gone and never was %s: %s", ref, what, said(st))
-		}
+		next += len(news)
 		select {
 		case <-changed:
 		case <-deadline.C:
-			c.t.Fatalf("%s never was %s; last said: %s", ref, what, said(st))
+			c.t.Fatalf("%s never was %s; last said: %s", ref, what, said(last))
 		}
 	}
 }
