@@ -17,10 +17,18 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/api"
 	"github.com/musterhq/muster/internal/gateway"
+	"github.com/musterhq/muster/internal/httpbody"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/static"
 	"github.com/musterhq/muster/web"
+)
+
+const (
+	// maxBody bounds what any request may send, in bytes; most routes bound it further.
+	maxBody = 2 << 20
+	// appBodyIdle is how long an upload into an app may pause.
+	appBodyIdle = 2 * time.Minute
 )
 
 // handlers mounts the faces: pages and REST for people, enrolment and streams for hosts, metrics for the operator.
@@ -49,19 +57,20 @@ func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 	if a.sandbox != nil { // where payers pay without Stripe: among our own pages, so that any browser reaches them
 		people.Handle("/sandbox/", a.sandbox)
 	}
+	bounded, apps := httpbody.Limit(people, maxBody, httpbody.DefaultTimeout), httpbody.LimitIdle(a.apps, appBodyIdle)
 	a.people.handler = api.ClientAddress(a.cfg.TrustedProxies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.apps.Serves(r) {
-			a.apps.ServeHTTP(w, r)
+			apps.ServeHTTP(w, r)
 			return
 		}
-		people.ServeHTTP(w, r)
+		bounded.ServeHTTP(w, r)
 	}))
 
 	agents := http.NewServeMux()
 	agents.Handle(agentapi.EnrollPath, a.link.EnrollHandler())
 	agents.Handle(agentapi.EndpointsPath, a.link.EndpointsHandler())
 	agents.Handle(agentapi.StreamPath, a.dialer)
-	a.agents.handler = agents
+	a.agents.handler = httpbody.Limit(agents, maxBody, httpbody.DefaultTimeout)
 
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), poolStats(a.db.Pool))
@@ -73,7 +82,7 @@ func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 	private.HandleFunc("/debug/pprof/", pprof.Index)
 	private.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	private.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	a.private.handler = private
+	a.private.handler = httpbody.Limit(private, maxBody, httpbody.DefaultTimeout)
 }
 
 // hostsReady is whether hosts can reach this replica, or why not.

@@ -139,7 +139,7 @@ func statementParams() []*huma.Param {
 }
 
 func (a *API) statementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	s, err := report.Statement(r.Context(), a.db.Q, p.Org, a.cfg.Currency, r.FormValue("from"), r.FormValue("to"), "")
+	s, err := report.Statement(r.Context(), a.db.Q, p.Org, a.cfg.Currency, r.URL.Query().Get("from"), r.URL.Query().Get("to"), "")
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func earningsParams() []*huma.Param {
 }
 
 func (a *API) earningsStatementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	s, err := a.earningsStatement(r.Context(), p, &earningsInput{From: r.FormValue("from"), To: r.FormValue("to"), Host: r.FormValue("host")})
+	s, err := a.earningsStatement(r.Context(), p, &earningsInput{From: r.URL.Query().Get("from"), To: r.URL.Query().Get("to"), Host: r.URL.Query().Get("host")})
 	if err != nil {
 		return err
 	}

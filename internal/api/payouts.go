@@ -211,7 +211,7 @@ func yearParams() []*huma.Param {
 }
 
 func (a *API) payoutYear(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	y, err := a.payouts.Year(r.Context(), p.Org, r.FormValue("year"))
+	y, err := a.payouts.Year(r.Context(), p.Org, r.URL.Query().Get("year"))
 	if err != nil {
 		return err
 	}

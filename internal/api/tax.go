@@ -25,7 +25,7 @@ func taxParams() []*huma.Param {
 }
 
 func (a *API) taxReportCSV(w http.ResponseWriter, r *http.Request, _ account.Principal) error {
-	t, err := tax.ReportOf(r.Context(), a.db.Q, a.cfg.Currency, r.FormValue("period"))
+	t, err := tax.ReportOf(r.Context(), a.db.Q, a.cfg.Currency, r.URL.Query().Get("period"))
 	if err != nil {
 		return err
 	}

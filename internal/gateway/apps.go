@@ -110,7 +110,7 @@ func (p *Apps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Apps) let(w http.ResponseWriter, r *http.Request, app App) {
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	w.Header().Set("Cache-Control", "no-store")
-	who, ok := p.verify(r.FormValue("pass"), passLink, app.label())
+	who, ok := p.verify(r.URL.Query().Get("pass"), passLink, app.label())
 	if !ok {
 		p.tell(w, http.StatusForbidden, "This link has expired. Make a new one on the cluster's page.")
 		return

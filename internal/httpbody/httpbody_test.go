@@ -1,0 +1,144 @@
+package httpbody_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/httpbody"
+)
+
+const patience = time.Minute
+
+// form is a multipart body with one file of n bytes.
+func form(n int) (contentType string, b []byte) {
+	var out bytes.Buffer
+	m := multipart.NewWriter(&out)
+	f, _ := m.CreateFormFile("file", "x")
+	_, _ = f.Write(make([]byte, n))
+	_ = m.Close()
+	return m.FormDataContentType(), out.Bytes()
+}
+
+func TestLargeFormsAreRefusedBeforeTheyReachTheDisk(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	files := make(chan int, 1)
+	srv := httptest.NewServer(httpbody.Limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_ = r.FormValue("x")
+		entries, _ := os.ReadDir(tmp)
+		files <- len(entries)
+		if r.MultipartForm != nil {
+			_ = r.MultipartForm.RemoveAll()
+		}
+	}), 1<<20, patience))
+	defer srv.Close()
+	kind, data := form(64 << 20)
+	for _, tc := range []struct {
+		name, method string
+		body         io.Reader
+		status       int
+	}{
+		{"declared length", "POST", bytes.NewReader(data), http.StatusRequestEntityTooLarge},
+		{"chunked", "POST", io.MultiReader(bytes.NewReader(data)), 0},
+		{"on GET", "GET", bytes.NewReader(data), http.StatusBadRequest},
+		{"on GET, chunked", "GET", io.MultiReader(bytes.NewReader(data)), http.StatusBadRequest},
+	} {
+		r, _ := http.NewRequest(tc.method, srv.URL, tc.body)
+		r.Header.Set("Content-Type", kind)
+		resp, err := http.DefaultClient.Do(r)
+		if err == nil { // the server may close while we send
+			resp.Body.Close()
+			if tc.status != 0 && resp.StatusCode != tc.status {
+				t.Errorf("%s: %d, want %d", tc.name, resp.StatusCode, tc.status)
+			}
+		}
+		select {
+		case n := <-files:
+			if n > 0 {
+				t.Errorf("%s: %d files were written", tc.name, n)
+			}
+		default:
+		}
+	}
+}
+
+// TestABodyThatStopsEndsItsHandler and one that is read in time does not end it, however long it works afterwards.
+func TestABodyThatStopsEndsItsHandler(t *testing.T) {
+	t.Parallel()
+	read := make(chan error, 1)
+	srv := httptest.NewServer(httpbody.Limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		if err == nil {
+			select {
+			case <-r.Context().Done(): // the deadline would look like a client that left
+				err = r.Context().Err()
+			case <-time.After(300 * time.Millisecond):
+			}
+		}
+		read <- err
+	}), 1<<20, 100*time.Millisecond))
+	defer srv.Close()
+	for body, fails := range map[string]bool{"whole": false, "half": true} {
+		c, err := net.Dial("tcp", srv.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n%s", body)
+		select {
+		case err := <-read:
+			if (err != nil) != fails {
+				t.Errorf("%s: %v", body, err)
+			}
+		case <-time.After(patience):
+			t.Fatalf("%s: the handler still waits", body)
+		}
+	}
+}
+
+func TestPassedOnBodiesMayBeLargeButNotIdle(t *testing.T) {
+	t.Parallel()
+	type outcome struct {
+		n   int64
+		err error
+	}
+	read := make(chan outcome, 1)
+	srv := httptest.NewServer(httpbody.LimitIdle(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		read <- outcome{n, err}
+	}), 200*time.Millisecond))
+	defer srv.Close()
+	resp, err := http.Post(srv.URL, "application/octet-stream", strings.NewReader(strings.Repeat("x", 8<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if o := <-read; o.err != nil || o.n != 8<<20 {
+		t.Error(o)
+	}
+	c, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nha")
+	select {
+	case o := <-read:
+		if o.err == nil {
+			t.Error("read whole")
+		}
+	case <-time.After(patience):
+		t.Fatal("the handler still waits")
+	}
+	_, _ = bufio.NewReader(c).ReadString('\n')
+}
