@@ -17,7 +17,7 @@ const module = "github.com/musterhq/muster/"
 // floors is the plan of internal/: a package imports only floors below its own, never a sibling on it.
 var floors = map[string]int{
 	"money": 0, "id": 0, "fault": 0, "seal": 0, "db": 0, "agentapi": 0, "bus": 0, "signature": 0, "merkle": 0, "evidence": 0,
-	"httpbody": 0, "text": 0,
+	"httpbody": 0, "text": 0, "interval": 0, "fairness": 0,
 	"account": 1, "ledger": 1, "notify": 1, "audit": 1, "idem": 1, "tax": 1,
 	"host": 2, "payment": 2, "budget": 2,
 	"market": 3, "metering": 3, "postpaid": 3,
@@ -29,7 +29,7 @@ var floors = map[string]int{
 }
 
 // ground are the leaves of floor 0 that other leaves may use.
-var ground = map[string]bool{"money": true, "id": true, "fault": true, "agentapi": true, "signature": true, "merkle": true, "text": true}
+var ground = map[string]bool{"money": true, "id": true, "fault": true, "agentapi": true, "signature": true, "merkle": true, "text": true, "interval": true}
 
 // beside are the rooms next to the floors, and who may enter them. An empty list means cmd/, bench/ and tests only.
 var beside = map[string][]string{

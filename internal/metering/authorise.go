@@ -340,7 +340,7 @@ func (l *lease) possible(from, until int64) Set {
 		in = append(in, i)
 	}
 	if !open && !l.ended() {
-		in = append(in, Interval{from, until})
+		in = append(in, Interval{Start: from, End: until})
 	}
-	return SetOf(in...).Clip(l.terms.Life).Clip(Interval{l.meter.SettledThrough, forever})
+	return SetOf(in...).Clip(l.terms.Life).Clip(Interval{Start: l.meter.SettledThrough, End: forever})
 }

@@ -46,7 +46,7 @@ func TestAffordableIsTight(t *testing.T) {
 		var leases []*lease
 		for range 1 + r.IntN(4) {
 			h := randomHistory(r)
-			h.terms.Life = Interval{base - 10_000, forever}
+			h.terms.Life = Interval{Start: base - 10_000, End: forever}
 			m, _ := Charge(Meter{Numerator: new(big.Int)}, h.segments, h.windows, h.terms)
 			leases = append(leases, &lease{meter: m, windows: h.windows, terms: h.terms})
 		}

@@ -44,7 +44,7 @@ func (b *Beginning) Decide(leases []NewLease, notAfter *time.Time, now time.Time
 	in := make([]*lease, len(leases))
 	for i, l := range leases {
 		in[i] = &lease{meter: Meter{Numerator: new(big.Int)}, terms: Terms{
-			Life: Interval{0, forever}, Prices: []Price{{0, l.Rate}}, SharePPM: l.HostSharePPM,
+			Life: Interval{Start: 0, End: forever}, Prices: []Price{{0, l.Rate}}, SharePPM: l.HostSharePPM,
 		}}
 	}
 	b.leases, b.request.NotAfter = leases, notAfter

@@ -18,7 +18,7 @@ type Window struct {
 }
 
 // Billable is the time of the window that may be posted now.
-func (w Window) Billable() Interval { return Interval{w.OpenedMS, w.end()} }
+func (w Window) Billable() Interval { return Interval{Start: w.OpenedMS, End: w.end()} }
 
 func (w Window) end() int64 {
 	if w.ClosedMS != 0 {
@@ -69,7 +69,7 @@ type Posting struct {
 // caller may leave out others.
 func Charge(m Meter, fresh []Interval, windows []Window, t Terms) (Meter, Posting) {
 	due, horizon := billable(windows, t.Life)
-	above := Interval{m.SettledThrough, forever}
+	above := Interval{Start: m.SettledThrough, End: forever}
 	proven := m.Proven.Union(SetOf(fresh...)).Clip(above)
 
 	// The watermark rises to the first billable millisecond that is not proven, or as far as windows reach: a window
@@ -78,11 +78,11 @@ func Charge(m Meter, fresh []Interval, windows []Window, t Terms) (Meter, Postin
 	if missing := due.Clip(above).Minus(proven); len(missing) > 0 {
 		mark = missing[0].Start
 	}
-	below := due.Intersect(proven).Clip(Interval{m.SettledThrough, mark})
+	below := due.Intersect(proven).Clip(Interval{Start: m.SettledThrough, End: mark})
 	m.SettledThrough = mark
 	m.BilledMS += below.Len()
 	m.Numerator = new(big.Int).Add(m.Numerator, numerator(below, t.Prices))
-	m.Proven = proven.Clip(Interval{mark, forever})
+	m.Proven = proven.Clip(Interval{Start: mark, End: forever})
 
 	live := due.Intersect(m.Proven)
 	total := money.Posted(new(big.Int).Add(m.Numerator, numerator(live, t.Prices)))
@@ -101,7 +101,7 @@ func Charge(m Meter, fresh []Interval, windows []Window, t Terms) (Meter, Postin
 func billable(windows []Window, life Interval) (due Set, horizon int64) {
 	in := make([]Interval, len(windows))
 	for i, w := range windows {
-		in[i] = w.Billable().and(life)
+		in[i] = w.Billable().And(life)
 		horizon = max(horizon, w.end())
 	}
 	return SetOf(in...), horizon
@@ -119,7 +119,7 @@ func numerator(s Set, prices []Price) *big.Int {
 
 // span is when price k holds.
 func span(prices []Price, k int) Interval {
-	i := Interval{prices[k].FromMS, forever}
+	i := Interval{Start: prices[k].FromMS, End: forever}
 	if k == 0 {
 		i.Start = math.MinInt64
 	}

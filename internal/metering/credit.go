@@ -91,7 +91,7 @@ func bookCredit(ctx context.Context, tx *db.Tx, r dbq.ServiceCreditsRow) error {
 		return fmt.Errorf("metering: segments of %s: %w", r.LeaseID, err)
 	}
 	l := leases[0]
-	total := creditOf(l, segs, Interval{r.FromMs, r.ThroughMs})
+	total := creditOf(l, segs, Interval{Start: r.FromMs, End: r.ThroughMs})
 	host := money.Share(total, l.terms.SharePPM)
 	more, fromHost := total-money.Nano(r.Credited), host-money.Nano(r.HostPart)
 	if more <= 0 {
@@ -132,7 +132,7 @@ func creditOf(l *lease, segs []dbq.SegmentsWithinRow, span Interval) money.Nano 
 	due, _ := billable(l.windows, l.terms.Life)
 	var proven []Interval
 	for _, s := range segs {
-		proven = append(proven, Interval{s.StartMs, s.EndMs})
+		proven = append(proven, Interval{Start: s.StartMs, End: s.EndMs})
 	}
 	num := numerator(due.Intersect(SetOf(proven...)).Clip(span), l.terms.Prices)
 	return min(money.Posted(num), l.meter.Posted)

@@ -35,7 +35,7 @@ func ForecastLoss(ctx context.Context, q *dbq.Queries, host id.Host) (Forecast, 
 	if err != nil {
 		return f, fmt.Errorf("metering: the time: %w", err)
 	}
-	span := Interval{now.Add(-CreditSpan).UnixMilli(), now.UnixMilli()}
+	span := Interval{Start: now.Add(-CreditSpan).UnixMilli(), End: now.UnixMilli()}
 	for _, l := range leases {
 		segs, err := q.SegmentsWithin(ctx, l.ID, span.Start, span.End)
 		if err != nil {
@@ -44,7 +44,7 @@ func ForecastLoss(ctx context.Context, q *dbq.Queries, host id.Host) (Forecast, 
 		due, _ := billable(l.windows, l.terms.Life)
 		var proven []Interval
 		for _, s := range segs {
-			proven = append(proven, Interval{s.StartMs, s.EndMs})
+			proven = append(proven, Interval{Start: s.StartMs, End: s.EndMs})
 		}
 		amount := money.Posted(numerator(due.Intersect(SetOf(proven...)).Clip(span), l.terms.Prices))
 		f.Currency = l.Currency

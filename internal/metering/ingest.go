@@ -109,7 +109,7 @@ func ingest(ctx context.Context, tx *db.Tx, rs []*received) error {
 		}
 		if r.refused == "" && !r.known {
 			f := add[r.lease]
-			f.intervals = append(f.intervals, Interval{r.StartMS, r.EndMS})
+			f.intervals = append(f.intervals, Interval{Start: r.StartMS, End: r.EndMS})
 			f.energy += r.EnergyMJ
 			add[r.lease] = f
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/interval"
 	"github.com/musterhq/muster/internal/ledger"
 )
 
@@ -104,7 +105,7 @@ func withMeters(ctx context.Context, q *dbq.Queries, meters []dbq.LeaseMeter, ab
 		out[i] = &lease{
 			LeasesByIDRow: r, meter: meterOf(m), energy: m.EnergyMj, frozen: m.Frozen, windows: byCluster[r.ClusterID],
 			unpostedSince: m.UnpostedSinceMs, readAt: now.UnixMilli(),
-			terms: Terms{Life: Interval{r.CreatedAt.UnixMilli(), forever}, Prices: byLease[r.ID], SharePPM: int64(r.HostSharePpm)},
+			terms: Terms{Life: Interval{Start: r.CreatedAt.UnixMilli(), End: forever}, Prices: byLease[r.ID], SharePPM: int64(r.HostSharePpm)},
 		}
 		if r.EndedAt != nil {
 			out[i].terms.Life.End = r.EndedAt.UnixMilli()
@@ -119,7 +120,7 @@ func meterOf(m dbq.LeaseMeter) Meter {
 		num = new(big.Int).Mul(num, new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(m.Numerator.Exp)), nil))
 	}
 	return Meter{
-		SettledThrough: m.SettledThroughMs, Proven: setFromFlat(m.ProvenMs), BilledMS: m.BilledMs, Numerator: num,
+		SettledThrough: m.SettledThroughMs, Proven: interval.FromFlat(m.ProvenMs), BilledMS: m.BilledMs, Numerator: num,
 		Posted: m.Posted, PostedBilledMS: m.PostedBilledMs, HostPosted: m.HostPosted,
 	}
 }
@@ -173,7 +174,7 @@ func updateMeters(ctx context.Context, q *dbq.Queries, leases []*lease) error {
 	for _, l := range leases {
 		m := l.meter
 		p.Leases, p.Settled = append(p.Leases, raw(l.ID)), append(p.Settled, m.SettledThrough)
-		p.Proven, p.Billed = append(p.Proven, m.Proven.literal()), append(p.Billed, m.BilledMS)
+		p.Proven, p.Billed = append(p.Proven, literal(m.Proven)), append(p.Billed, m.BilledMS)
 		p.Numerators = append(p.Numerators, pgtype.Numeric{Int: m.Numerator, Valid: true})
 		p.Posted, p.PostedBilled = append(p.Posted, int64(m.Posted)), append(p.PostedBilled, m.PostedBilledMS)
 		p.HostPosted, p.Energies = append(p.HostPosted, int64(m.HostPosted)), append(p.Energies, l.energy)

@@ -104,7 +104,7 @@ func statement(ctx context.Context, q *dbq.Queries, ids []id.Lease) ([]LeaseStat
 			unposted += line.HostPart
 		}
 		due, _ := billable(l.windows, l.terms.Life)
-		life := Interval{l.terms.Life.Start, min(l.terms.Life.End, now.UnixMilli())}
+		life := Interval{Start: l.terms.Life.Start, End: min(l.terms.Life.End, now.UnixMilli())}
 		out[i] = LeaseStatement{
 			Lease: l.ID, Cluster: l.ClusterID, Host: l.HostID, Rank: int(l.Rank), GPUModel: l.GPUModel, GPUs: int(l.GPUCount),
 			From: l.CreatedAt, Until: l.EndedAt, Prices: frozen[l.ID], Lines: lines, Settled: l.settled(),

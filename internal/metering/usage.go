@@ -94,7 +94,7 @@ func itemise(l *lease, segs []dbq.SegmentsOfLeasesRow) (lines []UsageLine, bille
 	var before, hostBefore money.Nano
 	through := int64(0)
 	for _, s := range segs {
-		own := due.Clip(Interval{max(s.StartMs, through), s.EndMs})
+		own := due.Clip(Interval{Start: max(s.StartMs, through), End: s.EndMs})
 		through = max(through, s.EndMs)
 		energy := s.EnergyMj
 		for k, p := range l.terms.Prices {

@@ -12,8 +12,8 @@ const (
 var mutants = []mutant{
 	{
 		name: "no-coverage", rule: "what was charged is not charged again", file: chargeGo,
-		old: "	below := due.Intersect(proven).Clip(Interval{m.SettledThrough, mark})\n	m.SettledThrough = mark\n",
-		new: "	below := due.Intersect(SetOf(fresh...)).Clip(Interval{0, mark})\n	m.SettledThrough = mark\n",
+		old: "	below := due.Intersect(proven).Clip(Interval{Start: m.SettledThrough, End: mark})\n	m.SettledThrough = mark\n",
+		new: "	below := due.Intersect(SetOf(fresh...)).Clip(Interval{Start: 0, End: mark})\n	m.SettledThrough = mark\n",
 	},
 	{
 		name: "floor-per-batch", rule: "posted is the floor of the sum, not a sum of floors", file: chargeGo,
@@ -27,12 +27,12 @@ var mutants = []mutant{
 	},
 	{
 		name: "no-windows", rule: "only time within windows is billed", file: chargeGo,
-		old: "		in[i] = w.Billable().and(life)\n",
-		new: "		in[i] = Interval{windows[0].OpenedMS, w.end()}.and(life)\n",
+		old: "		in[i] = w.Billable().And(life)\n",
+		new: "		in[i] = Interval{Start: windows[0].OpenedMS, End: w.end()}.And(life)\n",
 	},
 	{
 		name: "no-life", rule: "only time within the lease's life is billed", file: chargeGo,
-		old: "		in[i] = w.Billable().and(life)\n",
+		old: "		in[i] = w.Billable().And(life)\n",
 		new: "		in[i] = w.Billable()\n",
 	},
 	{
@@ -52,7 +52,7 @@ var mutants = []mutant{
 		by:  []suite{bills, {"./internal/metering", "TestChargeIsExactInAnyOrder|TestNothingIsBilledPastRunUntil"}},
 	},
 	{
-		name: "short-pieces", rule: "no piece of time is too short to count", file: "internal/metering/intervals.go",
+		name: "short-pieces", rule: "no piece of time is too short to count", file: "internal/interval/interval.go",
 		old: "both.Len() > 0 {\n",
 		new: "both.Len() > 20_000 {\n",
 	},
