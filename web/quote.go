@@ -42,7 +42,7 @@ func (s *Web) quoteFor(v *visit, m view.Market) (q market.Quote, err error) {
 	if err != nil {
 		return q, err
 	}
-	err = s.Market.Planning(v.r.Context(), func(ctx context.Context, p *market.Planner) error {
+	err = s.Market.Planning(v.r.Context(), spec.Image, func(ctx context.Context, p *market.Planner) error {
 		plan, err := p.Place(ctx, v.who.Org, spec)
 		if err != nil {
 			return err

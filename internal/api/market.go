@@ -96,7 +96,7 @@ func (a *API) quote(ctx context.Context, p account.Principal, in *quoteInput, on
 	if err != nil {
 		return answer, quoteView{}, err
 	}
-	err = a.market.Planning(ctx, func(ctx context.Context, planner *market.Planner) error {
+	err = a.market.Planning(ctx, spec.Image, func(ctx context.Context, planner *market.Planner) error {
 		answer, err = a.once(ctx, once, http.StatusCreated, func(ctx context.Context, tx *db.Tx) (any, error) {
 			if _, err := account.SSHKeysByID(ctx, tx.Q, p.Org, spec.SSHKeyIDs); err != nil {
 				return nil, err

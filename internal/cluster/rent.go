@@ -31,7 +31,7 @@ func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest,
 		}
 	}
 	var out Cluster
-	err := c.market.Planning(ctx, func(ctx context.Context, plan *market.Planner) error {
+	err := c.market.Planning(ctx, r.Spec.Image, func(ctx context.Context, plan *market.Planner) error {
 		return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			n := &rental{c: c, principal: p, request: r, id: id.New[id.Cluster](), leases: map[int]id.Lease{}, nodes: map[int]id.Node{}}
 			earlier, err := n.begin(ctx, tx, plan, key)

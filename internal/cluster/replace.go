@@ -94,7 +94,7 @@ func (x *change) dueReplacing(sooner func(time.Time)) {
 // replace finds hosts for the ranks that wait, or says why there are none. Called again, or by several replicas at once,
 // it does nothing more.
 func (c *Clusters) replace(ctx context.Context, cl id.Cluster) error {
-	err := c.market.Planning(ctx, func(ctx context.Context, plan *market.Planner) error {
+	err := c.market.Planning(ctx, "", func(ctx context.Context, plan *market.Planner) error {
 		g, err := c.gangOf(ctx, cl)
 		if err != nil || len(g.ranks) == 0 {
 			return err

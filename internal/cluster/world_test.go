@@ -334,7 +334,7 @@ func (w *world) abandon(h *fakeHost) {
 func (w *world) quote(s market.Spec) market.Quote {
 	w.t.Helper()
 	var q market.Quote
-	w.must(w.market.Planning(w.ctx, func(ctx context.Context, p *market.Planner) error {
+	w.must(w.market.Planning(w.ctx, s.Image, func(ctx context.Context, p *market.Planner) error {
 		return w.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			plan, err := p.Place(ctx, w.renter.Org, s)
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,7 +33,13 @@ type DB struct {
 type Config struct {
 	URL      string // postgres://…; secret
 	MaxConns int32  // 0 = 16
+	// RefuseNested makes the pool refuse a connection to a context that an open transaction gave to its closure, with
+	// ErrNested. For tests: a use case that waits for a second connection while it holds one can stop the whole pool.
+	RefuseNested bool
 }
+
+// ErrNested is what the pool answers under Config.RefuseNested.
+var ErrNested = errors.New("db: the pool was asked for a connection inside a transaction: use the Tx, or ask before it begins")
 
 // Open connects. It does not migrate; see Migrate. The caller closes the DB.
 func Open(ctx context.Context, cfg Config) (*DB, error) {
@@ -48,6 +55,14 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	pc.ConnConfig.RuntimeParams["application_name"] = "muster"
 	pc.ConnConfig.RuntimeParams["timezone"] = "UTC"
 	pc.AfterConnect = genericPlans
+	if cfg.RefuseNested {
+		pc.PrepareConn = func(ctx context.Context, _ *pgx.Conn) (bool, error) {
+			if open, _ := ctx.Value(openTx{}).(*atomic.Bool); open != nil && open.Load() {
+				return true, ErrNested
+			}
+			return true, nil
+		}
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
@@ -62,6 +77,10 @@ func genericPlans(ctx context.Context, c *pgx.Conn) error {
 	_, err := c.Exec(ctx, "SET plan_cache_mode = force_generic_plan")
 	return err
 }
+
+// openTx is the context key of the transaction in whose closure a context is used; its value turns false when the
+// transaction ends, because effects after the commit may run on the same context.
+type openTx struct{}
 
 // Close ends all connections.
 func (d *DB) Close() { d.Pool.Close() }
@@ -128,7 +147,10 @@ func (d *DB) transact(ctx context.Context, f func(ctx context.Context, tx *Tx) e
 	s := &session{conn: c.Conn()}
 	defer s.end() // after a commit it does nothing
 	tx := &Tx{DBTX: s, Q: dbq.New(s)}
-	if err := f(ctx, tx); err != nil {
+	open := new(atomic.Bool)
+	open.Store(true)
+	defer open.Store(false)
+	if err := f(context.WithValue(ctx, openTx{}, open), tx); err != nil {
 		return nil, err
 	}
 	if err := s.commit(ctx); err != nil {

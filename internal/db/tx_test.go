@@ -41,3 +41,27 @@ func TestSchemaReady(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A transaction that waits for a second connection of its own pool can wait for ever: in tests the pool refuses it.
+func TestPoolRefusesATransactionItsSecondConnection(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		if _, err := d.Q.DatabaseTime(ctx); !errors.Is(err, db.ErrNested) {
+			t.Errorf("a query of the pool: %v", err)
+		}
+		if err := d.InTx(ctx, func(context.Context, *db.Tx) error { return nil }); !errors.Is(err, db.ErrNested) {
+			t.Errorf("a transaction in a transaction: %v", err)
+		}
+		tx.AfterCommit(func() {
+			if _, err := d.Q.DatabaseTime(ctx); err != nil {
+				t.Errorf("after the commit: %v", err)
+			}
+		})
+		_, err := tx.Q.DatabaseTime(ctx)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

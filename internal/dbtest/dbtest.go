@@ -30,7 +30,7 @@ const EnvURL = "MUSTER_TEST_POSTGRES"
 // New returns a fresh migrated database, closed and dropped when the test ends.
 func New(t testing.TB) *db.DB {
 	t.Helper()
-	d, err := db.Open(t.Context(), db.Config{URL: NewURL(t), MaxConns: 20})
+	d, err := db.Open(t.Context(), db.Config{URL: NewURL(t), MaxConns: 20, RefuseNested: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,7 +139,7 @@ func spec(nodes, gpus int, query string) market.Spec {
 // rent holds a spec for fresh leases, the way a cluster does.
 func (w *world) rent(m *market.Market, s market.Spec) (market.Placement, error) {
 	var held market.Placement
-	err := m.Planning(w.t.Context(), func(ctx context.Context, p *market.Planner) error {
+	err := m.Planning(w.t.Context(), s.Image, func(ctx context.Context, p *market.Planner) error {
 		return w.tx(func(ctx context.Context, tx *db.Tx) error {
 			plan, err := p.Place(ctx, w.tenant, s)
 			if err != nil {
@@ -155,7 +155,7 @@ func (w *world) rent(m *market.Market, s market.Spec) (market.Placement, error) 
 // quote asks for a quote, the way the API does.
 func (w *world) quote(m *market.Market, org id.Org, s market.Spec) (market.Quote, error) {
 	var q market.Quote
-	err := m.Planning(w.t.Context(), func(ctx context.Context, p *market.Planner) error {
+	err := m.Planning(w.t.Context(), s.Image, func(ctx context.Context, p *market.Planner) error {
 		return w.tx(func(ctx context.Context, tx *db.Tx) error {
 			plan, err := p.Place(ctx, org, s)
 			if err != nil {

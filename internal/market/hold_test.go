@@ -131,7 +131,7 @@ func TestHoldRefusesAPlanThatNoLongerHolds(t *testing.T) {
 			s.DiskLimited, s.Runtime = true, "runsc"
 			var plan market.Placement
 			stop := errors.New("stop")
-			err := w.m.Planning(t.Context(), func(ctx context.Context, p *market.Planner) (err error) {
+			err := w.m.Planning(t.Context(), s.Image, func(ctx context.Context, p *market.Planner) (err error) {
 				if plan, err = p.Place(ctx, w.tenant, s); err == nil {
 					err = stop
 				}
@@ -162,7 +162,7 @@ func TestAnAttemptThatFailsLeavesNoMark(t *testing.T) {
 	w.host("a", 4, "1.00")
 	poor := errors.New("no money")
 	for range 3 {
-		err := w.m.Planning(t.Context(), func(ctx context.Context, p *market.Planner) error {
+		err := w.m.Planning(t.Context(), "", func(ctx context.Context, p *market.Planner) error {
 			if _, err := p.Place(ctx, w.tenant, spec(1, 4, "")); err != nil {
 				return err
 			}

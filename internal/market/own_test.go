@@ -60,7 +60,7 @@ func TestAnAskNamesItsRenter(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.host("a", 1, "1.00")
-	err := w.m.Planning(t.Context(), func(ctx context.Context, p *market.Planner) error {
+	err := w.m.Planning(t.Context(), "", func(ctx context.Context, p *market.Planner) error {
 		_, err := p.PlaceAsk(ctx, market.Ask{Nodes: 1, GPUs: 1})
 		return err
 	})
@@ -72,7 +72,7 @@ func TestAnAskNamesItsRenter(t *testing.T) {
 // plan is what renter would be offered; nothing is claimed.
 func (w *world) plan(renter id.Org, s market.Spec) (plan market.Placement) {
 	w.t.Helper()
-	err := w.m.Planning(w.t.Context(), func(ctx context.Context, p *market.Planner) (err error) {
+	err := w.m.Planning(w.t.Context(), s.Image, func(ctx context.Context, p *market.Planner) (err error) {
 		plan, err = p.Place(ctx, renter, s)
 		return err
 	})

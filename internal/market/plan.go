@@ -20,8 +20,10 @@ var ErrStale = &fault.Fault{
 
 // Planner makes plans on this replica's view of the fleet, for one attempt. See Planning.
 type Planner struct {
-	m    *Market
-	plan Placement
+	m      *Market
+	plan   Placement
+	image  string           // the one Planning was given
+	cached map[id.Host]bool // hosts that hold image
 	// confirmed: the view was read after the request began, so "nothing fits" is the truth.
 	confirmed bool
 }
@@ -41,7 +43,9 @@ func (p *Planner) Place(ctx context.Context, renter id.Org, spec Spec) (Placemen
 	if err != nil {
 		return Placement{}, fault.InvalidField("gpu", "%s", err)
 	}
-	a.Cached = p.m.holding(ctx, spec.Image)
+	if spec.Image == p.image {
+		a.Cached = p.cached
+	}
 	return p.PlaceAsk(ctx, a)
 }
 
@@ -82,17 +86,22 @@ func noCapacity(a Ask, why Explain) error {
 }
 
 // Planning runs attempt, which plans with p and claims the plan in a transaction of its own; Planner.Place may be
-// called inside it. When the attempt fails because the plan was stale, or because nothing fitted in memory, the view is
+// called inside it. image is the image that the plan is for: hosts that hold it already are preferred, and they are read
+// here, because Place must not need a second connection. "" prefers none. When the attempt fails because the plan was stale, or because nothing fitted in memory, the view is
 // read again and the attempt repeated: up to three more times, and NoCapacity is never the answer before a read of the
 // database that began after this call. When attempt returns nil, the last plan counts as claimed.
-func (m *Market) Planning(ctx context.Context, attempt func(ctx context.Context, p *Planner) error) error {
+func (m *Market) Planning(ctx context.Context, image string, attempt func(ctx context.Context, p *Planner) error) error {
 	asked := m.cfg.Now()
 	if err := m.view.recent(ctx, m.cfg.MaxAge); err != nil {
 		return err
 	}
+	var cached map[id.Host]bool
+	if image != "" {
+		cached = m.holding(ctx, image)
+	}
 	confirmed := false
 	for try := 0; ; {
-		p := &Planner{m: m, confirmed: confirmed}
+		p := &Planner{m: m, image: image, cached: cached, confirmed: confirmed}
 		err := p.run(ctx, attempt)
 		var unsure *errUnconfirmed
 		switch {

@@ -74,7 +74,7 @@ func TestAReplicaPlansAroundItsOwnClaims(t *testing.T) {
 	for range 16 {
 		renters.Go(func() {
 			for range 4 {
-				err := m.Planning(t.Context(), func(ctx context.Context, p *market.Planner) error {
+				err := m.Planning(t.Context(), "", func(ctx context.Context, p *market.Planner) error {
 					attempts.Add(1)
 					return w.tx(func(ctx context.Context, tx *db.Tx) error {
 						plan, err := p.Place(ctx, w.tenant, spec(1, 1, ""))
