@@ -55,10 +55,11 @@ func (s *Web) viewCluster(ctx context.Context, who account.Principal, cl id.Clus
 	if err != nil {
 		return view.Cluster{}, err
 	}
-	usage, err := metering.ClusterUsage(ctx, s.DB.Q, cl)
+	costs, err := metering.Costs(ctx, s.DB.Q, []id.Cluster{cl})
 	if err != nil {
 		return view.Cluster{}, err
 	}
+	cost := costs[cl]
 	events, err := s.Clusters.Events(ctx, who.Org, cl, 0, 500)
 	if err != nil {
 		return view.Cluster{}, err
@@ -70,13 +71,13 @@ func (s *Web) viewCluster(ctx context.Context, who account.Principal, cl id.Clus
 	out := view.Cluster{
 		ID: c.ID.String(), Name: c.Name, Image: c.Spec.Image, Summary: summary(c), Where: "overlay " + c.Network.CIDR,
 		State: clusterState(c), Formation: formation(c), Callout: callout(c), Currency: c.Currency,
-		Strip: s.strip(c, usage, now), Phases: phases(c, events, now), Actions: actions(c),
+		Strip: s.strip(c, cost, now), Phases: phases(c, events, now), Actions: actions(c),
 		Bandwidth: bandwidth(c), Events: timeline(events, now), Ranks: len(c.Nodes), Ended: c.State.Final(),
 		Charts: told.charts(c, measureOf(measure)), Notices: s.noticesOf(ctx, who, c.ID.String()),
 	}
 	ready := 0
 	for _, n := range c.Nodes {
-		out.Nodes = append(out.Nodes, nodeRow(n, usage, told, now))
+		out.Nodes = append(out.Nodes, nodeRow(n, cost, told, now))
 		if n.State == cluster.NodeReady {
 			ready++
 		}
@@ -117,7 +118,7 @@ func happened(tone, icon string, c cluster.Cluster) *view.Note {
 	return &view.Note{Tone: tone, Icon: icon, Title: title, Text: strings.TrimSpace(strings.TrimPrefix(c.Detail, title))}
 }
 
-func (s *Web) strip(c cluster.Cluster, u metering.Usage, now time.Time) view.ClusterStrip {
+func (s *Web) strip(c cluster.Cluster, u metering.Cost, now time.Time) view.ClusterStrip {
 	st := view.ClusterStrip{
 		Cost: c.CostSoFar, Billed: time.Duration(c.BillableSeconds), Rate: c.PricePerHour, GPUs: c.Spec.GPUs(), Currency: c.Currency,
 		Running: c.Billing, Ended: c.State.Ended(), Since: clockSince(c, now), Runway: "none", RunwayNote: "time is paid ahead once it runs",
@@ -167,7 +168,7 @@ func clockSince(c cluster.Cluster, now time.Time) string {
 	return fmt.Sprintf("%d:%02d:%02d", d/3600, d/60%60, d%60)
 }
 
-func nodeRow(n cluster.Node, u metering.Usage, told *readings, now time.Time) view.NodeRow {
+func nodeRow(n cluster.Node, u metering.Cost, told *readings, now time.Time) view.NodeRow {
 	row := view.NodeRow{
 		Rank: n.Rank, GPUs: len(n.GPUs), Host: n.HostName, State: nodeState(n), Squares: squares(n), Address: n.Address, Percent: -1, Cost: u.ByRank[n.Rank],
 		Trouble: n.State == cluster.NodeLost || n.State == cluster.NodeFailed, Detail: n.Detail,

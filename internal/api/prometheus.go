@@ -35,7 +35,7 @@ func (a *API) clusterPrometheus(w http.ResponseWriter, r *http.Request, p accoun
 	if err != nil {
 		return err
 	}
-	usage, err := metering.ClusterUsage(r.Context(), a.db.Q, cl)
+	costs, err := metering.Costs(r.Context(), a.db.Q, []id.Cluster{cl})
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (a *API) clusterPrometheus(w http.ResponseWriter, r *http.Request, p accoun
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	if err := registry.Register(scrape{c, usage, gpus}); err != nil {
+	if err := registry.Register(scrape{c, costs[cl], gpus}); err != nil {
 		return err
 	}
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
@@ -55,7 +55,7 @@ func (a *API) clusterPrometheus(w http.ResponseWriter, r *http.Request, p accoun
 // scrape is one look at a cluster.
 type scrape struct {
 	c     cluster.Cluster
-	usage metering.Usage
+	usage metering.Cost
 	gpus  []cluster.GPUMetrics
 }
 

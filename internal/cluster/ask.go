@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -63,17 +64,21 @@ func (c *Clusters) restart(ctx context.Context, p account.Principal, cl id.Clust
 	})
 }
 
+// ask does f with the cluster locked. The answer is read after the commit: nobody waits for a view with the locks held.
+// Until it is stored under the key, a repeated request is answered with the cluster as it is then.
 func (c *Clusters) ask(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request, action string, f func(*change) error) (Cluster, error) {
 	if _, err := c.owned(ctx, p.Org, cl); err != nil {
 		return Cluster{}, err
 	}
 	var out Cluster
+	stored := false // an earlier answer
 	err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		earlier, err := key.Begin(ctx, tx)
 		switch {
 		case err != nil:
 			return err
 		case earlier != nil:
+			stored = !bytes.Equal(earlier.Body, []byte("null"))
 			return json.Unmarshal(earlier.Body, &out)
 		}
 		if err := c.alter(ctx, tx, cl, func(_ context.Context, x *change) error { return f(x) }); err != nil {
@@ -82,11 +87,14 @@ func (c *Clusters) ask(ctx context.Context, p account.Principal, cl id.Cluster, 
 		if err := audit.Record(ctx, tx, p.Event(action, cl.String(), nil)); err != nil {
 			return err
 		}
-		if out, err = view(ctx, tx.Q, cl); err != nil {
-			return err
-		}
-		_, err = key.Finish(ctx, tx, http.StatusOK, out)
+		_, err = key.Finish(ctx, tx, http.StatusOK, nil)
 		return err
 	})
+	if err != nil || stored {
+		return out, err
+	}
+	if out, err = view(ctx, c.db.Q, cl); err == nil {
+		_ = key.Amend(ctx, c.db.Q, http.StatusOK, out) // it is done; a repeated request reads the cluster itself
+	}
 	return out, err
 }

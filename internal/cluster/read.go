@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -117,7 +118,7 @@ func view(ctx context.Context, q *dbq.Queries, cl id.Cluster) (Cluster, error) {
 	return v[0], nil
 }
 
-// views reads what belongs to the rows: nodes and GPUs together for all, usage for each.
+// views reads what belongs to the rows: nodes, GPUs and costs, together for all.
 func views(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster) ([]Cluster, error) {
 	ids := make([]id.Cluster, len(rows))
 	for i, r := range rows {
@@ -155,23 +156,35 @@ func views(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster) ([]Cluster, 
 			}
 		}
 		out[i].Replacing = replacingOf(r, nodes)
+	}
+	return out, viewCosts(ctx, q, rows, out)
+}
+
+// viewCosts fills in what those of the clusters cost that have run, with as many statements for many as for one.
+func viewCosts(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster, out []Cluster) error {
+	var ran []id.Cluster
+	for _, r := range rows {
+		if r.RunningAt != nil {
+			ran = append(ran, r.ID)
+		}
+	}
+	costs, err := metering.Costs(ctx, q, ran)
+	if err != nil {
+		return fmt.Errorf("costs of clusters: %w", err)
+	}
+	open, err := haveOpenWindow(ctx, q, ran)
+	if err != nil {
+		return fmt.Errorf("windows of clusters: %w", err)
+	}
+	for i, r := range rows {
 		if r.RunningAt == nil {
 			continue
 		}
-		usage, err := metering.ClusterUsage(ctx, q, r.ID)
-		if err != nil {
-			return nil, fmt.Errorf("usage of %s: %w", r.ID, err)
-		}
-		out[i].CostSoFar, out[i].BillableSeconds = usage.Cost, Seconds(time.Duration(usage.BillableMS)*time.Millisecond)
-		if !usage.Settled {
-			out[i].CostSoFar, out[i].BillableSeconds = usage.Estimate, Seconds(time.Duration(usage.EstimateMS)*time.Millisecond)
-		}
-		if out[i].Billing, err = hasOpenWindow(ctx, q, r.ID); err != nil {
-			return nil, err
-		}
-		out[i].Billing = out[i].Billing && !out[i].State.Ended()
+		c := costs[r.ID]
+		out[i].CostSoFar, out[i].BillableSeconds = c.Estimate, Seconds(time.Duration(c.EstimateMS)*time.Millisecond)
+		out[i].Billing = open[r.ID] && !out[i].State.Ended()
 	}
-	return out, nil
+	return nil
 }
 
 // plain is what the row itself says.
@@ -221,10 +234,20 @@ func actions(r dbq.Cluster) []Action {
 	return []Action{}
 }
 
-func hasOpenWindow(ctx context.Context, q *dbq.Queries, cl id.Cluster) (open bool, err error) {
+func haveOpenWindow(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.Cluster]bool, error) {
+	out := map[id.Cluster]bool{}
+	if len(clusters) == 0 {
+		return out, nil
+	}
 	p := db.NewPipe(q)
-	ask := p.Q.HasOpenWindow(ctx, []id.Cluster{cl})
+	ask := p.Q.HasOpenWindow(ctx, clusters)
 	p.Send(ctx)
-	ask.QueryRow(db.Keep(p, &open))
-	return open, p.Close()
+	var wrong error
+	ask.QueryRow(func(i int, open bool, err error) {
+		if err != nil && wrong == nil {
+			wrong = err
+		}
+		out[clusters[i]] = open
+	})
+	return out, errors.Join(wrong, p.Close())
 }

@@ -116,6 +116,17 @@ func (r Request) Earlier(ctx context.Context, tx *db.Tx) (*Answer, error) {
 
 // Finish remembers the answer in tx. status is a 2xx.
 func (r Request) Finish(ctx context.Context, tx *db.Tx, status int, response any) (Answer, error) {
+	return r.remember(ctx, tx.Q, status, response)
+}
+
+// Amend replaces the answer that Finish remembered, after the commit: for an answer that takes longer to read than locks
+// should be held. When the server dies before it, repeated requests get what Finish remembered.
+func (r Request) Amend(ctx context.Context, q *dbq.Queries, status int, response any) error {
+	_, err := r.remember(ctx, q, status, response)
+	return err
+}
+
+func (r Request) remember(ctx context.Context, q *dbq.Queries, status int, response any) (Answer, error) {
 	body, err := json.Marshal(response)
 	if err != nil {
 		return Answer{}, fmt.Errorf("answer of %s %s: %w", r.Method, r.Path, err)
@@ -127,7 +138,7 @@ func (r Request) Finish(ctx context.Context, tx *db.Tx, status int, response any
 	if r.Seal != nil {
 		body = r.Seal.Seal(body, r.belongs())
 	}
-	err = tx.Q.StoreIdempotentAnswer(ctx, dbq.StoreIdempotentAnswerParams{
+	err = q.StoreIdempotentAnswer(ctx, dbq.StoreIdempotentAnswerParams{
 		Status: int32(status), Response: body, Sealed: r.Seal != nil,
 		Principal: r.Principal, Method: r.Method, Path: r.Path, Key: r.Key,
 	})

@@ -126,6 +126,14 @@ func (l *lease) soFar(now int64) money.Nano {
 	return money.Posted(new(big.Int).Add(l.meter.Numerator, numerator(l.unproven(now), l.terms.Prices)))
 }
 
+// soFarMS is the time behind soFar, in milliseconds.
+func (l *lease) soFarMS(now int64) int64 {
+	if l.settled() {
+		return l.meter.PostedBilledMS
+	}
+	return l.meter.BilledMS + l.unproven(now).Len()
+}
+
 // unproven is the time above the lease's watermark that is billed at the moment now if it is all proven yet.
 func (l *lease) unproven(now int64) Set {
 	if l.settled() {
@@ -244,16 +252,28 @@ func idList(ls ...id.Lease) []pgtype.UUID {
 	return out
 }
 
-// Cost is what a cluster costs, read from its meters alone: cheap enough for lists.
+// Cost is what a cluster costs, read from its meters alone: the time it takes does not grow with how long the cluster
+// has run. Usage itemises the same money.
 type Cost struct {
+	Currency string
 	Posted   money.Nano // booked
 	Estimate money.Nano // Posted, and what all time up to now costs that may still be proven
-	// BillableMS is the time behind Posted of the lease that was billed longest.
+	// BillableMS is the time behind Posted, in milliseconds, of the rank that was billed longest.
 	BillableMS int64
+	// EstimateMS is the time behind Estimate, likewise. It differs from Usage.EstimateMS only where time of all ranks was
+	// never proven, and not the same time.
+	EstimateMS int64
+	ByRank     map[int]money.Nano // Estimate of each rank, over all hosts it was on
+	GPUMS      int64              // Σ over leases of GPUs × billed time that is proven
+	EnergyMJ   int64
+	Settled    bool // nothing will change any more
 }
 
 // Costs reads the costs of many clusters at once. Clusters without leases are missing from the answer.
 func Costs(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.Cluster]Cost, error) {
+	if len(clusters) == 0 {
+		return map[id.Cluster]Cost{}, nil
+	}
 	in := make([]pgtype.UUID, len(clusters))
 	for i, c := range clusters {
 		in[i] = raw(c)
@@ -270,12 +290,29 @@ func Costs(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.C
 	if err != nil {
 		return nil, fmt.Errorf("metering: clock: %w", err)
 	}
+	type rank struct {
+		cluster id.Cluster
+		rank    int32
+	}
+	posted, soFar := map[rank]int64{}, map[rank]int64{} // ms: a rank's leases on several hosts never overlap
 	out := map[id.Cluster]Cost{}
 	for _, l := range leases {
-		c := out[l.ClusterID]
+		c, seen := out[l.ClusterID]
+		if !seen {
+			c = Cost{Currency: l.Currency, ByRank: map[int]money.Nano{}, Settled: true}
+		}
+		sum := max(l.meter.Posted, l.soFar(now.UnixMilli()))
 		c.Posted += l.meter.Posted
-		c.Estimate += max(l.meter.Posted, l.soFar(now.UnixMilli()))
-		c.BillableMS = max(c.BillableMS, l.meter.PostedBilledMS)
+		c.Estimate += sum
+		c.ByRank[int(l.Rank)] += sum
+		c.EnergyMJ += l.energy
+		c.Settled = c.Settled && l.settled()
+		due, _ := billable(l.windows, l.terms.Life)
+		c.GPUMS += int64(l.GPUCount) * (l.meter.BilledMS + due.Intersect(l.meter.Proven).Len())
+		at := rank{l.ClusterID, l.Rank}
+		posted[at] += l.meter.PostedBilledMS
+		soFar[at] += l.soFarMS(now.UnixMilli())
+		c.BillableMS, c.EstimateMS = max(c.BillableMS, posted[at]), max(c.EstimateMS, soFar[at])
 		out[l.ClusterID] = c
 	}
 	return out, nil

@@ -202,7 +202,24 @@ func (w *world) usage() Usage {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.sameCost(u)
 	return u
+}
+
+// sameCost compares what lists and pages show with what the segments say.
+func (w *world) sameCost(u Usage) {
+	w.t.Helper()
+	costs, err := Costs(context.Background(), w.d.Q, []id.Cluster{w.cluster})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c, ok := costs[w.cluster]
+	if !ok || c.Posted != u.Posted || c.GPUMS != u.GPUMS || c.EnergyMJ != u.EnergyMJ || c.Settled != u.Settled || c.BillableMS > u.BillableMS {
+		w.t.Errorf("costs %+v; usage posted %s, %d GPU ms, %d mJ, settled %v, %d ms", c, u.Posted, u.GPUMS, u.EnergyMJ, u.Settled, u.BillableMS)
+	}
+	if u.Settled && (c.Estimate != u.Cost || c.EstimateMS > u.EstimateMS) {
+		w.t.Errorf("settled at %s for %d ms; costs say %s for %d ms", u.Cost, u.EstimateMS, c.Estimate, c.EstimateMS)
+	}
 }
 
 // posted books all that is proven and says what the books hold then.
