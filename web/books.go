@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -30,7 +31,7 @@ func (s *Web) books(v *visit) error { return s.showBooks(v, view.UnfreezeForm{})
 
 func (s *Web) showBooks(v *visit, form view.UnfreezeForm) error {
 	ctx := v.r.Context()
-	t, err := ledger.Check(ctx, s.DB)
+	t, err := report.Books(ctx, v.who, s.DB)
 	if err != nil {
 		return err
 	}
@@ -109,7 +110,7 @@ func (s *Web) showEntries(v *visit, form view.CompensateForm) error {
 		}
 	}
 	if out.Query != "" {
-		list, err := ledger.Search(v.r.Context(), s.DB.Q, out.Query, before, entriesPerPage+1)
+		list, err := report.SearchBooks(v.r.Context(), v.who, s.DB.Q, out.Query, before, entriesPerPage+1)
 		if err != nil {
 			return err
 		}

@@ -108,7 +108,7 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 	if next.NextAt != nil {
 		out.Next = next.NextAt.UTC().Format("Mon 2 Jan, 15:04 UTC")
 	}
-	list, err := s.Payouts.List(ctx, org, id.Payout{}, rowsOfOrg)
+	list, err := s.Payouts.List(ctx, v.who, org, id.Payout{}, rowsOfOrg)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 	if out.Redemptions, err = s.Payments.Redemptions(ctx, v.who, "", org, "", rowsOfOrg); err != nil {
 		return err
 	}
-	trail, err := audit.Search(ctx, s.DB.Q, audit.Filter{Org: org}, id.Audit{}, rowsOfOrg)
+	trail, err := report.SearchAudit(ctx, v.who, s.DB.Q, audit.Filter{Org: org}, id.Audit{}, rowsOfOrg)
 	if err != nil {
 		return err
 	}

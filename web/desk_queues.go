@@ -183,7 +183,7 @@ func (s *Web) auditPage(v *visit) error {
 		out.Error, v.status = "is not the id of an organisation", http.StatusUnprocessableEntity
 		return s.render(v, view.AuditPage(v.page("Audit trail", "desk"), out))
 	}
-	rows, err := audit.Search(v.r.Context(), s.DB.Q, f, before, deskRows+1)
+	rows, err := report.SearchAudit(v.r.Context(), v.who, s.DB.Q, f, before, deskRows+1)
 	if err != nil {
 		return err
 	}

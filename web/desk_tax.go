@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/internal/tax"
 	"github.com/musterhq/muster/web/view"
 )
@@ -24,7 +25,7 @@ func (s *Web) taxPage(v *visit) error {
 func (s *Web) showTax(v *visit, form view.ActForm, period string) error {
 	form.Once = newOnce()
 	out := view.Taxes{Form: form, Period: period, Currency: s.Currency, Done: done(v, map[string]string{"remit": "Booked: the tax office was paid."})}
-	r, err := tax.ReportOf(v.r.Context(), s.DB.Q, s.Currency, period)
+	r, err := report.Taxes(v.r.Context(), v.who, s.DB.Q, s.Currency, period)
 	switch {
 	case fault.Is(err, fault.Invalid):
 		out.Bad = "is a year, quarter or month, such as 2026, 2026-Q1 or 2026-01"

@@ -33,7 +33,7 @@ func (s *Web) showPayouts(v *visit, form view.PayoutForm) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.Payouts.List(ctx, v.who.Org, id.Payout{}, payoutsShown)
+	list, err := s.Payouts.List(ctx, v.who, v.who.Org, id.Payout{}, payoutsShown)
 	if err != nil {
 		return err
 	}

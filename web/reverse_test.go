@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripepay"
@@ -29,7 +30,7 @@ func TestARefusedReversalIsShownOnThePayout(t *testing.T) {
 	if res, doc := b.post(page+"/pay", url.Values{"reason": {"now"}}); res.StatusCode != http.StatusOK {
 		t.Fatal(res.Status, doc.Find("main").Text())
 	}
-	list, err := b.outs.List(t.Context(), b.org(), id.Payout{}, 1)
+	list, err := b.outs.List(t.Context(), account.Principal{Admin: true}, b.org(), id.Payout{}, 1)
 	if err != nil || len(list) != 1 || list[0].Transfer == "" {
 		t.Fatal(list, err)
 	}

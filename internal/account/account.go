@@ -13,6 +13,7 @@ package account
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"slices"
 	"time"
@@ -137,20 +138,33 @@ func (a *Accounts) Sweep(ctx context.Context) (s Swept, err error) {
 	return s, err
 }
 
-// SetAdmin makes the user with this e-mail a platform operator, or no longer one.
+// SetAdmin makes the user with this e-mail a platform operator, or no longer one. Whoever no longer is one loses their
+// tokens with ScopeAdmin, whichever org they are for, and all tokens made with those.
 func (a *Accounts) SetAdmin(ctx context.Context, email string, admin bool) error {
 	address, err := normalEmail(email)
 	if err != nil {
 		return err
 	}
 	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		n, err := tx.Q.SetUserAdmin(ctx, admin, address)
+		user, err := tx.Q.SetUserAdmin(ctx, admin, address)
 		switch {
-		case err != nil:
-			return err
-		case n == 0:
+		case db.NoRows(err):
 			return fault.New(fault.NotFound, "nobody has signed up with %s", address)
+		case err != nil:
+			return fmt.Errorf("set admin: %w", err)
 		}
-		return audit.Record(ctx, tx, audit.Event{Action: "user.admin", Detail: map[string]any{"email": address, "admin": admin}})
+		detail := map[string]any{"email": address, "admin": admin}
+		if !admin {
+			tokens, err := tx.Q.TokensOfUserWithScope(ctx, user, ScopeAdmin)
+			if err != nil {
+				return fmt.Errorf("find admin tokens: %w", err)
+			}
+			revoked, err := revokeTokens(ctx, tx, tokens...)
+			if err != nil {
+				return err
+			}
+			detail["tokens_revoked"] = revoked
+		}
+		return audit.Record(ctx, tx, audit.Event{Action: "user.admin", Object: user.String(), Detail: detail})
 	})
 }

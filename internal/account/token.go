@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -43,7 +45,8 @@ type NewToken struct {
 }
 
 // CreateToken makes a token for the principal's org and returns its secret, which cannot be read again. A token's
-// scopes are within those of its maker. Faults: Invalid, Forbidden, QuotaExceeded.
+// scopes are within those of its maker. A token that makes another bounds it: the new one does not outlive it, and is
+// revoked with it. Faults: Invalid, Unauthorized, Forbidden, QuotaExceeded.
 func (a *Accounts) CreateToken(ctx context.Context, tx *db.Tx, p Principal, n NewToken) (Token, string, error) {
 	t := Token{ID: id.New[id.Token](), Name: strings.TrimSpace(n.Name)}
 	var bad fault.Fields
@@ -70,24 +73,49 @@ func (a *Accounts) CreateToken(ctx context.Context, tx *db.Tx, p Principal, n Ne
 	if count >= MaxTokens {
 		return Token{}, "", fault.New(fault.QuotaExceeded, "your organisation has %d tokens, the most there may be: revoke some first", MaxTokens)
 	}
-	if n.Expires > 0 {
-		now, err := tx.Now(ctx)
-		if err != nil {
-			return Token{}, "", err
-		}
-		end := now.Add(n.Expires)
-		t.ExpiresAt = &end
+	parent, err := a.bound(ctx, tx, p, n.Expires, &t)
+	if err != nil {
+		return Token{}, "", err
 	}
 	secret := newToken()
 	t.Hint = secret[len(secret)-4:]
 	t.CreatedAt, err = tx.Q.InsertToken(ctx, dbq.InsertTokenParams{
 		ID: t.ID, OrgID: p.Org, UserID: p.User, Name: t.Name, SecretHash: hashSecret(secret),
-		Hint: t.Hint, Scopes: t.Scopes, ExpiresAt: t.ExpiresAt,
+		Hint: t.Hint, Scopes: t.Scopes, ExpiresAt: t.ExpiresAt, ParentID: parent,
 	})
 	if err != nil {
 		return Token{}, "", fmt.Errorf("insert token: %w", err)
 	}
 	return t, secret, audit.Record(ctx, tx, p.Event("token.create", t.ID.String(), map[string]any{"name": t.Name, "scopes": t.Scopes}))
+}
+
+// bound sets when t expires. For a token made by a token it returns the maker's id and keeps the expiry within the
+// maker's, until tx has ended: a maker that is revoked at the same time takes the new token with it.
+func (a *Accounts) bound(ctx context.Context, tx *db.Tx, p Principal, life time.Duration, t *Token) (parent pgtype.UUID, err error) {
+	if life > 0 {
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return parent, err
+		}
+		end := now.Add(life)
+		t.ExpiresAt = &end
+	}
+	if p.Token.IsZero() {
+		return parent, nil
+	}
+	end, err := tx.Q.LockTokenExpiry(ctx, p.Token)
+	switch {
+	case db.NoRows(err):
+		return parent, fault.New(fault.Unauthorized, "this token was revoked or has expired")
+	case err != nil:
+		return parent, fmt.Errorf("lock token %s: %w", p.Token, err)
+	case end != nil && t.ExpiresAt == nil:
+		t.ExpiresAt = end
+	case end != nil && t.ExpiresAt.After(*end):
+		return parent, fault.InvalidField("expires_in",
+			"is after %s, when the token that you make it with expires", end.UTC().Format(time.RFC3339))
+	}
+	return p.Token.UUIDValue()
 }
 
 // IssueToken is CreateToken in a transaction of its own.
@@ -132,10 +160,14 @@ func (a *Accounts) TokenPrincipal(ctx context.Context, secret string) (Principal
 			return Principal{}, fmt.Errorf("touch token: %w", err)
 		}
 	}
-	return Principal{
+	p := Principal{
 		User: r.UserID, Org: r.OrgID, Token: r.ID, Scopes: r.Scopes,
 		Admin: r.Admin && slices.Contains(r.Scopes, ScopeAdmin), Email: r.Email, OrgName: r.OrgName,
-	}, nil
+	}
+	if !r.Admin { // demoted after the token was made
+		p.Scopes = slices.DeleteFunc(p.Scopes, func(s string) bool { return s == ScopeAdmin })
+	}
+	return p, nil
 }
 
 // StillIn reports whether a user is of an org, and the token they came with, if any, is neither revoked nor expired.
@@ -168,7 +200,8 @@ func (a *Accounts) Tokens(ctx context.Context, p Principal, page Page[id.Token])
 	return out, nil
 }
 
-// RevokeToken ends a token of the org at once. A token can end itself and those that can do no more than it can.
+// RevokeToken ends a token of the org at once, and the tokens that were made with it. A token can end itself and those
+// that can do no more than it can.
 // Faults: NotFound, Forbidden.
 func (a *Accounts) RevokeToken(ctx context.Context, p Principal, t id.Token) error {
 	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -182,11 +215,37 @@ func (a *Accounts) RevokeToken(ctx context.Context, p Principal, t id.Token) err
 		if t != p.Token && slices.ContainsFunc(scopes, func(s string) bool { return !p.Can(s) }) {
 			return fault.New(fault.Forbidden, "this token can do more than you can: sign in to revoke it")
 		}
-		if err := tx.Q.RevokeToken(ctx, t); err != nil {
-			return fmt.Errorf("revoke token: %w", err)
+		revoked, err := revokeTokens(ctx, tx, t)
+		if err != nil {
+			return err
 		}
-		return audit.Record(ctx, tx, p.Event("token.revoke", t.String(), nil))
+		var detail map[string]any
+		if len(revoked) > 1 {
+			detail = map[string]any{"tokens": revoked}
+		}
+		return audit.Record(ctx, tx, p.Event("token.revoke", t.String(), detail))
 	})
+}
+
+// revokeTokens ends tokens and all that were made with them, and returns which ended now.
+func revokeTokens(ctx context.Context, tx *db.Tx, tokens ...id.Token) (revoked []string, err error) {
+	ids := make([]pgtype.UUID, len(tokens))
+	for i, t := range tokens {
+		ids[i] = pgtype.UUID{Bytes: t.UUID(), Valid: true}
+	}
+	for len(ids) > 0 {
+		more, err := tx.Q.RevokeTokens(ctx, ids)
+		if err != nil {
+			return nil, fmt.Errorf("revoke tokens: %w", err)
+		}
+		if len(more) == 0 {
+			break
+		}
+		for _, t := range more {
+			revoked = append(revoked, t.String())
+		}
+	}
+	return revoked, nil
 }
 
 const (

@@ -17,6 +17,7 @@ type access struct {
 	name   string
 	public bool
 	scopes []string // one of them is enough; empty and not public: any valid token
+	staff  bool     // and the user is a platform operator now, whatever was so when the token was made
 }
 
 var (
@@ -40,6 +41,8 @@ func (r access) check(p account.Principal, presented error) error {
 		return presented
 	case len(r.scopes) > 0 && !p.CanAny(r.scopes...):
 		return fault.New(fault.Forbidden, "this token lacks the scope for it: it needs %s", r.name)
+	case r.staff && !p.Admin:
+		return fault.New(fault.Forbidden, "only a platform operator may do this")
 	}
 	return nil
 }

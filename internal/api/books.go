@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/payment"
+	"github.com/musterhq/muster/internal/report"
 )
 
 // BooksView is the trial balance. Amounts are whole nano-units as text: sums may be of any size.
@@ -28,8 +29,8 @@ type KindTotal struct {
 	Nano     string `json:"balance_nano"`
 }
 
-func (a *API) books(ctx context.Context, _ account.Principal, _ *struct{}) (BooksView, error) {
-	t, err := ledger.Check(ctx, a.db)
+func (a *API) books(ctx context.Context, p account.Principal, _ *struct{}) (BooksView, error) {
+	t, err := report.Books(ctx, p, a.db)
 	if err != nil {
 		return BooksView{}, err
 	}
@@ -70,7 +71,7 @@ func bookEntry(e ledger.Entry) BookEntry {
 	return out
 }
 
-func (a *API) searchBooks(ctx context.Context, _ account.Principal, in *struct {
+func (a *API) searchBooks(ctx context.Context, p account.Principal, in *struct {
 	Page
 	Q string `query:"q" required:"true" minLength:"1" maxLength:"200" doc:"an entry's id or key, or the prefixed id of what it belongs to; an organisation's: all that moved its money"`
 }) (list[BookEntry], error) {
@@ -78,7 +79,7 @@ func (a *API) searchBooks(ctx context.Context, _ account.Principal, in *struct {
 	if err != nil {
 		return list[BookEntry]{}, err
 	}
-	rows, err := ledger.Search(ctx, a.db.Q, in.Q, before, in.Limit+1)
+	rows, err := report.SearchBooks(ctx, p, a.db.Q, in.Q, before, in.Limit+1)
 	view := func(b ledger.Booked) BookEntry {
 		e := bookEntry(b.Entry)
 		e.ID, e.At = b.ID.String(), b.At

@@ -13,3 +13,6 @@ import (
 func (a *API) OpenStreamsWith(f func(context.Context, id.Host, agentapi.Dial) (io.ReadCloser, error)) {
 	a.logs = nodelog.New(a.clusters, f, a.bus)
 }
+
+// Routes are all routes, "GET /api/v1/me", in the order of the reference.
+func Routes(a *API) []string { return a.table.order }

@@ -54,7 +54,7 @@ func (a *API) listPayouts(ctx context.Context, p account.Principal, in *struct{ 
 	if err != nil {
 		return list[payout.Payout]{}, err
 	}
-	rows, err := a.payouts.List(ctx, p.Org, before, in.Limit+1)
+	rows, err := a.payouts.List(ctx, p, p.Org, before, in.Limit+1)
 	return cut(rows, in.Limit, same[payout.Payout], func(x payout.Payout) string { return x.ID.String() }), err
 }
 
@@ -119,7 +119,7 @@ func (a *API) listAllPayouts(ctx context.Context, p account.Principal, in *struc
 	if org.IsZero() {
 		rows, err = a.payouts.All(ctx, p, before, in.Limit+1)
 	} else {
-		rows, err = a.payouts.List(ctx, org, before, in.Limit+1)
+		rows, err = a.payouts.List(ctx, p, org, before, in.Limit+1)
 	}
 	return cut(rows, in.Limit, ofOperator, func(x payout.Payout) string { return x.ID.String() }), err
 }

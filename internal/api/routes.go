@@ -14,7 +14,7 @@ var (
 	writeBilling  = scoped(account.ScopeBilling)
 	readOrg       = scoped(account.ScopeRead)
 	readPayouts   = scoped(account.ScopeRead, account.ScopeHosts, account.ScopeBilling)
-	platformAdmin = scoped(account.ScopeAdmin)
+	platformAdmin = access{name: account.ScopeAdmin, scopes: []string{account.ScopeAdmin}, staff: true}
 )
 
 // outside are the routes that are not the API's own: no token, no limits.

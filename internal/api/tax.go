@@ -11,21 +11,22 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/internal/tax"
 )
 
-func (a *API) taxReport(ctx context.Context, _ account.Principal, in *struct {
+func (a *API) taxReport(ctx context.Context, p account.Principal, in *struct {
 	Period string `query:"period" required:"true" maxLength:"10" doc:"a year, quarter or month, in UTC" example:"2026-Q1"`
 }) (tax.Report, error) {
-	return tax.ReportOf(ctx, a.db.Q, a.cfg.Currency, in.Period)
+	return report.Taxes(ctx, p, a.db.Q, a.cfg.Currency, in.Period)
 }
 
 func taxParams() []*huma.Param {
 	return []*huma.Param{{Name: "period", In: "query", Required: true, Description: "a year, quarter or month, in UTC, such as 2026-Q1", Schema: &huma.Schema{Type: huma.TypeString}}}
 }
 
-func (a *API) taxReportCSV(w http.ResponseWriter, r *http.Request, _ account.Principal) error {
-	t, err := tax.ReportOf(r.Context(), a.db.Q, a.cfg.Currency, r.URL.Query().Get("period"))
+func (a *API) taxReportCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+	t, err := report.Taxes(r.Context(), p, a.db.Q, a.cfg.Currency, r.URL.Query().Get("period"))
 	if err != nil {
 		return err
 	}

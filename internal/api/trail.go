@@ -6,6 +6,7 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/report"
 )
 
 // auditView is an entry of an audit trail.
@@ -43,7 +44,7 @@ func (a *API) ownTrail(ctx context.Context, p account.Principal, in *struct {
 }
 
 // auditTrail is the whole platform's.
-func (a *API) auditTrail(ctx context.Context, _ account.Principal, in *struct {
+func (a *API) auditTrail(ctx context.Context, p account.Principal, in *struct {
 	Page
 	Q      string `query:"q" maxLength:"200" doc:"an object's id, the beginning of the e-mail address of who acted, or a part of the details"`
 	Action string `query:"action" maxLength:"100" doc:"a word such as payout.stop or cluster.shell, or its noun: payout"`
@@ -57,6 +58,6 @@ func (a *API) auditTrail(ctx context.Context, _ account.Principal, in *struct {
 	if err != nil {
 		return list[auditView]{}, err
 	}
-	rows, err := audit.Search(ctx, a.db.Q, audit.Filter{Org: org, Action: in.Action, Words: in.Q}, before, in.Limit+1)
+	rows, err := report.SearchAudit(ctx, p, a.db.Q, audit.Filter{Org: org, Action: in.Action, Words: in.Q}, before, in.Limit+1)
 	return cut(rows, in.Limit, viewAudit, func(f audit.Found) string { return f.ID.String() }), err
 }

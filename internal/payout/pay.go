@@ -248,8 +248,12 @@ func (p *Payouts) All(ctx context.Context, who account.Principal, before id.Payo
 	return out, nil
 }
 
-// List is the org's payouts, newest first, those before the given one (zero: from the newest), at most limit.
-func (p *Payouts) List(ctx context.Context, org id.Org, before id.Payout, limit int) ([]Payout, error) {
+// List is the org's payouts, newest first, those before the given one (zero: from the newest), at most limit. Members
+// of the org and platform operators see them. Fault: Forbidden.
+func (p *Payouts) List(ctx context.Context, who account.Principal, org id.Org, before id.Payout, limit int) ([]Payout, error) {
+	if who.Org != org && !who.Admin {
+		return nil, fault.New(fault.Forbidden, "only a platform operator sees another organisation's payouts")
+	}
 	rows, err := p.d.Q.ListPayouts(ctx, org, pgtype.UUID{Bytes: before.UUID(), Valid: true}, int32(limit))
 	if err != nil {
 		return nil, fmt.Errorf("payouts of %s: %w", org, err)

@@ -221,8 +221,8 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 }
 
 const insertToken = `-- name: InsertToken :one
-INSERT INTO api_token (id, org_id, user_id, name, secret_hash, hint, scopes, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+INSERT INTO api_token (id, org_id, user_id, name, secret_hash, hint, scopes, expires_at, parent_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 RETURNING created_at
 `
 
@@ -235,6 +235,7 @@ type InsertTokenParams struct {
 	Hint       string
 	Scopes     []string
 	ExpiresAt  *time.Time
+	ParentID   pgtype.UUID
 }
 
 func (q *Queries) InsertToken(ctx context.Context, arg InsertTokenParams) (time.Time, error) {
@@ -247,6 +248,7 @@ func (q *Queries) InsertToken(ctx context.Context, arg InsertTokenParams) (time.
 		arg.Hint,
 		arg.Scopes,
 		arg.ExpiresAt,
+		arg.ParentID,
 	)
 	var created_at time.Time
 	err := row.Scan(&created_at)
@@ -416,6 +418,19 @@ func (q *Queries) ListTokens(ctx context.Context, orgID id.Org, after pgtype.UUI
 	return items, nil
 }
 
+const lockTokenExpiry = `-- name: LockTokenExpiry :one
+SELECT expires_at FROM api_token
+WHERE id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp()) FOR NO KEY UPDATE
+`
+
+// The expiry of a token that makes another one. The lock keeps it from being revoked meanwhile.
+func (q *Queries) LockTokenExpiry(ctx context.Context, argID id.Token) (*time.Time, error) {
+	row := q.db.QueryRow(ctx, lockTokenExpiry, argID)
+	var expires_at *time.Time
+	err := row.Scan(&expires_at)
+	return expires_at, err
+}
+
 const notePlace = `-- name: NotePlace :exec
 INSERT INTO login_throttle (key, failures, window_start) VALUES ($1, 0, clock_timestamp())
 ON CONFLICT (key) DO UPDATE SET window_start = excluded.window_start
@@ -426,13 +441,35 @@ func (q *Queries) NotePlace(ctx context.Context, key string) error {
 	return err
 }
 
-const revokeToken = `-- name: RevokeToken :exec
-UPDATE api_token SET revoked_at = clock_timestamp() WHERE id = $1
+const revokeTokens = `-- name: RevokeTokens :many
+WITH RECURSIVE tree AS (
+    SELECT t.id FROM api_token t WHERE t.id = ANY($1::uuid[])
+    UNION
+    SELECT c.id FROM api_token c JOIN tree ON c.parent_id = tree.id
+)
+UPDATE api_token SET revoked_at = clock_timestamp() WHERE revoked_at IS NULL AND id IN (SELECT id FROM tree) RETURNING id
 `
 
-func (q *Queries) RevokeToken(ctx context.Context, argID id.Token) error {
-	_, err := q.db.Exec(ctx, revokeToken, argID)
-	return err
+// Revokes tokens and those that they made, to any depth. A token made while this waits for its maker's row is not seen:
+// repeat until nothing is returned.
+func (q *Queries) RevokeTokens(ctx context.Context, ids []pgtype.UUID) ([]id.Token, error) {
+	rows, err := q.db.Query(ctx, revokeTokens, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Token{}
+	for rows.Next() {
+		var id id.Token
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const rotateSession = `-- name: RotateSession :execrows
@@ -566,16 +603,15 @@ func (q *Queries) SetPasswordHash(ctx context.Context, passwordHash string, iD i
 	return err
 }
 
-const setUserAdmin = `-- name: SetUserAdmin :execrows
-UPDATE app_user SET admin = $1 WHERE email = $2
+const setUserAdmin = `-- name: SetUserAdmin :one
+UPDATE app_user SET admin = $1 WHERE email = $2 RETURNING id
 `
 
-func (q *Queries) SetUserAdmin(ctx context.Context, admin bool, email string) (int64, error) {
-	result, err := q.db.Exec(ctx, setUserAdmin, admin, email)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+func (q *Queries) SetUserAdmin(ctx context.Context, admin bool, email string) (id.User, error) {
+	row := q.db.QueryRow(ctx, setUserAdmin, admin, email)
+	var id id.User
+	err := row.Scan(&id)
+	return id, err
 }
 
 const stillIn = `-- name: StillIn :one
@@ -638,6 +674,30 @@ func (q *Queries) TokenScopes(ctx context.Context, iD id.Token, orgID id.Org) ([
 	var scopes []string
 	err := row.Scan(&scopes)
 	return scopes, err
+}
+
+const tokensOfUserWithScope = `-- name: TokensOfUserWithScope :many
+SELECT id FROM api_token WHERE user_id = $1 AND $2::text = ANY(scopes) AND revoked_at IS NULL ORDER BY id FOR UPDATE
+`
+
+func (q *Queries) TokensOfUserWithScope(ctx context.Context, userID id.User, scope string) ([]id.Token, error) {
+	rows, err := q.db.Query(ctx, tokensOfUserWithScope, userID, scope)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Token{}
+	for rows.Next() {
+		var id id.Token
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const touchSession = `-- name: TouchSession :exec

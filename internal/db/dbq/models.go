@@ -24,6 +24,7 @@ type APIToken struct {
 	LastUsedAt *time.Time
 	RevokedAt  *time.Time
 	CreatedAt  time.Time
+	ParentID   pgtype.UUID
 }
 
 type AgentChannel struct {

@@ -16,8 +16,8 @@ SELECT password_hash, email FROM app_user WHERE id = $1 FOR UPDATE;
 -- name: SetPasswordHash :exec
 UPDATE app_user SET password_hash = @password_hash WHERE id = @id;
 
--- name: SetUserAdmin :execrows
-UPDATE app_user SET admin = @admin WHERE email = @email;
+-- name: SetUserAdmin :one
+UPDATE app_user SET admin = @admin WHERE email = @email RETURNING id;
 
 -- name: HomeOrg :one
 SELECT o.id FROM membership m JOIN org o ON o.id = m.org_id WHERE m.user_id = $1 ORDER BY o.personal DESC, o.id LIMIT 1;
@@ -64,8 +64,8 @@ DELETE FROM session WHERE user_id = @user_id AND id IS DISTINCT FROM sqlc.narg(k
 DELETE FROM session WHERE expires_at < clock_timestamp() OR last_seen_at < clock_timestamp() - make_interval(secs => @idle::float8);
 
 -- name: InsertToken :one
-INSERT INTO api_token (id, org_id, user_id, name, secret_hash, hint, scopes, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+INSERT INTO api_token (id, org_id, user_id, name, secret_hash, hint, scopes, expires_at, parent_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, sqlc.narg(parent_id))
 RETURNING created_at;
 
 -- name: TokenBySecret :one
@@ -99,8 +99,23 @@ SELECT (EXISTS (SELECT FROM membership m WHERE m.user_id = @user_id AND m.org_id
     AND (sqlc.narg(token_id)::uuid IS NULL OR EXISTS (SELECT FROM api_token t WHERE t.id = sqlc.narg(token_id)::uuid AND t.org_id = @org_id
          AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp()))))::boolean;
 
--- name: RevokeToken :exec
-UPDATE api_token SET revoked_at = clock_timestamp() WHERE id = @id;
+-- name: RevokeTokens :many
+-- Revokes tokens and those that they made, to any depth. A token made while this waits for its maker's row is not seen:
+-- repeat until nothing is returned.
+WITH RECURSIVE tree AS (
+    SELECT t.id FROM api_token t WHERE t.id = ANY(@ids::uuid[])
+    UNION
+    SELECT c.id FROM api_token c JOIN tree ON c.parent_id = tree.id
+)
+UPDATE api_token SET revoked_at = clock_timestamp() WHERE revoked_at IS NULL AND id IN (SELECT id FROM tree) RETURNING id;
+
+-- name: LockTokenExpiry :one
+-- The expiry of a token that makes another one. The lock keeps it from being revoked meanwhile.
+SELECT expires_at FROM api_token
+WHERE id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp()) FOR NO KEY UPDATE;
+
+-- name: TokensOfUserWithScope :many
+SELECT id FROM api_token WHERE user_id = @user_id AND @scope::text = ANY(scopes) AND revoked_at IS NULL ORDER BY id FOR UPDATE;
 
 -- name: InsertSSHKey :one
 INSERT INTO ssh_key (id, org_id, user_id, name, public_key, fingerprint)

@@ -1,0 +1,31 @@
+package archtest
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// unchecked are reads of the whole platform in packages that know no principals.
+var unchecked = regexp.MustCompile(`\b(ledger\.(Check|Search)|audit\.Search|tax\.ReportOf)\(`)
+
+// TestPlatformReadsCheckThePrincipal: the API and the pages read the whole platform through package report, which
+// refuses everybody who is no platform operator, whatever the route let through.
+func TestPlatformReadsCheckThePrincipal(t *testing.T) {
+	t.Parallel()
+	seen := false
+	eachSource(t, func(file string) {
+		if r := room(file); (r != "api" && r != "web") || strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		text := read(t, filepath.Join("..", "..", file))
+		if m := unchecked.FindString(text); m != "" {
+			t.Errorf("%s calls %s…): use package report, which checks who asks", file, m)
+		}
+		seen = seen || strings.Contains(text, "report.SearchAudit(")
+	})
+	if !seen {
+		t.Fatal("no checked read seen: the walk is broken")
+	}
+}

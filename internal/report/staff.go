@@ -1,0 +1,57 @@
+package report
+
+import (
+	"context"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/tax"
+)
+
+// The platform's own reads, for the API and the pages. Packages ledger, audit and tax know no principals, so whoever
+// asks is checked here; a test in archtest keeps the API and the pages from calling those packages past it.
+
+// requireStaff is fault.Forbidden unless who is a platform operator.
+func requireStaff(who account.Principal) error {
+	if !who.Admin {
+		return fault.New(fault.Forbidden, "only a platform operator sees the whole platform")
+	}
+	return nil
+}
+
+// Books is the trial balance of the whole ledger. Fault: Forbidden.
+func Books(ctx context.Context, who account.Principal, d *db.DB) (ledger.TrialBalance, error) {
+	if err := requireStaff(who); err != nil {
+		return ledger.TrialBalance{}, err
+	}
+	return ledger.Check(ctx, d)
+}
+
+// SearchBooks is ledger.Search over all organisations. Fault: Forbidden.
+func SearchBooks(ctx context.Context, who account.Principal, q *dbq.Queries, text string, before id.LedgerTx, limit int) ([]ledger.Booked, error) {
+	if err := requireStaff(who); err != nil {
+		return nil, err
+	}
+	return ledger.Search(ctx, q, text, before, limit)
+}
+
+// SearchAudit is audit.Search over all organisations. Fault: Forbidden.
+func SearchAudit(ctx context.Context, who account.Principal, q *dbq.Queries, f audit.Filter, before id.Audit, limit int) ([]audit.Found, error) {
+	if err := requireStaff(who); err != nil {
+		return nil, err
+	}
+	return audit.Search(ctx, q, f, before, limit)
+}
+
+// Taxes is tax.ReportOf: what the platform owes for a period. Faults: Forbidden, Invalid.
+func Taxes(ctx context.Context, who account.Principal, q *dbq.Queries, currency, period string) (tax.Report, error) {
+	if err := requireStaff(who); err != nil {
+		return tax.Report{}, err
+	}
+	return tax.ReportOf(ctx, q, currency, period)
+}
