@@ -80,6 +80,13 @@ type Sync struct {
 	// Pulled is what the host has received of images. Nil: nothing new since a report that was taken, or the agent does not
 	// count it.
 	Pulled *Pulled `json:"pulled,omitempty"`
+	// EngineAway is set while the host's container engine does not answer. Nil: it answers, or the agent does not watch it.
+	EngineAway *EngineAway `json:"engine_away,omitempty"`
+}
+
+// EngineAway says that a host's container engine does not answer. The host gets no new leases until a full report without it.
+type EngineAway struct {
+	Detail string `json:"detail"` // the error, at most 500 bytes; for the host's operator only
 }
 
 // Pulled counts what a host received from registries at public addresses, for leases and ahead of them, whether or not an

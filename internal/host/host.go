@@ -61,6 +61,7 @@ type Host struct {
 	MultiNode       bool       // peers on other hosts can reach it
 	NeedsFullReport bool       // claims were abandoned and the host has not shown yet what it still has
 	ReclaimAt       *time.Time // what runs on it ends then: its operator takes it back
+	EngineAway      string     // why its container engine does not answer, for its operator; "" = it answers
 	Blocked         string     // why its inventory keeps it from selling, in words; "" = it does not
 	CappedUntil     *time.Time // its line's data cap is used up: no new leases before then
 	Revision        int64
@@ -108,6 +109,8 @@ func (h *Host) Unsellable(now time.Time) string {
 		return h.Blocked
 	case !h.Reachable(now):
 		return "the host is out of reach"
+	case h.EngineAway != "":
+		return "the host's container engine does not answer"
 	case h.NeedsFullReport:
 		return "the host has not shown yet that it is clean"
 	case h.CappedUntil != nil && now.Before(*h.CappedUntil):
@@ -155,7 +158,7 @@ func lockOne(ctx context.Context, tx *db.Tx, host id.Host) (Host, error) {
 func fromRow(h dbq.Host, s dbq.HostStatus) Host {
 	return Host{
 		ID: h.ID, Org: h.OrgID, Name: h.Name, Region: h.Region, Fabric: h.FabricID, State: State(h.State),
-		Simulated: h.Simulated, MultiNode: h.MultiNode, NeedsFullReport: h.NeedsFullReport, ReclaimAt: h.ReclaimAt, Blocked: h.Blocked,
+		Simulated: h.Simulated, MultiNode: h.MultiNode, NeedsFullReport: h.NeedsFullReport, ReclaimAt: h.ReclaimAt, EngineAway: h.EngineAway, Blocked: h.Blocked,
 		CappedUntil: h.CappedUntil, Revision: h.Revision, BootID: h.BootID, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskGB: h.DiskGb, DiskLimited: h.DiskLimited, ScratchGB: h.ScratchGb, Runtimes: h.Runtimes,
 		Driver: h.Driver, CUDAMax: h.CudaMax, InventoryAt: h.InventoryAt, CreatedAt: h.CreatedAt, RetiredAt: h.RetiredAt,
 		Status: Status{

@@ -1,10 +1,12 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
@@ -19,11 +21,14 @@ type Report struct {
 	Revision int64     // the host's current one
 	// Gone are ended leases of the host that its full report no longer shows: their claims ended with this report.
 	Gone []id.Lease
+	// EngineAway is why the host's container engine does not answer, if this report is the first to say that it does not.
+	EngineAway string
 }
 
 // RecordSync takes note of a sync: contact, versions, revision seen. A full report that knows the current revision
 // ends the claims of ended leases it does not show (or shows as gone), and when it shows nothing that should not be
-// there, a host that had abandoned claims may sell again. The first full report makes an enrolled host active.
+// there, a host that had abandoned claims, or whose container engine was away, may sell again. The first full report makes an
+// enrolled host active. While the engine is away a report proves nothing to be gone, and the host sells nothing.
 //
 // Call it first in its transaction: it may lock the host. Syncs may come twice, late and out of order.
 func RecordSync(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (Report, error) {
@@ -34,7 +39,10 @@ func RecordSync(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (
 	r := Report{Org: h.OrgID, Revision: h.Revision}
 	// Only a report made in knowledge of every end of a lease proves that an ended lease is gone: an older one may
 	// miss a lease because it had not begun.
-	if s.Full && s.Revision >= h.Revision {
+	if r.EngineAway, err = recordEngine(ctx, tx, host, &h, s.EngineAway); err != nil {
+		return Report{}, err
+	}
+	if s.Full && s.Revision >= h.Revision && s.EngineAway == nil {
 		if r.Gone, err = settleFull(ctx, tx, host, h, gone, shown(s)); err != nil {
 			return Report{}, err
 		}
@@ -48,6 +56,34 @@ func RecordSync(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (
 	}
 	r.At = *at
 	return r, nil
+}
+
+// recordEngine notes that the host's container engine stopped or began to answer. news is why it does not answer, when that
+// was not known before.
+func recordEngine(ctx context.Context, tx *db.Tx, host id.Host, h *dbq.HostForReportRow, away *agentapi.EngineAway) (news string, err error) {
+	why := ""
+	if away != nil {
+		why = cmp.Or(clip(strings.Map(printable, strings.ToValidUTF8(away.Detail, "")), 500), "it does not answer")
+	}
+	if (why == "") == (h.EngineAway == "") {
+		return "", nil
+	}
+	if _, err := lockOne(ctx, tx, host); err != nil {
+		return "", err
+	}
+	if err := tx.Q.SetEngineAway(ctx, why, host); err != nil {
+		return "", fmt.Errorf("host: engine of %s: %w", host, err)
+	}
+	h.EngineAway, h.NeedsFullReport = why, h.NeedsFullReport || why != ""
+	return why, nil
+}
+
+// printable replaces control characters.
+func printable(r rune) rune {
+	if unicode.IsControl(r) {
+		return ' '
+	}
+	return r
 }
 
 // shown is the leases of which something is left on the host.

@@ -200,3 +200,43 @@ func texts(ids []id.Lease) (out []string) {
 	}
 	return out
 }
+
+// A host whose container engine does not answer sells nothing from that report on, and sells again by itself once the engine
+// answers and a full report shows that nothing is left of ended leases.
+func TestAHostWithoutItsEngineSellsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	away := &agentapi.EngineAway{Detail: "dial unix /run/docker.sock: \x1b[31mno such file"}
+	w.sync(agentapi.Sync{Full: true, Leases: w.shows(false)})
+	w.exec("UPDATE host SET blocked = ''")
+	w.exec("UPDATE host_status SET connected = true")
+	sells := func() string { h := w.host(); return h.Unsellable(time.Now()) }
+	if why := sells(); why != "" {
+		t.Fatalf("it does not sell: %s", why)
+	}
+	if r := w.sync(agentapi.Sync{Leases: w.shows(false), EngineAway: away}); r.EngineAway != "dial unix /run/docker.sock:  [31mno such file" {
+		t.Errorf("the operator is told %q", r.EngineAway)
+	}
+	if why := sells(); why != "the host's container engine does not answer" {
+		t.Errorf("it does not sell because %q", why)
+	}
+	if r := w.sync(agentapi.Sync{Leases: w.shows(false), EngineAway: away}); r.EngineAway != "" {
+		t.Error("it is news a second time")
+	}
+	w.end()
+	if r := w.sync(agentapi.Sync{Full: true, Revision: 1, EngineAway: away}); len(r.Gone) != 0 || !w.claimed() {
+		t.Error("a host that cannot see its containers has proved that a lease is gone")
+	}
+	w.sync(agentapi.Sync{Revision: 1, Leases: w.shows(false)})
+	if why := sells(); why == "" {
+		t.Error("it sells before it has shown that it is clean")
+	}
+	w.sync(agentapi.Sync{Full: true, Revision: 1, Leases: w.shows(false)})
+	if why := sells(); why == "" {
+		t.Error("it sells with an ended lease still there")
+	}
+	w.sync(agentapi.Sync{Full: true, Revision: 1, Leases: w.shows(true)})
+	if why := sells(); why != "" {
+		t.Errorf("it is back and clean, and does not sell: %s", why)
+	}
+}

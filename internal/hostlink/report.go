@@ -84,6 +84,12 @@ func (l *Link) takeStatus(ctx context.Context, h id.Host, s agentapi.Sync, r *ag
 	if err != nil {
 		return err
 	}
+	if report.EngineAway != "" { // once a day
+		l.bus.Changed(bus.TopicHost(h))
+		l.alert(ctx, h, "host.engine_away", "A host's container engine does not answer",
+			"The host gets no new leases and comes back by itself once its engine answers and nothing is left of ended leases. "+
+				"What runs there without live-restore ends as the host's fault. Look at it with systemctl status docker. The agent says: "+report.EngineAway)
+	}
 	if s.Full {
 		l.bus.Changed(bus.TopicHost(h))
 		if s.Protocol < agentapi.OldestRented { // once a day; an agent that can replace itself is told with the answer, too

@@ -364,3 +364,22 @@ func TestAnOldAgentIsAnswered(t *testing.T) {
 		t.Errorf("told again: %+v", r)
 	}
 }
+
+// A host's operator is told once that its container engine does not answer, with the agent's words.
+func TestAnEngineThatIsAwayIsToldToTheOperator(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.enroll()
+	away := &agentapi.EngineAway{Detail: "dial unix /var/run/docker.sock: connection refused"}
+	for seq := range uint64(2) {
+		if r := a.sync(agentapi.Sync{Seq: seq + 1, EngineAway: away}); r.Error != "" || r.StatusAck != seq+1 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if n := s.alerts("host.engine_away"); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+	if h := s.host(a); h.EngineAway != away.Detail {
+		t.Errorf("%q", h.EngineAway)
+	}
+}

@@ -1029,7 +1029,7 @@ func (b *HasOpenWindowBatchResults) Close() error {
 }
 
 const hostForReport = `-- name: HostForReport :batchone
-SELECT org_id, state, revision, needs_full_report FROM host WHERE id = $1
+SELECT org_id, state, revision, needs_full_report, engine_away FROM host WHERE id = $1
 `
 
 type HostForReportBatchResults struct {
@@ -1043,6 +1043,7 @@ type HostForReportRow struct {
 	State           string
 	Revision        int64
 	NeedsFullReport bool
+	EngineAway      string
 }
 
 func (q *Queries) HostForReport(ctx context.Context, argID []id.Host) *HostForReportBatchResults {
@@ -1073,6 +1074,7 @@ func (b *HostForReportBatchResults) QueryRow(f func(int, HostForReportRow, error
 			&i.State,
 			&i.Revision,
 			&i.NeedsFullReport,
+			&i.EngineAway,
 		)
 		if f != nil {
 			f(t, i, err)

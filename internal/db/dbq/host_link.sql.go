@@ -228,6 +228,15 @@ func (q *Queries) OpenHostSession(ctx context.Context, arg OpenHostSessionParams
 	return session, err
 }
 
+const setEngineAway = `-- name: SetEngineAway :exec
+UPDATE host SET engine_away = $1, needs_full_report = needs_full_report OR $1 <> '' WHERE id = $2
+`
+
+func (q *Queries) SetEngineAway(ctx context.Context, why string, iD id.Host) error {
+	_, err := q.db.Exec(ctx, setEngineAway, why, iD)
+	return err
+}
+
 const touchHostStatus = `-- name: TouchHostStatus :one
 UPDATE host_status
 SET last_sync_at = clock_timestamp(),

@@ -282,6 +282,7 @@ type Host struct {
 	DownCapGb       *int64
 	CappedUntil     *time.Time
 	ScratchGb       int64
+	EngineAway      string
 }
 
 type HostAgent struct {

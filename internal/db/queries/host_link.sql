@@ -32,7 +32,7 @@ FROM host_status s
 WHERE s.connected AND NOT EXISTS (SELECT FROM host_key k WHERE k.host_id = s.host_id AND k.revoked_at IS NULL);
 
 -- name: HostForReport :batchone
-SELECT org_id, state, revision, needs_full_report FROM host WHERE id = @id;
+SELECT org_id, state, revision, needs_full_report, engine_away FROM host WHERE id = @id;
 
 -- name: TouchHostStatus :one
 UPDATE host_status
@@ -68,6 +68,9 @@ UPDATE host
 SET state = CASE WHEN state = 'enrolled' THEN 'active' ELSE state END,
     needs_full_report = needs_full_report AND NOT @clean::boolean
 WHERE id = @id;
+
+-- name: SetEngineAway :exec
+UPDATE host SET engine_away = @why, needs_full_report = needs_full_report OR @why <> '' WHERE id = @id;
 
 -- name: CloseServerSessions :execrows
 UPDATE host_status SET connected = false, disconnected_at = clock_timestamp()
