@@ -110,7 +110,11 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	if len(command) == 0 {
 		return Container{}, Refusal{agentapi.ReasonCommandNotFound, "the image has no command of its own: give one"}
 	}
-	env, err := guestenv.Build(w.Lease, Visible(e.cfg.Attach, w.Lease.GPUs))
+	var own []string
+	if img.Config != nil {
+		own = img.Config.Env
+	}
+	env, err := guestenv.Build(w.Lease, Visible(e.cfg.Attach, w.Lease.GPUs), own)
 	if err != nil {
 		return Container{}, Refusal{agentapi.ReasonRuntimeFailed, "the environment is refused: " + err.Error()}
 	}

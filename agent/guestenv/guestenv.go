@@ -14,11 +14,21 @@ import (
 // MasterPort is MASTER_PORT unless the renter sets another.
 const MasterPort = 29500
 
+// DriverCapabilities is what of NVIDIA's driver a workload gets, whatever its image asks for.
+const DriverCapabilities = "compute,utility"
+
 // Build returns the variables the platform adds to a workload, KEY=value sorted by key, the renter's included.
-// visible is NVIDIA_VISIBLE_DEVICES: "void" under CDI and without GPUs, else the UUIDs. A renter's variable that
-// touches the isolation of devices is an Invalid fault: the server refuses it first, this is the second line.
-func Build(spec agentapi.LeaseSpec, visible string) ([]string, error) {
+// visible is NVIDIA_VISIBLE_DEVICES: "void" under CDI and without GPUs, else the UUIDs. image is the image's own
+// environment, KEY=value: its NVIDIA_… variables are set to the empty string, because NVIDIA's runtime adds devices of the
+// host for some of them (NVIDIA_MOFED, NVIDIA_IMEX_CHANNELS). A renter's variable that touches the isolation of devices is
+// an Invalid fault: the server refuses it first, this is the second line.
+func Build(spec agentapi.LeaseSpec, visible string, image []string) ([]string, error) {
 	env := defaults(spec)
+	for _, kv := range image {
+		if k, _, _ := strings.Cut(kv, "="); choosesDevices(k) {
+			env[k] = ""
+		}
+	}
 	if spec.ScratchGB > 0 {
 		env["MUSTER_SCRATCH"] = agentapi.ScratchPath
 	}
@@ -28,7 +38,7 @@ func Build(spec agentapi.LeaseSpec, visible string) ([]string, error) {
 		}
 		env[k] = v
 	}
-	env["NVIDIA_VISIBLE_DEVICES"] = visible // always set: images carry their own
+	env["NVIDIA_VISIBLE_DEVICES"], env["NVIDIA_DRIVER_CAPABILITIES"] = visible, DriverCapabilities
 	out := make([]string, 0, len(env))
 	for k, v := range env {
 		out = append(out, k+"="+v)
@@ -42,11 +52,13 @@ func CheckName(name string) error {
 	switch {
 	case name == "" || strings.ContainsAny(name, "=\x00"):
 		return fault.InvalidField("env", "%q cannot be a variable's name", name)
-	case strings.HasPrefix(strings.ToUpper(name), "NVIDIA_"):
+	case choosesDevices(name):
 		return fault.InvalidField("env."+name, "NVIDIA_… variables choose devices and are set by the platform")
 	}
 	return nil
 }
+
+func choosesDevices(name string) bool { return strings.HasPrefix(strings.ToUpper(name), "NVIDIA_") }
 
 func defaults(spec agentapi.LeaseSpec) map[string]string {
 	gpus := max(1, len(spec.GPUs))

@@ -34,6 +34,7 @@ NCCL_SOCKET_NTHREADS=4
 NNODES=2
 NODE_RANK=1
 NPROC_PER_NODE=4
+NVIDIA_DRIVER_CAPABILITIES=compute,utility
 NVIDIA_VISIBLE_DEVICES=void
 OMPI_MCA_btl_tcp_if_include=ovl0
 OMPI_MCA_oob_tcp_if_include=ovl0
@@ -46,7 +47,7 @@ WORLD_SIZE=2`
 
 func TestBuild(t *testing.T) {
 	t.Parallel()
-	got, err := Build(spec(), "void")
+	got, err := Build(spec(), "void", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func TestBuild(t *testing.T) {
 	alone := spec()
 	alone.Rank, alone.Nodes, alone.GPUs, alone.Env = 0, 1, nil, nil
 	alone.Network.Address, alone.Network.Peers = "10.77.0.1", nil
-	got, err = Build(alone, "void")
+	got, err = Build(alone, "void", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +73,31 @@ func TestRefusesDeviceVariables(t *testing.T) {
 	for _, name := range []string{"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "nvidia_x", "", "A=B", "A\x00"} {
 		s := spec()
 		s.Env = map[string]string{name: "all"}
-		if env, err := Build(s, "void"); !fault.Is(err, fault.Invalid) {
+		if env, err := Build(s, "void", nil); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%q: %v, %q", name, err, env)
+		}
+	}
+}
+
+// What an image says to NVIDIA's runtime does not count: some of it adds devices of the host to the container.
+func TestAnImageChoosesNoDevices(t *testing.T) {
+	t.Parallel()
+	image := []string{"PATH=/bin", "NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=all", "NVIDIA_MOFED=enabled", "NVIDIA_GDS=enabled",
+		"NVIDIA_GDRCOPY=enabled", "NVIDIA_NVSWITCH=enabled", "NVIDIA_IMEX_CHANNELS=0", "NVIDIA_MIG_CONFIG_DEVICES=all", "NVIDIA_TOMORROW"}
+	env, err := Build(spec(), "GPU-a", image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"NVIDIA_VISIBLE_DEVICES": "GPU-a", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility", "PATH": "/opt/bin"}
+	got := map[string]string{}
+	for _, kv := range env {
+		k, v, _ := strings.Cut(kv, "=")
+		got[k] = v
+	}
+	for _, kv := range image {
+		k, _, _ := strings.Cut(kv, "=")
+		if v, ok := got[k]; !ok || v != want[k] {
+			t.Errorf("%s is %q (set: %t), want %q", k, v, ok, want[k])
 		}
 	}
 }
