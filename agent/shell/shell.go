@@ -21,14 +21,17 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/slots"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// MaxConnections is how many shell connections are served at once; MaxStreams how many processes and ports one of
-// them may have open.
+// MaxConnections is how many shell connections are served at once, MaxPerLease how many of one lease; MaxStreams how many
+// processes and ports the connections of one lease may have open together. A stream holds at most 1 MiB of a sender's data
+// that nobody has read.
 const (
 	MaxConnections = 128
+	MaxPerLease    = 16
 	MaxStreams     = 256
 )
 
@@ -78,24 +81,24 @@ func (e Engine) Namespace(ctx context.Context, ref agentapi.LeaseRef) (*os.File,
 
 // Server serves shell connections.
 type Server struct {
-	node  Node
-	log   *slog.Logger
-	slots chan struct{}
+	node    Node
+	log     *slog.Logger
+	slots   *slots.Slots // connections
+	streams *slots.Slots
 }
 
 // New makes a Server.
 func New(node Node, log *slog.Logger) *Server {
-	return &Server{node: node, log: log, slots: make(chan struct{}, MaxConnections)}
+	return &Server{node: node, log: log, slots: slots.New(MaxConnections, MaxPerLease), streams: slots.New(MaxConnections*MaxStreams, MaxStreams)}
 }
 
 // Serve serves one connection until it breaks or ctx ends, and returns when nothing of it is left.
 func (s *Server) Serve(ctx context.Context, ref agentapi.LeaseRef, conn net.Conn) error {
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	default:
-		return fault.New(fault.RateLimited, "%d shell connections are open already", MaxConnections)
+	release, ok := s.slots.Take(ref.Lease)
+	if !ok {
+		return fault.New(fault.RateLimited, "%d shell connections are open already, or %d of the lease", MaxConnections, MaxPerLease)
 	}
+	defer release()
 	session, err := yamux.Server(conn, Mux())
 	if err != nil {
 		return err
@@ -104,7 +107,6 @@ func (s *Server) Serve(ctx context.Context, ref agentapi.LeaseRef, conn net.Conn
 	defer context.AfterFunc(ctx, func() { session.Close() })()
 	var streams sync.WaitGroup
 	defer streams.Wait()
-	open := make(chan struct{}, MaxStreams)
 	for {
 		stream, err := session.Accept()
 		if err != nil {
@@ -113,14 +115,13 @@ func (s *Server) Serve(ctx context.Context, ref agentapi.LeaseRef, conn net.Conn
 			}
 			return err
 		}
-		select {
-		case open <- struct{}{}:
-		default:
+		release, ok := s.streams.Take(ref.Lease)
+		if !ok {
 			stream.Close()
 			continue
 		}
 		streams.Go(func() {
-			defer func() { <-open }()
+			defer release()
 			s.serve(ctx, ref, stream)
 		})
 	}

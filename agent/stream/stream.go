@@ -1,8 +1,8 @@
 // Package stream dials back to the control plane and serves one stream per ticket.
 //
 // What always holds: connections go only to the domain fixed at enrolment, encrypted and verified; nothing is sent
-// before the hello that the link key signed; a slow reader slows the reading of a log down and never the workload; and
-// at most MaxStreams are open.
+// before the hello that the link key signed; a slow reader slows the reading of a log down and never the workload; at
+// most MaxStreams are open, of one lease at most MaxPerLease, and a lease that has none gets one however many others have.
 package stream
 
 import (
@@ -21,12 +21,16 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/musterhq/muster/agent/slots"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// MaxStreams is how many streams are served at once; more are refused.
-const MaxStreams = 32
+// MaxStreams is how many log streams are served at once, MaxPerLease how many of one lease; more are refused.
+const (
+	MaxStreams  = 32
+	MaxPerLease = 8
+)
 
 // Source is where logs come from. Emit is called with every line in order; its error ends the reading.
 type Source interface {
@@ -50,7 +54,7 @@ type Config struct {
 type Dialer struct {
 	cfg    Config
 	client *http.Client
-	slots  chan struct{}
+	slots  *slots.Slots
 }
 
 // New checks the configuration.
@@ -62,7 +66,7 @@ func New(cfg Config) (*Dialer, error) {
 			return nil, fault.New(fault.Invalid, "the CA for streams is not readable")
 		}
 	}
-	return &Dialer{cfg: cfg, slots: make(chan struct{}, MaxStreams), client: &http.Client{
+	return &Dialer{cfg: cfg, slots: slots.New(MaxStreams, MaxPerLease), client: &http.Client{
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: tc, TLSHandshakeTimeout: 10 * time.Second},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
@@ -87,12 +91,11 @@ func (d *Dialer) Serve(ctx context.Context, t agentapi.Dial) error {
 		return err
 	}
 	if t.Purpose != agentapi.PurposeShell { // shells have a limit of their own
-		select {
-		case d.slots <- struct{}{}:
-			defer func() { <-d.slots }()
-		default:
-			return fault.New(fault.RateLimited, "%d streams are open already", MaxStreams)
+		release, ok := d.slots.Take(share(t))
+		if !ok {
+			return fault.New(fault.RateLimited, "%d streams are open already, or %d of the lease", MaxStreams, MaxPerLease)
 		}
+		defer release()
 	}
 	handshake, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -112,6 +115,15 @@ func (d *Dialer) Serve(ctx context.Context, t agentapi.Dial) error {
 		return d.cfg.Shell(ctx, t.LeaseRef, websocket.NetConn(ctx, ws, websocket.MessageBinary))
 	}
 	return d.copy(ctx, ws, produce)
+}
+
+// share is whose places a ticket counts against. Kept logs are fetched by the server itself when a lease has ended: those who
+// follow the log do not keep it from being stored.
+func share(t agentapi.Dial) string {
+	if t.Purpose == agentapi.PurposeKeptLog {
+		return t.Lease + "/kept"
+	}
+	return t.Lease
 }
 
 type producer func(ctx context.Context, emit func(agentapi.LogFrame) error) error
@@ -154,8 +166,8 @@ const flushAfter = 50 * time.Millisecond
 func (d *Dialer) copy(ctx context.Context, ws *websocket.Conn, produce producer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ctx = ws.CloseRead(ctx) // cancelled when the reader closes
-	lines := make(chan []byte, 256)
+	ctx = ws.CloseRead(ctx)        // cancelled when the reader closes
+	lines := make(chan []byte, 16) // a line may have 64 kB, and more once it is JSON
 	produced := make(chan error, 1)
 	go func() {
 		defer close(lines)

@@ -1,0 +1,52 @@
+package shell
+
+import (
+	"log/slog"
+	"net"
+	"testing"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// One lease has no more shell connections than its share, and another lease of the host still gets one when the host's are
+// all taken.
+func TestOneTenantDoesNotTakeAllShells(t *testing.T) {
+	t.Parallel()
+	s := New(&node{procs: make(chan *process, 4)}, slog.New(slog.DiscardHandler))
+	open := func(lease string) error {
+		t.Helper()
+		ours, theirs := net.Pipe()
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(t.Context(), agentapi.LeaseRef{Lease: lease, Epoch: 1}, theirs) }()
+		c, err := yamux.Client(ours, Mux())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		pinged := make(chan error, 1)
+		go func() { _, err := c.Ping(); pinged <- err }()
+		select {
+		case err := <-served:
+			return err
+		case err := <-pinged:
+			return err
+		}
+	}
+	for i := range MaxConnections / MaxPerLease {
+		lease := string(rune('a' + i))
+		for n := range MaxPerLease {
+			if err := open(lease); err != nil {
+				t.Fatalf("connection %d of %s: %v", n, lease, err)
+			}
+		}
+		if err := open(lease); !fault.Is(err, fault.RateLimited) {
+			t.Errorf("%s has more than its share: %v", lease, err)
+		}
+	}
+	if err := open("neighbour"); err != nil {
+		t.Errorf("the neighbour's shell: %v", err)
+	}
+}
