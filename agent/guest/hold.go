@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -51,6 +52,7 @@ type Holder struct {
 	mu       sync.Mutex
 	workload Workload
 	moved    chan struct{} // closed and renewed at every change of workload
+	init     bool          // an init is connected
 	flight   flight
 }
 
@@ -92,6 +94,27 @@ func serve(l net.Listener, handle func(net.Conn)) {
 	}
 }
 
+// Longest lines, in bytes. The agent's names all ranks' addresses; it alone can open the socket it comes over.
+const (
+	maxInitLine  = 64 << 10
+	maxAgentLine = 4 << 20
+)
+
+// readLine reads one line of at most most bytes, its end included. The reader's buffer grows no further than that.
+func readLine(in *bufio.Reader, most int) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(line)+len(part) > most {
+			return nil, fmt.Errorf("a line of more than %d bytes", most)
+		}
+		line = append(line, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}
+
 // hearAgent answers line by line. Waiting for a connection ends with it; a preflight under way goes on, for the agent
 // that comes after one that was killed.
 func (h *Holder) hearAgent(ctx context.Context, c net.Conn) {
@@ -102,7 +125,7 @@ func (h *Holder) hearAgent(ctx context.Context, c net.Conn) {
 		defer cancel() // the agent hung up
 		in := bufio.NewReader(c)
 		for {
-			line, err := in.ReadBytes('\n')
+			line, err := readLine(in, maxAgentLine)
 			if err != nil {
 				return
 			}
@@ -177,12 +200,28 @@ func (h *Holder) await(ctx context.Context, q Request) (Workload, error) {
 }
 
 // hearInit takes one init's reports. The command runs when a connection that said "releasing" breaks: the descriptor
-// closes at exec, so the kernel says it and not the init. After that nobody in the workload is heard any more.
+// closes at exec, so the kernel says it and not the init.
+//
+// The renter's program is of the same user as its init, and a process of another PID namespace has no PID here
+// (SO_PEERCRED), so who connects cannot tell them apart. When they connect does: the socket is closed before the command is
+// started, and while an init is connected nobody else is heard.
 func (h *Holder) hearInit(c net.Conn, l net.Listener) {
+	h.mu.Lock()
+	second := h.init
+	h.init = true
+	h.mu.Unlock()
+	if second {
+		return
+	}
+	defer func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.init = false
+	}()
 	in := bufio.NewReader(c)
 	var last Workload
 	for {
-		line, err := in.ReadBytes('\n')
+		line, err := readLine(in, maxInitLine)
 		if err != nil {
 			break
 		}
@@ -190,6 +229,7 @@ func (h *Holder) hearInit(c net.Conn, l net.Listener) {
 			return
 		}
 		if last.State == StateReleasing {
+			l.Close()
 			h.flight.end() // from here on the network is the renter's
 			continue
 		}
@@ -201,7 +241,6 @@ func (h *Holder) hearInit(c net.Conn, l net.Listener) {
 	if last.State == StateReleasing {
 		last.State = StateStarted
 		h.note(last)
-		l.Close()
 	}
 }
 

@@ -1,0 +1,82 @@
+package barrier
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/agent/unixsock"
+)
+
+// The guest's socket for inits hears one init at a time, lines of 64 kB, and nobody once the command is about to start.
+func TestWhoInAWorkloadIsHeard(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	path := filepath.Join(n.files.Node, guest.InitSocket)
+	dial := func() net.Conn {
+		t.Helper()
+		c, err := unixsock.Dial(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(time.Minute))
+		return c
+	}
+	say := func(c net.Conn, s guest.State) {
+		t.Helper()
+		if err := json.NewEncoder(c).Encode(guest.Workload{LeaseRef: n.ref, State: s}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cutOff := func(c net.Conn) bool {
+		_, err := c.Read(make([]byte, 1))
+		nerr, timeout := err.(net.Error)
+		return err != nil && !(timeout && nerr.Timeout())
+	}
+
+	endless := dial()
+	go func() {
+		for line := bytes.Repeat([]byte("x"), 1<<20); ; {
+			if _, err := endless.Write(line); err != nil {
+				return
+			}
+		}
+	}()
+	if !cutOff(endless) {
+		t.Fatal("a line without an end is read on")
+	}
+	var init net.Conn
+	for noted := false; !noted; { // the guest may not have let go of the first yet
+		init = dial()
+		if err := json.NewEncoder(init).Encode(guest.Workload{LeaseRef: n.ref, State: guest.StateAtBarrier}); err == nil {
+			_, err = bufio.NewReader(init).ReadByte()
+			noted = err == nil
+		}
+	}
+	if second := dial(); !cutOff(second) {
+		t.Error("a second connection is heard beside the init's")
+	}
+	say(init, guest.StateReleasing)
+	for closed := false; !closed; {
+		c, err := unixsock.Dial(t.Context(), path)
+		if closed = err != nil; !closed {
+			if !cutOff(c) {
+				t.Fatal("the command could speak for the init")
+			}
+			c.Close()
+		}
+	}
+	if w, err := n.client.Workload(t.Context()); err != nil || w.State != guest.StateAtBarrier {
+		t.Errorf("before the init's connection ends: %+v, %v", w, err)
+	}
+	init.Close()
+	if w := n.next(t, guest.StateAtBarrier); w.State != guest.StateStarted {
+		t.Errorf("%+v", w)
+	}
+}
