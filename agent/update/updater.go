@@ -135,19 +135,17 @@ func (u *Updater) Run(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			u.tell(agentapi.UpdateWaiting, r.Order, err.Error())
 			u.cfg.Log.Warn("the agent's new version cannot be had yet", "version", r.Order.Version, "err", err)
-			u.drain(ctx)
+			u.drain(ctx, *r.Order)
 			again = time.After(u.cfg.retry)
 		}
 	}
 }
 
-// drain waits out the pause after a failure; reports meanwhile change nothing.
-func (u *Updater) drain(ctx context.Context) {
+// drain waits out the pause after an order failed. A report with another order, or with none, ends the pause. The order is
+// passed in: the server may have withdrawn it while it was followed.
+func (u *Updater) drain(ctx context.Context, failed agentapi.UpdateOrder) {
 	t := time.NewTimer(u.cfg.retry)
 	defer t.Stop()
-	u.mu.Lock()
-	failed := u.last.Order
-	u.mu.Unlock()
 	for {
 		select {
 		case <-ctx.Done():
@@ -158,7 +156,7 @@ func (u *Updater) drain(ctx context.Context) {
 			u.mu.Lock()
 			order := u.last.Order
 			u.mu.Unlock()
-			if order == nil || *order != *failed {
+			if order == nil || *order != failed {
 				return // another order
 			}
 		}
