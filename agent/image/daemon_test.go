@@ -2,6 +2,7 @@ package image
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -25,6 +26,7 @@ type daemon struct {
 	gate  chan struct{} // closed: pulls may go on
 	// killed is what KeepImage says: whoever asked dies before it is done.
 	killed error
+	size   int64 // what images unpack to; 0 = 100
 }
 
 func newDaemon() *daemon {
@@ -103,7 +105,7 @@ func (d *daemon) KeepImage(_ context.Context, ref, tag string) (string, int64, e
 	defer d.mu.Unlock()
 	d.tags[tag] = d.tags[ref]
 	delete(d.tags, ref)
-	return d.tags[tag], 100, nil
+	return d.tags[tag], cmp.Or(d.size, 100), nil
 }
 
 func (d *daemon) FindImage(_ context.Context, tag string) (string, int64, error) {

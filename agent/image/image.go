@@ -3,7 +3,8 @@
 // What always holds: the Docker daemon pulls from this package's loopback registry only, never from the network
 // itself, because a registry can send whoever pulls from it to any address; here every connection goes to a public
 // address or is not made. What reaches the daemon has the digest it was asked for, is made for this machine, and
-// neither packed nor unpacked is greater than the node's disk. Credentials stay in this process and in the requests to
+// neither packed nor unpacked is greater than the node's disk. A pull that leaves the host's disk without room is given up.
+// Credentials stay in this process and in the requests to
 // the registry they are for. Images that were not pulled here are never removed.
 package image
 
@@ -124,7 +125,7 @@ func (p *Puller) Pull(ctx context.Context, r Request, report func(agentapi.Progr
 	if r.MaxFetch > 0 && f.total > r.MaxFetch {
 		return Image{}, tooBig("it has %s compressed; %s may be fetched", gb(f.total), gb(r.MaxFetch))
 	}
-	if free, err := p.cfg.Free(); err == nil && free < 2*f.total {
+	if free, err := p.cfg.Free(); err == nil && free < max(2*f.total, leastFree) {
 		return Image{}, &Error{Reason: agentapi.ReasonNoDisk, Detail: fmt.Sprintf("the image needs about %s, the host has %s free", gb(2*f.total), gb(free))}
 	}
 	fl := p.join(f, r.MaxBytes)
@@ -197,7 +198,10 @@ func (p *Puller) download(ctx context.Context, fl *flight) (Image, error) {
 		return Image{}, err
 	}
 	defer ended()
-	if err := p.cfg.Daemon.PullImage(ctx, ref, fl.daemonSays); err != nil {
+	watched := p.watchDisk(ctx, fl)
+	err = p.cfg.Daemon.PullImage(ctx, ref, fl.daemonSays)
+	watched()
+	if err != nil {
 		return Image{}, fl.fault(err)
 	}
 	img := Image{Digest: fl.found.digest.String()}
@@ -208,7 +212,45 @@ func (p *Puller) download(ctx context.Context, fl *flight) (Image, error) {
 	if err != nil {
 		return img, err
 	}
+	if most := fl.unpacked.of.Load(); img.Bytes > most { // what was measured is not what the daemon made of it
+		err := errors.Join(p.cfg.Daemon.RemoveImage(ctx, p.tag(img.Digest)), p.unfinished.remove(ref))
+		if err != nil {
+			return Image{}, err
+		}
+		return Image{}, tooBig("it unpacks to %s; the node's disk has %s", gb(img.Bytes), gb(most))
+	}
 	return img, errors.Join(p.store.used(img, "", p.cfg.Now()), p.unfinished.remove(ref))
+}
+
+const (
+	diskEvery = time.Second
+	// leastFree is how many bytes of the disk for images a pull leaves free, whatever it was told of the image's size: the
+	// daemon and what runs on the host live on the same disk.
+	leastFree = 2e9
+)
+
+// watchDisk gives a download up when the disk runs full during it, whoever fills it. The daemon removes what it has of it.
+// stop ends the watch.
+func (p *Puller) watchDisk(ctx context.Context, fl *flight) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(diskEvery)
+		defer tick.Stop()
+		for {
+			if free, err := p.cfg.Free(); err == nil && free < leastFree && ctx.Err() == nil {
+				fl.note(&Error{Reason: agentapi.ReasonNoDisk, Detail: fmt.Sprintf("the host's disk ran full during the pull: %s are free", gb(free))})
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
 }
 
 // tag holds an image on the host.

@@ -1,48 +1,127 @@
 package image
 
 import (
+	"archive/tar"
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"hash/maphash"
 	"io"
+	"math"
+	"path"
+	"strings"
 	"sync/atomic"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 )
 
-// budget is how many bytes an image may still unpack to, all its layers together.
-type budget struct{ left, of atomic.Int64 }
+// budget is how many bytes an image may still unpack to, all its layers together: as archives, and as files on a disk. The
+// two differ: a sparse file of a terabyte is a few bytes of an archive, and so are a thousand folders of one file's path.
+type budget struct{ archives, files, of atomic.Int64 }
 
 func newBudget(n int64) *budget {
 	b := &budget{}
-	b.left.Store(n)
+	b.archives.Store(n)
+	b.files.Store(n)
 	b.of.Store(n)
 	return b
 }
 
-func (b *budget) Write(p []byte) (int, error) {
-	if b.left.Add(-int64(len(p))) < 0 {
-		return 0, tooBig("it unpacks to more than %s, the node's disk", gb(b.of.Load()))
+// tally is what one layer has taken of a budget.
+type tally struct {
+	b               *budget
+	archives, files int64
+	folders         map[uint64]struct{} // those that the layer has made so far, by a hash of their names
+}
+
+// The size of a block, and of what a file takes besides its content. So many folders are remembered; a path in one beyond
+// them counts as if it made that folder.
+const (
+	block      = 4096
+	inode      = 256
+	maxFolders = 1 << 20
+	maxPath    = 4096 // longer ones no file system takes
+)
+
+func (t *tally) Write(p []byte) (int, error) {
+	t.archives += int64(len(p))
+	if t.b.archives.Add(-int64(len(p))) < 0 {
+		return 0, t.over()
 	}
 	return len(p), nil
+}
+
+func (t *tally) over() error {
+	return tooBig("it unpacks to more than %s, the node's disk", gb(t.b.of.Load()))
+}
+
+// add counts what an entry of an archive becomes on a disk.
+func (t *tally) add(h *tar.Header) error {
+	n := int64(inode)
+	switch {
+	case h.Size > math.MaxInt64/4:
+		return t.over()
+	case h.Typeflag == tar.TypeDir:
+		t.folder(path.Clean(h.Name))
+	default:
+		n += (h.Size + block - 1) / block * block
+	}
+	if len(h.Name) > maxPath {
+		return refused("a layer has a path of %d bytes", len(h.Name))
+	}
+	for dir := path.Dir(path.Clean(h.Name)); dir != "." && dir != "/" && t.folder(dir); {
+		n += block
+		dir = path.Dir(dir)
+	}
+	if h.Typeflag == tar.TypeDir {
+		n += block
+	}
+	t.files += n
+	if t.b.files.Add(-n) < 0 {
+		return t.over()
+	}
+	return nil
+}
+
+var folderSeed = maphash.MakeSeed()
+
+// folder notes a folder and reports whether it is new.
+func (t *tally) folder(name string) bool {
+	key := maphash.String(folderSeed, strings.Trim(name, "/"))
+	if _, known := t.folders[key]; known {
+		return false
+	}
+	if len(t.folders) < maxFolders {
+		t.folders[key] = struct{}{}
+	}
+	return true
+}
+
+// refund gives back what was taken: the layer was not delivered, and will be asked for again.
+func (t *tally) refund() {
+	t.b.archives.Add(t.archives)
+	t.b.files.Add(t.files)
+	t.archives, t.files = 0, 0
 }
 
 // measure unpacks what is written to it, as fast as it is written, to see how much that is. The daemon would find out
 // only with the disk full.
 type measure struct {
 	w      *io.PipeWriter
+	tally  *tally
 	result chan error
 }
 
 func newMeasure(ctx context.Context, b *budget) *measure {
 	r, w := io.Pipe()
-	m := &measure{w: w, result: make(chan error, 1)}
+	m := &measure{w: w, tally: &tally{b: b, folders: map[uint64]struct{}{}}, result: make(chan error, 1)}
 	stop := context.AfterFunc(ctx, func() { w.CloseWithError(ctx.Err()) })
 	go func() {
 		defer stop()
-		err := unpack(b, r)
+		err := m.tally.unpack(r)
 		r.CloseWithError(err) // a writer that goes on gets it; after a good end there is none
 		m.result <- err
 	}()
@@ -57,31 +136,78 @@ func (m *measure) Close() error {
 	return <-m.result
 }
 
-func unpack(to io.Writer, from io.Reader) error {
+func (t *tally) unpack(from io.Reader) error {
 	br := bufio.NewReaderSize(from, 64<<10)
-	magic, err := br.Peek(4)
-	if err != nil && !errors.Is(err, io.EOF) {
+	unpacked, end, err := decompress(br)
+	if err != nil {
 		return err
 	}
-	var r io.Reader = br
+	defer end()
+	all := io.TeeReader(unpacked, t)
+	for archive := tar.NewReader(all); ; {
+		h, err := archive.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			if _, err := io.Copy(io.Discard, all); err != nil { // what follows the archive's end
+				return err
+			}
+			_, err := io.Copy(io.Discard, br) // what follows what is compressed
+			return err
+		case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong):
+			return refused("a layer is not a tar archive: %v", err)
+		case err != nil:
+			return err
+		}
+		if err := t.add(h); err != nil {
+			return err
+		}
+	}
+}
+
+// decompress recognises how a layer is compressed as Docker does: by how it begins, whatever its media type says. Docker also
+// unpacks bzip2 and xz, which no tool makes layers with: such a layer is refused, and so is one that is nothing known.
+func decompress(br *bufio.Reader) (r io.Reader, end func(), err error) {
+	head, err := br.Peek(512)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, err
+	}
 	switch {
-	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+	case len(head) == 0:
+		return br, func() {}, nil
+	case bytes.HasPrefix(head, []byte("BZh")), bytes.HasPrefix(head, []byte("\xfd7zXZ\x00")): // before tar: a file can be both
+		return nil, nil, refused("a layer is compressed with bzip2 or xz; gzip and zstd are taken")
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(br)
 		if err != nil {
-			return refused("a layer is not what it says: %v", err)
+			return nil, nil, refused("a layer is not what it says: %v", err)
 		}
-		r = z
-	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20))
+		return z, func() {}, nil
+	case isZstd(head) && isTar(head): // older daemons do not know zstd, and would unpack the other
+		return nil, nil, refused("a layer is both zstd and a tar archive")
+	case isZstd(head):
+		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20), zstd.WithDecoderMaxWindow(128<<20))
 		if err != nil {
-			return refused("a layer is not what it says: %v", err)
+			return nil, nil, refused("a layer is not what it says: %v", err)
 		}
-		defer z.Close()
-		r = z
+		return z, z.Close, nil
 	}
-	if _, err := io.Copy(to, r); err != nil {
-		return err
+	if !isTar(head) {
+		return nil, nil, refused("a layer is neither a tar archive nor compressed with gzip or zstd")
 	}
-	_, err = io.Copy(io.Discard, br) // what follows the archive
-	return err
+	return br, func() {}, nil
+}
+
+// isTar reports whether what begins so is a tar archive: a header whose checksum is right, or the end of an empty one.
+func isTar(head []byte) bool {
+	_, err := tar.NewReader(bytes.NewReader(head)).Next()
+	return len(head) >= 512 && !errors.Is(err, tar.ErrHeader)
+}
+
+// isZstd reports whether what begins so is zstd: a frame, or a skippable one before it (RFC 8878, 3.1).
+func isZstd(head []byte) bool {
+	if len(head) < 4 {
+		return false
+	}
+	magic := binary.LittleEndian.Uint32(head)
+	return magic == 0xfd2fb528 || magic&^0xf == 0x184d2a50
 }

@@ -137,6 +137,9 @@ func (f *flight) serveLayer(ctx context.Context, w http.ResponseWriter, i int) {
 		if err == nil {
 			err = held.flush()
 		}
+		if err != nil {
+			unpacked.tally.refund()
+		}
 		return err
 	}()
 	if err != nil {
