@@ -95,7 +95,10 @@ type host struct {
 	log      *slog.Logger
 }
 
-func newHost(t *testing.T) *host {
+func newHost(t *testing.T) *host { return newHostOn(t, "") }
+
+// newHostOn is a host on the Docker daemon at an address; "" = this machine's.
+func newHostOn(t *testing.T, docker string) *host {
 	t.Helper()
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -103,7 +106,7 @@ func newHost(t *testing.T) *host {
 	}
 	h := &host{id: id.New[id.Host](), key: key, dir: t.TempDir(), gpus: gpus{make(chan struct{})}, attach: container.AttachNone, log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	h.control = newControl(t, h.id.String(), pub)
-	h.engine, err = container.New(container.Config{Host: h.id, GuestBinary: built.guest, Attach: container.AttachNone,
+	h.engine, err = container.New(container.Config{Docker: docker, Host: h.id, GuestBinary: built.guest, Attach: container.AttachNone,
 		Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: h.log})
 	if err != nil {
 		t.Fatal(err)

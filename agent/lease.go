@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/agent/guest"
 	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -129,6 +130,10 @@ func (a *Agent) step(ctx context.Context, l *lease, r *run) time.Duration {
 		if ctx.Err() == nil {
 			a.log.Warn("cannot see how a lease is", "lease", r.ref, "err", err)
 			a.unseen(r, err)
+			v.report = guest.KeptWorkload(r.files.Guest, r.ref)
+			if o := a.withoutEngine(v, a.cfg.Now()); o != nil {
+				a.giveUp(r, v, o)
+			}
 		}
 		return backOff(&r.blind)
 	}
@@ -159,6 +164,17 @@ func (a *Agent) step(ctx context.Context, l *lease, r *run) time.Duration {
 	a.log.Warn("step of a lease failed and is tried again", "lease", r.ref, "step", s.do, "err", err)
 	a.delayed(r, err)
 	return backOff(&r.tries)
+}
+
+// giveUp ends a run of which nothing can be seen. What there may be of it is removed once it can be.
+func (a *Agent) giveUp(r *run, v view, o *outcome) {
+	if err := a.change(r, func(rec *record) { rec.Outcome = o }); err != nil {
+		a.log.Error("cannot write a lease's record", "lease", r.ref, "err", err)
+		return
+	}
+	a.log.Warn("lease failed", "lease", r.ref, "reason", o.Reason, "detail", o.Detail)
+	v.rec.Outcome = o
+	a.say(r, func(agentapi.LeaseStatus) agentapi.LeaseStatus { return statusOf(r.ref, v, agentapi.Progress{}) })
 }
 
 // backOff counts a failure and is the wait after it: 0.5 s doubling to 15 s.

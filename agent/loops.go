@@ -12,7 +12,11 @@ import (
 // containerChanged is called when one of our containers started or ended, and with the zero ref when anything may have.
 func (a *Agent) containerChanged(ref agentapi.LeaseRef) {
 	if ref == (agentapi.LeaseRef{}) {
+		a.mu.Lock()
+		a.scanned = false
+		a.mu.Unlock()
 		poke(a.rescan)
+		poke(a.syncNow)
 		a.kickAll()
 		return
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"reflect"
 	"time"
 
@@ -41,7 +42,11 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	if err != nil {
 		return v, err
 	}
-	v.interrupted = a.cfg.Engine.Interrupted(v.work) || a.cfg.Engine.Interrupted(v.guest)
+	if v.rec.Outcome == nil {
+		if v.interrupted, err = a.interrupted(ctx, v); err != nil {
+			return v, err
+		}
+	}
 	if v.scratch, err = scratched(v); err != nil {
 		return v, err
 	}
@@ -51,6 +56,15 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 		a.askOverlay(parent, r, &v)
 	}
 	return v, parent.Err() // an overlay that was given no time to answer is not a silent one
+}
+
+// interrupted reports whether the node ended together with the container engine.
+func (a *Agent) interrupted(ctx context.Context, v view) (bool, error) {
+	work, err := a.cfg.Engine.Interrupted(ctx, v.work)
+	if work || err != nil {
+		return work, err
+	}
+	return a.cfg.Engine.Interrupted(ctx, v.guest)
 }
 
 // answerIn is how long an overlay process that is there may take to say how it is. One that is not there is known at once.
@@ -248,11 +262,28 @@ func (a *Agent) unseen(r *run, err error) {
 	a.say(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
 		st.Good = false
 		if st.Started && st.ExitCode == nil {
-			st.Trouble, st.TroubleDetail = agentapi.ReasonRuntimeFailed, clipped("the container engine does not answer: "+safe(err))
+			st.Trouble, st.TroubleDetail = agentapi.ReasonRuntimeFailed, "the host's container engine does not answer"
 		}
 		st.Progress.WaitingFor = safe(err)
+		if r.want != nil && r.rec.Outcome == nil && !(view{rec: r.rec}).begun() {
+			st.Progress.WaitingFor = fmt.Sprintf("The host's container engine does not answer. It is tried again for %d minutes; then this start ends, "+
+				"and another host can be rented. Nothing is charged until then.", int(enginePatience.Minutes()))
+		}
 		return st
 	})
+}
+
+// enginePatience is how long a start waits for the host's container engine before it has failed.
+const enginePatience = 2 * time.Minute
+
+// withoutEngine is the outcome of a run of which nothing has started when the container engine is away for too long; nil: it
+// waits on. What has started is never concluded without the engine: with live restore it goes on.
+func (a *Agent) withoutEngine(v view, now time.Time) *outcome {
+	since, _, away := a.cfg.Engine.Away()
+	if !away || now.Sub(since) < enginePatience || v.want == nil || v.rec.Outcome != nil || v.begun() {
+		return nil
+	}
+	return failed(agentapi.ReasonRuntimeFailed, fmt.Sprintf("the host's container engine did not answer for %d minutes", int(enginePatience.Minutes())))
 }
 
 // delayed tells people what a step waits for.

@@ -87,10 +87,14 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 	}
 	s.Segments, s.SegmentsSignature = a.journal.Report(agentapi.MaxSegments)
 	s.Pulled = a.countPulls()
+	_, why, away := a.cfg.Engine.Away()
+	if away {
+		s.EngineAway = &agentapi.EngineAway{Detail: clipped(why)}
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.seq++
-	s.Seq, s.BootMS, s.ControlEpoch, s.Full = a.seq, a.cfg.BootMS(), a.seen.ControlEpoch, a.scanned
+	s.Seq, s.BootMS, s.ControlEpoch, s.Full = a.seq, a.cfg.BootMS(), a.seen.ControlEpoch, a.scanned && !away
 	if a.known {
 		s.Revision = a.seen.Revision // else 0: the desired state with its secrets must come again
 	}

@@ -271,25 +271,6 @@ func FuzzReadLog(f *testing.F) {
 	})
 }
 
-func TestAnExitIsTheDaemonsWhenTheyCoincide(t *testing.T) {
-	t.Parallel()
-	t0 := time.Unix(1e9, 0)
-	var o outages
-	o.up(t0)
-	o.down(t0.Add(100 * time.Second))
-	for at, want := range map[int]bool{0: false, 96: false, 99: true, 100: true, 150: true} {
-		if got := o.covers(t0.Add(time.Duration(at) * time.Second)); got != want {
-			t.Errorf("while it is away, an exit at %d s: %v", at, got)
-		}
-	}
-	o.up(t0.Add(120 * time.Second))
-	for at, want := range map[int]bool{99: true, 110: true, 122: true, 124: false} {
-		if got := o.covers(t0.Add(time.Duration(at) * time.Second)); got != want {
-			t.Errorf("after it came back, an exit at %d s: %v", at, got)
-		}
-	}
-}
-
 // A caller that gives up leaves a container that runs, or none: never one that comes to be after it was told that
 // there is none, when nobody looks any more.
 func TestACreationIsNotLeftHalfDone(t *testing.T) {

@@ -9,11 +9,16 @@ package container
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
+	"syscall"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
@@ -63,6 +68,7 @@ type Config struct {
 type Engine struct {
 	cfg    Config
 	docker *client.Client
+	pinger *http.Client
 	watch  outages
 }
 
@@ -76,7 +82,7 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Invalid, "the address of the Docker daemon is not usable")
 	}
-	return &Engine{cfg: cfg, docker: c}, nil
+	return &Engine{cfg: cfg, docker: c, pinger: newPinger(c.Dialer())}, nil
 }
 
 // Close lets the connections go.
@@ -108,6 +114,9 @@ func unavailable(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
+	if Down(err) { // the daemon's address and the like are for the log
+		return fault.Wrap(err, fault.Unavailable, "the host's container engine does not answer")
+	}
 	what := fmt.Sprintf(format, args...)
 	if cerrdefs.IsNotFound(err) {
 		return fault.Wrap(err, fault.NotFound, "%s: there is no such thing in Docker", what)
@@ -125,7 +134,10 @@ func clip(s string) string {
 }
 
 // Down reports whether err says that the daemon did not answer, as opposed to refusing what was asked.
-func Down(err error) bool { return client.IsErrConnectionFailed(err) || cerrdefs.IsUnavailable(err) }
+func Down(err error) bool {
+	return client.IsErrConnectionFailed(err) || cerrdefs.IsUnavailable(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, fs.ErrNotExist)
+}
 
 // Ping asks whether the daemon answers.
 func (e *Engine) Ping(ctx context.Context) error {

@@ -57,6 +57,15 @@ func main() {
 		if os.Args[1] == "linger" {
 			time.Sleep(2 * time.Second)
 		}
+	case "save": // save SECONDS CODE: until TERM, then so long for a checkpoint
+		seconds, _ := strconv.Atoi(os.Args[2])
+		code, _ := strconv.Atoi(os.Args[3])
+		term := make(chan os.Signal, 1)
+		signal.Notify(term, syscall.SIGTERM)
+		<-term
+		fmt.Println("told to end")
+		time.Sleep(time.Duration(seconds) * time.Second)
+		os.Exit(code)
 	case "beat": // plays all that could pass for a sign of life of its node
 		_, err := net.Dial("unix", "/run/muster/hold.sock")
 		fmt.Println("nobody takes its word", err != nil)

@@ -1,0 +1,178 @@
+package container
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	pingEvery = 2 * time.Second
+	pingLimit = 5 * time.Second
+	// A daemon that accepts connections and does not answer counts as away after so many pings.
+	hungAfter = 2
+)
+
+// newPinger is a client whose every request has a connection of its own. A daemon that was told to stop accepts no new ones
+// before it stops containers, while it answers on those that are open: only a new connection shows that it is not ending.
+func newPinger(dial func(context.Context) (net.Conn, error)) *http.Client {
+	return &http.Client{Timeout: pingLimit, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}}
+}
+
+// beat asks the daemon for a sign of life and notes the answer. changed says that it has begun or ceased to answer.
+func (e *Engine) beat(ctx context.Context) (changed bool, err error) {
+	sent := time.Now()
+	refused := false
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker/_ping", nil)
+	if err != nil {
+		return false, err
+	}
+	res, err := e.pinger.Do(req)
+	switch {
+	case err == nil:
+		res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			err = fmt.Errorf("the daemon answers a ping with %s", res.Status)
+		}
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	default:
+		refused = Down(err)
+	}
+	if err == nil {
+		started, known := e.daemonStarted()
+		return e.watch.answer(sent, time.Now(), started, known), nil
+	}
+	return e.watch.silence(sent, refused, err.Error()), err
+}
+
+// Away reports since when and why the daemon does not answer; ok is false while it does.
+func (e *Engine) Away() (since time.Time, why string, ok bool) {
+	if e == nil {
+		return since, "", false
+	}
+	e.watch.mu.Lock()
+	defer e.watch.mu.Unlock()
+	return e.watch.since, e.watch.why, !e.watch.since.IsZero()
+}
+
+// outages remembers when the daemon was away, as seen from here. The daemon accepts no connections before it stops
+// containers, and kills what it finds running when it comes back, so an exit that nobody asked for is its doing when it
+// falls between the last ping that it answered before and the first after.
+//
+// With live restore it does neither: containers go on without it, and their ends are their own.
+type outages struct {
+	mu       sync.Mutex
+	spans    []span    // the last few
+	live     bool      // live restore is on
+	answered time.Time // when the last ping that was answered was sent
+	silent   int       // pings since that were not
+	since    time.Time // when the present outage began; zero: there is none
+	why      string
+}
+
+// span is an outage. One in which the daemon was only slow, and neither refused connections nor was started again, ends no
+// containers: a renter's program may have slowed it.
+type span struct {
+	from, to time.Time // to is zero while it lasts
+	stopped  bool
+}
+
+// survived notes whether containers go on without the daemon.
+func (o *outages) survived(live bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.live = live
+}
+
+func (o *outages) harmless() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.live
+}
+
+// outageSlack is how far the daemon's and our view of the time of one event may differ.
+const outageSlack = 3 * time.Second
+
+// answer notes a ping that was answered by a daemon that was started at started, where that is known.
+func (o *outages) answer(sent, now, started time.Time, known bool) (changed bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.answered, o.silent = sent, 0
+	if o.since.IsZero() {
+		return false
+	}
+	last := &o.spans[len(o.spans)-1]
+	last.to = now
+	last.stopped = last.stopped || known && started.After(last.from)
+	o.since, o.why = time.Time{}, ""
+	return true
+}
+
+// silence notes a ping that was not answered. refused: there was nobody to connect to.
+func (o *outages) silence(sent time.Time, refused bool, why string) (changed bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.silent++
+	if o.since.IsZero() && (refused || o.silent >= hungAfter) {
+		o.since = o.answered
+		if o.since.IsZero() {
+			o.since = sent
+		}
+		o.spans = append(o.spans, span{from: o.since})
+		o.spans = o.spans[max(0, len(o.spans)-16):]
+		changed = true
+	}
+	if !o.since.IsZero() {
+		o.why = why
+		last := &o.spans[len(o.spans)-1]
+		last.stopped = last.stopped || refused
+	}
+	return changed
+}
+
+// answeredAfter reports whether a ping was answered that was sent after t.
+func (o *outages) answeredAfter(t time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.answered.After(t)
+}
+
+func (o *outages) covers(t time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.spans {
+		if s.stopped && t.After(s.from.Add(-outageSlack)) && (s.to.IsZero() || t.Before(s.to.Add(outageSlack))) {
+			return true
+		}
+	}
+	return false
+}
+
+// Interrupted reports whether a container's end coincides with the daemon's own: then it was the host's trouble,
+// whatever its exit code says (a program that handles TERM exits as it likes). An error means that this cannot be told
+// before the daemon answers again.
+func (e *Engine) Interrupted(ctx context.Context, c Container) (bool, error) {
+	if c.State != Exited || c.FinishedAt.IsZero() || e.watch.harmless() {
+		return false, nil
+	}
+	if !e.watch.covers(c.FinishedAt) && !e.watch.answeredAfter(c.FinishedAt) {
+		if _, err := e.beat(ctx); err != nil {
+			return false, unavailable(err, "ask the daemon whether it ends")
+		}
+	}
+	if e.watch.covers(c.FinishedAt) {
+		return true, nil
+	}
+	// An agent that was away itself did not see the outage: the daemon's age tells.
+	started, ok := e.daemonStarted()
+	return ok && c.StartedAt.Before(started) && c.FinishedAt.After(started.Add(-shutdownTime)) && c.FinishedAt.Before(started.Add(outageSlack)), nil
+}
+
+// shutdownTime is how long before a daemon's start an exit counts as its predecessor's doing: its own limit for
+// stopping containers is 15 s, and a restart takes a few more.
+const shutdownTime = 30 * time.Second
