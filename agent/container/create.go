@@ -113,6 +113,9 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	var own []string
 	if img.Config != nil {
 		own = img.Config.Env
+		if len(img.Config.Volumes) > 0 { // pulled by an older agent: they would not be bounded
+			return Container{}, Refusal{agentapi.ReasonRuntimeFailed, "the host has the image with its volumes; another start fetches it without them"}
+		}
 	}
 	env, err := guestenv.Build(w.Lease, Visible(e.cfg.Attach, w.Lease.GPUs), own)
 	if err != nil {

@@ -26,6 +26,7 @@ type found struct {
 	pin      string // digest of what the name means
 	image    v1.Image
 	digest   v1.Hash // of the manifest for this host's platform
+	served   v1.Hash // of the manifest that the daemon gets: digest, unless it was changed
 	manifest []byte
 	media    types.MediaType
 	config   []byte
@@ -139,8 +140,14 @@ func (p *Puller) check(img v1.Image, maxBytes int64) (*found, error) {
 	if f.media, err = img.MediaType(); err != nil {
 		return nil, err
 	}
-	f.digest, err = img.Digest()
-	return f, err
+	if f.digest, err = img.Digest(); err != nil {
+		return nil, err
+	}
+	f.served = f.digest
+	if len(config.Config.Volumes) > 0 {
+		return f, f.withoutVolumes()
+	}
+	return f, nil
 }
 
 // layerName is a layer's digest as people see it.

@@ -2,7 +2,8 @@
 //
 // What always holds: the Docker daemon pulls from this package's loopback registry only, never from the network
 // itself, because a registry can send whoever pulls from it to any address; here every connection goes to a public
-// address or is not made. What reaches the daemon has the digest it was asked for, is made for this machine, and
+// address or is not made. What reaches the daemon has the digest it was asked for, but for the volumes that a configuration
+// declares, is made for this machine, and
 // neither packed nor unpacked is greater than the node's disk. A pull that leaves the host's disk without room is given up.
 // Credentials stay in this process and in the requests to
 // the registry they are for. Images that were not pulled here are never removed.
@@ -114,6 +115,10 @@ func (p *Puller) Pull(ctx context.Context, r Request, report func(agentapi.Progr
 	}
 	if id, size, err := p.cfg.Daemon.FindImage(ctx, p.tag(f.digest.String())); err != nil {
 		return Image{}, err
+	} else if id != "" && !f.is(id) {
+		if err := p.cfg.Daemon.RemoveImage(ctx, p.tag(f.digest.String())); err != nil {
+			return Image{}, err
+		}
 	} else if id != "" {
 		img := Image{ID: id, Digest: f.digest.String(), Pin: f.pin, Bytes: size}
 		if size > r.MaxBytes {

@@ -185,7 +185,7 @@ func decompress(br *bufio.Reader) (r io.Reader, end func(), err error) {
 	case isZstd(head) && isTar(head): // older daemons do not know zstd, and would unpack the other
 		return nil, nil, refused("a layer is both zstd and a tar archive")
 	case isZstd(head):
-		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20), zstd.WithDecoderMaxWindow(128<<20))
+		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20), zstd.WithDecoderMaxWindow(128<<20), zstd.WithDecoderLowmem(true))
 		if err != nil {
 			return nil, nil, refused("a layer is not what it says: %v", err)
 		}

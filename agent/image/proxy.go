@@ -56,7 +56,7 @@ func (p *proxy) open(f *flight) (ref string, done func()) {
 	p.mu.Lock()
 	p.pulls[name] = f
 	p.mu.Unlock()
-	return fmt.Sprintf("%s/%s/image@%s", p.listener.Addr(), name, f.found.digest), func() {
+	return fmt.Sprintf("%s/%s/image@%s", p.listener.Addr(), name, f.found.served), func() {
 		p.mu.Lock()
 		delete(p.pulls, name)
 		p.mu.Unlock()
@@ -71,11 +71,11 @@ func (p *proxy) flight(r *http.Request) *flight {
 
 func (p *proxy) manifest(w http.ResponseWriter, r *http.Request) {
 	f := p.flight(r)
-	if f == nil || r.PathValue("digest") != f.found.digest.String() {
+	if f == nil || r.PathValue("digest") != f.found.served.String() {
 		http.NotFound(w, r)
 		return
 	}
-	head(w, string(f.found.media), f.found.digest, int64(len(f.found.manifest)))
+	head(w, string(f.found.media), f.found.served, int64(len(f.found.manifest)))
 	if r.Method == http.MethodGet {
 		w.Write(f.found.manifest)
 	}
