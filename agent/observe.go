@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -127,8 +128,11 @@ func (v view) ready() bool {
 	return v.report.State == guest.StateAtBarrier && (v.spec().Nodes <= 1 || v.rec.Preflight != nil && v.rec.Preflight.OK)
 }
 
-// clipped is as much of a detail as a status may carry.
-func clipped(s string) string { return s[:min(len(s), 500)] }
+// clipped is as much of a detail as a status may carry. Images and daemons chose some of its words.
+func clipped(s string) string {
+	s = agentapi.CleanText(s)
+	return strings.ToValidUTF8(s[:min(len(s), 500)], "")
+}
 
 // stage is the state in the order of a start.
 func stage(v view) agentapi.NodeState {
@@ -264,7 +268,7 @@ func (a *Agent) unseen(r *run, err error) {
 		if st.Started && st.ExitCode == nil {
 			st.Trouble, st.TroubleDetail = agentapi.ReasonRuntimeFailed, "the host's container engine does not answer"
 		}
-		st.Progress.WaitingFor = safe(err)
+		st.Progress.WaitingFor = clipped(safe(err))
 		if r.want != nil && r.rec.Outcome == nil && !(view{rec: r.rec}).begun() {
 			st.Progress.WaitingFor = fmt.Sprintf("The host's container engine does not answer. It is tried again for %d minutes; then this start ends, "+
 				"and another host can be rented. Nothing is charged until then.", int(enginePatience.Minutes()))
@@ -289,7 +293,7 @@ func (a *Agent) withoutEngine(v view, now time.Time) *outcome {
 // delayed tells people what a step waits for.
 func (a *Agent) delayed(r *run, err error) {
 	a.say(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
-		st.Progress.WaitingFor = safe(err)
+		st.Progress.WaitingFor = clipped(safe(err))
 		return st
 	})
 }

@@ -81,6 +81,10 @@ func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 	s = agentapi.Sync{Protocol: agentapi.Protocol, AgentVersion: a.cfg.Version, BootID: a.cfg.BootID, Leases: []agentapi.LeaseStatus{},
 		Health: a.cfg.GPUs.Pending(), Capabilities: agentapi.Capabilities()}
+	s.Health = slices.Clone(s.Health)
+	for i := range s.Health { // the kernel's and the driver's words
+		s.Health[i].Detail = agentapi.CleanText(s.Health[i].Detail)
+	}
 	if a.cfg.Updates != nil {
 		st := a.cfg.Updates.Status()
 		s.Update = &st

@@ -84,6 +84,7 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	}
 	inv.KernelWireGuard = overlay.KernelWireGuard()
 	inv.MultiNode, inv.Relayed = f.reachable(), true
+	inv.Clean()
 	return inv, nil
 }
 

@@ -292,6 +292,7 @@ func (h *hostDaemon) inventory(ctx context.Context) agentapi.Inventory {
 		inv.Problems = append(inv.Problems, agentapi.Problem{Code: "inventory_incomplete", Severity: "bad",
 			Cause: "The host could not be read in full.", Evidence: err.Error()})
 	}
+	inv.Clean()
 	return inv
 }
 
