@@ -156,6 +156,20 @@ func transactionName(kind string) string {
 		return "Credit for a host's fault"
 	case "earning":
 		return "Earned by a host"
+	case "bond_deposit":
+		return "Deposited into the bond"
+	case "bond_retain":
+		return "Retained for the bond"
+	case "bond_withdraw":
+		return "Withdrawn from the bond"
+	case "bond_reserve":
+		return "Bond reserved for a lease"
+	case "bond_release":
+		return "Bond no longer reserved"
+	case "standby":
+		return "Standby, from a failing host's bond"
+	case "relief":
+		return "Standby, from the platform"
 	}
 	return strings.ToUpper(kind[:min(1, len(kind))]) + strings.ReplaceAll(kind[min(1, len(kind)):], "_", " ")
 }

@@ -83,6 +83,7 @@ var partWords = map[report.Part]view.Holding{
 	report.RentersHeld:    {Name: "Renters, held for clusters", Class: "k1"},
 	report.OperatorsYoung: {Name: "Operators, not payable yet", Class: "k3"},
 	report.OperatorsDue:   {Name: "Operators, payable", Class: "k2"},
+	report.OperatorsBond:  {Name: "Operators, kept as bonds", Class: "k9"},
 	report.OnItsWay:       {Name: "On its way to operators and renters", Class: "k4"},
 	report.DisputedOrKept: {Name: "Disputed, or withheld by a review", Class: "k5"},
 	report.InSuspense:     {Name: "In suspense", Class: "k6"},

@@ -32,10 +32,11 @@ var owners = map[string]string{
 	"service_credit": "metering",
 	"cluster":        "cluster", "node": "cluster", "node_status": "cluster", "cluster_event": "cluster", "node_log": "cluster",
 	"node_replacement": "cluster",
-	"replica":          "hostlink",
-	"sandbox_object":   "stripetest",
-	"invoice":          "report",
-	"ssh_host_key":     "gateway",
+	"bond_terms":       "bond", "bond_host_terms": "bond", "bond_deposited": "bond", "lease_bond": "bond", "standby": "bond", "standby_relief": "bond",
+	"replica":        "hostlink",
+	"sandbox_object": "stripetest",
+	"invoice":        "report",
+	"ssh_host_key":   "gateway",
 }
 
 var (

@@ -28,6 +28,9 @@ const (
 	KindBank           Kind = "bank"                // asset: what Stripe has paid out to the platform's own account
 	KindTaxPayable     Kind = "tax_payable"         // liability: tax charged, and owed to tax offices
 	KindPromo          Kind = "promo"               // expense: credit given away by code
+	KindHostBond       Kind = "host_bond"           // liability: an operator's money that stands in for their hosts in gangs
+	KindBondHold       Kind = "bond_hold"           // liability: the part of a bond that is reserved for one lease
+	KindStandbyRelief  Kind = "standby_relief"      // expense: what the platform adds when no host is to blame for a standstill
 )
 
 // books says how an account of a kind is kept. Hot accounts (the fee) have no balance row: it would make every posting
@@ -51,6 +54,9 @@ var books = map[Kind]struct{ cached, floored bool }{
 	KindStripeFees:     {},
 	KindBank:           {},
 	KindTaxPayable:     {},
+	KindHostBond:       {cached: true, floored: true},
+	KindBondHold:       {cached: true, floored: true},
+	KindStandbyRelief:  {},
 }
 
 func kindsWhere(keep func(cached, floored bool) bool) []string {
@@ -141,3 +147,20 @@ func StripeFees(currency string) Account { return Account{Kind: KindStripeFees, 
 
 // Bank is what Stripe has paid out to the platform's own bank account.
 func Bank(currency string) Account { return Account{Kind: KindBank, Currency: currency} }
+
+// HostBond is an operator's money that is kept to pay other operators when one of their hosts fails in a gang. Its balance
+// never falls below zero.
+func HostBond(org id.Org, currency string) Account {
+	return Account{KindHostBond, org.UUID(), org, currency}
+}
+
+// BondHold is the part of org's bond that is reserved for one lease of one of its hosts. Its balance never falls below
+// zero, so a lease never pays more for standby than was reserved for it.
+func BondHold(org id.Org, lease id.Lease, currency string) Account {
+	return Account{KindBondHold, lease.UUID(), org, currency}
+}
+
+// StandbyRelief is what the platform has paid operators for standstills that no host is to blame for.
+func StandbyRelief(currency string) Account {
+	return Account{Kind: KindStandbyRelief, Currency: currency}
+}

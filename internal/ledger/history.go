@@ -55,6 +55,7 @@ type Balances struct {
 	Owed      money.Nano // used on credit and billed, and not yet paid
 	Held      money.Nano // set aside for its clusters
 	Earned    money.Nano // by its hosts and not paid out, payable or not yet
+	Bond      money.Nano // kept as the bond of its hosts, whether or not it is reserved for a lease
 }
 
 // OrgBalances reads the org's balances in one statement, so that they belong together.
@@ -103,6 +104,8 @@ func (b *Balances) add(k Kind, amount, credit money.Nano) {
 		b.Held = amount
 	case KindHostPending, KindHostPayable:
 		b.Earned += amount
+	case KindHostBond, KindBondHold:
+		b.Bond += amount
 	}
 }
 
@@ -163,5 +166,6 @@ func History(ctx context.Context, q *dbq.Queries, org id.Org, currency string, b
 const unlinked = math.MaxInt64
 
 func balances(by map[Kind]money.Nano) Balances {
-	return Balances{Available: by[KindRenterWallet], Owed: -by[KindReceivable], Held: by[KindRenterHold], Earned: by[KindHostPending] + by[KindHostPayable]}
+	return Balances{Available: by[KindRenterWallet], Owed: -by[KindReceivable], Held: by[KindRenterHold], Earned: by[KindHostPending] + by[KindHostPayable],
+		Bond: by[KindHostBond] + by[KindBondHold]}
 }

@@ -47,16 +47,26 @@ func (p *Payments) Refundable(ctx context.Context, org id.Org) (money.Nano, erro
 	if err != nil {
 		return 0, err
 	}
-	return refundable(wallet, rows), nil
+	bond, err := p.inBond(ctx, p.d.Q, org)
+	return refundable(wallet, bond, rows), err
+}
+
+// inBond is what an org moved from its wallet into the bond of its hosts: paid in, and not there to be given back.
+func (p *Payments) inBond(ctx context.Context, q *dbq.Queries, org id.Org) (money.Nano, error) {
+	n, err := q.BondDeposited(ctx, org, p.cfg.Currency)
+	if err != nil && !db.NoRows(err) {
+		return 0, fmt.Errorf("bond of %s: %w", org, err)
+	}
+	return n, nil
 }
 
 // refundable is what of a wallet's balance can go back to the payments, in whole cents.
-func refundable(wallet money.Nano, rows []dbq.RefundableTopupsRow) money.Nano {
+func refundable(wallet, bond money.Nano, rows []dbq.RefundableTopupsRow) money.Nano {
 	var left money.Nano
 	for _, t := range rows {
 		left += refundableOf(t)
 	}
-	n := max(0, min(wallet, left)) // an org's credit is not its money
+	n := max(0, min(wallet, left-bond)) // an org's credit is not its money
 	return n - n%money.Cent
 }
 
@@ -120,7 +130,11 @@ func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Princ
 	if err != nil {
 		return nil, err
 	}
-	if most := refundable(books.Balance(wallet), rows); amount > most {
+	bond, err := p.inBond(ctx, tx.Q, payer.Org)
+	if err != nil {
+		return nil, err
+	}
+	if most := refundable(books.Balance(wallet), bond, rows); amount > most {
 		return nil, tooMuch(most)
 	}
 	var entries []ledger.Entry

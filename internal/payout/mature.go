@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/internal/bond"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
@@ -58,8 +59,16 @@ func Mature(ctx context.Context, d *db.DB, holdback time.Duration) (n int, err e
 // mature makes payable what one operator earned until the cutoff, less all that was ever taken from it, less what was
 // paid for with payments that are disputed, and less what is in review. What waits for two reasons is counted once.
 func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff time.Time) (did bool, err error) {
-	pending, payable := ledger.HostPending(org, currency), ledger.HostPayable(org, currency)
-	books, err := ledger.Lock(ctx, tx, pending, payable)
+	pending, payable, kept := ledger.HostPending(org, currency), ledger.HostPayable(org, currency), ledger.HostBond(org, currency)
+	retaining, err := bond.AskRetaining(ctx, tx.Q, org, currency)
+	if err != nil {
+		return false, err
+	}
+	accounts := []ledger.Account{pending, payable}
+	if retaining.Any() {
+		accounts = append(accounts, kept)
+	}
+	books, err := ledger.Lock(ctx, tx, accounts...)
 	if err != nil {
 		return false, err
 	}
@@ -87,11 +96,24 @@ func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff 
 	if due <= 0 {
 		return false, nil
 	}
-	return books.Post(ctx, ledger.Entry{
-		Kind: "payout_mature", Key: "payout_mature:" + id.New[id.LedgerTx]().String(), Ref: org.String(),
+	entry := id.New[id.LedgerTx]().String()
+	did, err = books.Post(ctx, ledger.Entry{
+		Kind: "payout_mature", Key: "payout_mature:" + entry, Ref: org.String(),
 		Memo:      fmt.Sprintf("%s is payable: earned until %s UTC", due, cutoff.Format("2006-01-02 15:04")),
 		Transfers: []ledger.Transfer{{Debit: pending, Credit: payable, Amount: due}},
 	})
+	if err != nil || !retaining.Any() {
+		return did, err
+	}
+	keep := retaining.Retained(due, books.Balance(kept))
+	if keep == 0 {
+		return did, nil
+	}
+	_, err = books.Post(ctx, ledger.Entry{
+		Kind: "bond_retain", Key: "bond_retain:" + entry, Ref: org.String(), Memo: "kept for the bond of your hosts",
+		Transfers: []ledger.Transfer{{Debit: payable, Credit: kept, Amount: keep}},
+	})
+	return did, err
 }
 
 func earnedSince(ctx context.Context, q *dbq.Queries, org id.Org, currency string, cutoff time.Time) (money.Nano, error) {

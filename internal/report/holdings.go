@@ -27,6 +27,7 @@ const (
 	RentersHeld    Part = "renters_held"     // for clusters
 	OperatorsYoung Part = "operators_young"  // in the holdback
 	OperatorsDue   Part = "operators_due"    // payable
+	OperatorsBond  Part = "operators_bond"   // kept for their hosts' failures in gangs
 	OnItsWay       Part = "on_its_way"       // to operators and renters
 	DisputedOrKept Part = "disputed_or_kept" // disputed, or withheld by a review
 	InSuspense     Part = "in_suspense"
@@ -53,6 +54,7 @@ var kindsOf = []struct {
 	{RentersHeld, 1, []ledger.Kind{ledger.KindRenterHold}},
 	{OperatorsYoung, 1, []ledger.Kind{ledger.KindHostPending}},
 	{OperatorsDue, 1, []ledger.Kind{ledger.KindHostPayable}},
+	{OperatorsBond, 1, []ledger.Kind{ledger.KindHostBond, ledger.KindBondHold}},
 	{OnItsWay, 1, []ledger.Kind{ledger.KindTransfers, ledger.KindRefunds}},
 	{DisputedOrKept, 1, []ledger.Kind{ledger.KindDisputeHold, ledger.KindWithheld}},
 	{InSuspense, 1, []ledger.Kind{ledger.KindSuspense}},

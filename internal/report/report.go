@@ -62,10 +62,12 @@ type Transaction struct {
 	Held           money.Nano  `json:"held"`            // change of what is set aside for clusters
 	Earned         money.Nano  `json:"earned"`          // change of what its hosts earned
 	Owed           money.Nano  `json:"owed"`            // change of what was used on credit and is to be paid
+	Bond           money.Nano  `json:"bond"`            // change of what is kept as the bond of its hosts
 	AvailableAfter money.Nano  `json:"available_after"` // right after it
 	HeldAfter      money.Nano  `json:"held_after"`
 	EarnedAfter    money.Nano  `json:"earned_after"`
 	OwedAfter      money.Nano  `json:"owed_after"`
+	BondAfter      money.Nano  `json:"bond_after"`
 }
 
 // Transactions is the org's entries in one currency, newest first, those older than before (zero: from the newest).
@@ -78,9 +80,9 @@ func Transactions(ctx context.Context, q *dbq.Queries, org id.Org, currency stri
 	for i, l := range lines {
 		out[i] = Transaction{
 			ID: l.Tx, At: l.At, Kind: l.Kind, Memo: l.Memo, Ref: l.Ref,
-			Amount:    l.Change.Available + l.Change.Held + l.Change.Earned - l.Change.Owed,
-			Available: l.Change.Available, Held: l.Change.Held, Earned: l.Change.Earned, Owed: l.Change.Owed,
-			AvailableAfter: l.After.Available, HeldAfter: l.After.Held, EarnedAfter: l.After.Earned, OwedAfter: l.After.Owed,
+			Amount:    l.Change.Available + l.Change.Held + l.Change.Earned + l.Change.Bond - l.Change.Owed,
+			Available: l.Change.Available, Held: l.Change.Held, Earned: l.Change.Earned, Owed: l.Change.Owed, Bond: l.Change.Bond,
+			AvailableAfter: l.After.Available, HeldAfter: l.After.Held, EarnedAfter: l.After.Earned, OwedAfter: l.After.Owed, BondAfter: l.After.Bond,
 		}
 		if l.Kind == "usage" && l.Change.Earned > 0 && l.Change.Held == 0 {
 			out[i].Kind = "earning" // the same entry, seen from the host's side

@@ -71,6 +71,27 @@ type AutoTopup struct {
 	ChangedAt time.Time
 }
 
+type BondDeposited struct {
+	OrgID    id.Org
+	Currency string
+	Amount   money.Nano
+}
+
+type BondHostTerm struct {
+	HostID       id.Host
+	LiabilityMax money.Nano
+	ChangedAt    time.Time
+}
+
+type BondTerm struct {
+	OrgID          id.Org
+	RetainPpm      int32
+	AcceptUnbonded bool
+	LiabilityMax   *money.Nano
+	ChangedBy      id.User
+	ChangedAt      time.Time
+}
+
 type Budget struct {
 	ID           id.Budget
 	OrgID        id.Org
@@ -401,6 +422,21 @@ type Lease struct {
 	GoneAt        *time.Time
 	SettledAt     *time.Time
 	ScratchGb     int64
+}
+
+type LeaseBond struct {
+	LeaseID    id.Lease
+	ClusterID  id.Cluster
+	HostID     id.Host
+	OrgID      id.Org
+	Currency   string
+	Srate      money.Micro
+	Amount     money.Nano
+	Reserved   money.Nano
+	Released   money.Nano
+	ShortTold  bool
+	CreatedAt  time.Time
+	ReleasedAt *time.Time
 }
 
 type LeaseMeter struct {
@@ -952,6 +988,25 @@ type Session struct {
 	RotatedAt    time.Time
 	LastSeenAt   time.Time
 	ExpiresAt    time.Time
+}
+
+type Standby struct {
+	Victim     id.Lease
+	Culprit    id.Lease
+	ClusterID  id.Cluster
+	Ms         int64
+	Numerator  pgtype.Numeric
+	Posted     money.Nano
+	HostPosted money.Nano
+	PostedAt   time.Time
+}
+
+type StandbyRelief struct {
+	Victim     id.Lease
+	ClusterID  id.Cluster
+	Ms         int64
+	HostPosted money.Nano
+	PostedAt   time.Time
 }
 
 type StripeBalance struct {

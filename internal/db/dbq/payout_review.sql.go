@@ -18,7 +18,7 @@ SELECT d.id, d.org_id AS renter_org_id, (d.amount - d.tax)::bigint AS amount, su
        coalesce(sum(t.amount) FILTER (WHERE t.created_at > $1), 0)::bigint AS young,
        coalesce(sum(t.amount) FILTER (WHERE t.created_at <= v.through), 0)::bigint AS reviewable, coalesce(max(v.held), 0)::bigint AS held
 FROM dispute d
-JOIN ledger_account r ON r.org_id = d.org_id AND r.kind IN ('renter_hold', 'renter_wallet') AND r.currency = d.currency
+JOIN ledger_account r ON r.org_id = d.org_id AND r.kind IN ('renter_hold', 'renter_wallet', 'bond_hold') AND r.currency = d.currency
 JOIN ledger_transfer t ON t.debit_account_id = r.id AND t.created_at >= d.paid_at
 JOIN ledger_account h ON h.id = t.credit_account_id AND h.kind = 'host_pending' AND h.owner = $2::uuid
 LEFT JOIN payout_review v ON v.host_org_id = $2::uuid AND v.renter_org_id = d.org_id AND v.currency = d.currency
@@ -152,7 +152,7 @@ WITH renter AS (
     SELECT DISTINCT d.org_id AS renter_org_id
     FROM ledger_account h JOIN ledger_transfer t ON t.credit_account_id = h.id JOIN ledger_account d ON d.id = t.debit_account_id
     WHERE h.kind = 'host_pending' AND h.org_id = $1 AND h.currency = $2 AND t.id >= $3::uuid
-      AND d.kind IN ('renter_hold', 'renter_wallet') AND d.org_id <> $1
+      AND d.kind IN ('renter_hold', 'renter_wallet', 'bond_hold') AND d.org_id <> $1
 ), linked AS (
     SELECT r.renter_org_id, array_remove(ARRAY[
         CASE WHEN EXISTS (SELECT FROM membership a JOIN membership b ON b.user_id = a.user_id

@@ -11,7 +11,7 @@ WITH renter AS (
     SELECT DISTINCT d.org_id AS renter_org_id
     FROM ledger_account h JOIN ledger_transfer t ON t.credit_account_id = h.id JOIN ledger_account d ON d.id = t.debit_account_id
     WHERE h.kind = 'host_pending' AND h.org_id = @host_org_id AND h.currency = @currency AND t.id >= @from_id::uuid
-      AND d.kind IN ('renter_hold', 'renter_wallet') AND d.org_id <> @host_org_id
+      AND d.kind IN ('renter_hold', 'renter_wallet', 'bond_hold') AND d.org_id <> @host_org_id
 ), linked AS (
     SELECT r.renter_org_id, array_remove(ARRAY[
         CASE WHEN EXISTS (SELECT FROM membership a JOIN membership b ON b.user_id = a.user_id
@@ -72,7 +72,7 @@ SELECT d.id, d.org_id AS renter_org_id, (d.amount - d.tax)::bigint AS amount, su
        coalesce(sum(t.amount) FILTER (WHERE t.created_at > @cutoff), 0)::bigint AS young,
        coalesce(sum(t.amount) FILTER (WHERE t.created_at <= v.through), 0)::bigint AS reviewable, coalesce(max(v.held), 0)::bigint AS held
 FROM dispute d
-JOIN ledger_account r ON r.org_id = d.org_id AND r.kind IN ('renter_hold', 'renter_wallet') AND r.currency = d.currency
+JOIN ledger_account r ON r.org_id = d.org_id AND r.kind IN ('renter_hold', 'renter_wallet', 'bond_hold') AND r.currency = d.currency
 JOIN ledger_transfer t ON t.debit_account_id = r.id AND t.created_at >= d.paid_at
 JOIN ledger_account h ON h.id = t.credit_account_id AND h.kind = 'host_pending' AND h.owner = @host_org::uuid
 LEFT JOIN payout_review v ON v.host_org_id = @host_org::uuid AND v.renter_org_id = d.org_id AND v.currency = d.currency

@@ -1,0 +1,105 @@
+// Package bond keeps the money with which operators of hosts answer for each other in gangs.
+//
+// A gang is a cluster whose ranks run on hosts of several operators. When one rank fails, the others stand by and the
+// renter pays nothing for that time. The operator of the failing host pays the others, from money that was reserved
+// before the cluster began: its bond.
+//
+// What always holds:
+//   - A bond is fed only by what an operator paid in (never by promotional credit) and by earnings that are payable.
+//   - What came out of the wallet goes back to the wallet: it never becomes a payout.
+//   - host_bond and bond_hold never fall below zero. So a lease never pays more than what was reserved for it, and no
+//     more is reserved than the operator has.
+//   - Σ host_bond + bond_hold of an operator changes only by the entries bond_deposit, bond_retain, bond_withdraw and
+//     standby; bond_reserve and bond_release move between the two.
+//   - What is reserved for a lease is released once, when its cluster is settled and every standstill of it is decided.
+package bond
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Defaults of Terms.
+const (
+	defaultRetainPPM = 250_000
+	// targetHours is up to how many hours of the operator's own list price earnings are retained.
+	targetHours = 10
+)
+
+// Terms are what an operator has decided about its bond.
+type Terms struct {
+	// RetainPPM is the part of maturing earnings that is kept as bond, in millionths, until the bond is 10 hours of the
+	// operator's list price. The default is 250,000.
+	RetainPPM int64
+	// AcceptUnbonded lets hosts without a bond join gangs with this operator's hosts, if the renter allows it too.
+	AcceptUnbonded bool
+	// LiabilityMax is the most that one lease of this operator may be liable for; nil means no limit.
+	LiabilityMax *money.Nano
+}
+
+// TermsOf returns the terms of an operator, the defaults if it has set none.
+func TermsOf(ctx context.Context, q *dbq.Queries, org id.Org) (Terms, error) {
+	r, err := q.BondTerms(ctx, org)
+	if db.NoRows(err) {
+		return Terms{RetainPPM: defaultRetainPPM}, nil
+	}
+	if err != nil {
+		return Terms{}, fmt.Errorf("bond: terms of %s: %w", org, err)
+	}
+	return Terms{RetainPPM: int64(r.RetainPpm), AcceptUnbonded: r.AcceptUnbonded, LiabilityMax: r.LiabilityMax}, nil
+}
+
+// SetTerms replaces the terms of the caller's organisation. They apply to leases rented from now on. Fault: Invalid.
+func SetTerms(ctx context.Context, tx *db.Tx, who account.Principal, t Terms) error {
+	var bad fault.Fields
+	if t.RetainPPM < 0 || t.RetainPPM > 1_000_000 {
+		bad.Add("retain_ppm", "must be between 0 and 1000000 millionths")
+	}
+	if t.LiabilityMax != nil && *t.LiabilityMax < 0 {
+		bad.Add("gang_liability_max", "must not be below zero")
+	}
+	if err := bad.Err(); err != nil {
+		return err
+	}
+	if err := tx.Q.SetBondTerms(ctx, dbq.SetBondTermsParams{OrgID: who.Org, RetainPpm: int32(t.RetainPPM), AcceptUnbonded: t.AcceptUnbonded,
+		LiabilityMax: t.LiabilityMax, ChangedBy: who.User}); err != nil {
+		return fmt.Errorf("bond: terms of %s: %w", who.Org, err)
+	}
+	detail := map[string]any{"retain_ppm": t.RetainPPM, "accept_unbonded": t.AcceptUnbonded}
+	if t.LiabilityMax != nil {
+		detail["gang_liability_max"] = t.LiabilityMax.String()
+	}
+	return audit.Record(ctx, tx, who.Event("bond.terms", who.Org.String(), detail))
+}
+
+// SetHostLiability sets the most that one lease of a host may be liable for; nil removes the host's own limit, and the
+// operator's limit applies. The host is the caller's. Faults: NotFound, Invalid.
+func SetHostLiability(ctx context.Context, tx *db.Tx, who account.Principal, of id.Host, limit *money.Nano) error {
+	detail := map[string]any{}
+	if limit == nil {
+		if err := tx.Q.ClearHostLiability(ctx, of, who.Org); err != nil {
+			return fmt.Errorf("bond: liability of %s: %w", of, err)
+		}
+		return audit.Record(ctx, tx, who.Event("bond.host_liability", of.String(), detail))
+	}
+	if *limit < 0 {
+		return fault.InvalidField("gang_liability_max", "must not be below zero")
+	}
+	n, err := tx.Q.SetHostLiability(ctx, int64(*limit), of, who.Org)
+	if err != nil {
+		return fmt.Errorf("bond: liability of %s: %w", of, err)
+	}
+	if n == 0 {
+		return fault.New(fault.NotFound, "no such host")
+	}
+	detail["gang_liability_max"] = limit.String()
+	return audit.Record(ctx, tx, who.Event("bond.host_liability", of.String(), detail))
+}

@@ -1,0 +1,152 @@
+-- The bonds of operators' hosts in gangs, and what is paid from them.
+
+-- name: BondTerms :one
+SELECT retain_ppm, accept_unbonded, liability_max FROM bond_terms WHERE org_id = $1;
+
+-- name: SetBondTerms :exec
+INSERT INTO bond_terms (org_id, retain_ppm, accept_unbonded, liability_max, changed_by)
+VALUES (@org_id, @retain_ppm, @accept_unbonded, sqlc.narg(liability_max), @changed_by)
+ON CONFLICT (org_id) DO UPDATE SET retain_ppm = excluded.retain_ppm, accept_unbonded = excluded.accept_unbonded,
+    liability_max = excluded.liability_max, changed_by = excluded.changed_by, changed_at = clock_timestamp();
+
+-- name: SetHostLiability :execrows
+INSERT INTO bond_host_terms (host_id, liability_max)
+SELECT h.id, @liability_max::bigint FROM host h WHERE h.id = @host_id AND h.org_id = @org_id AND h.state <> 'retired'
+ON CONFLICT (host_id) DO UPDATE SET liability_max = excluded.liability_max, changed_at = clock_timestamp();
+
+-- name: ClearHostLiability :exec
+DELETE FROM bond_host_terms t USING host h WHERE h.id = t.host_id AND t.host_id = @host_id AND h.org_id = @org_id;
+
+-- name: HostLiabilities :many
+SELECT t.host_id, t.liability_max FROM bond_host_terms t JOIN host h ON h.id = t.host_id WHERE h.org_id = $1 ORDER BY t.host_id;
+
+-- name: BondPaidIn :one
+-- What is left of an org's payments: neither refunded nor disputed.
+SELECT coalesce(sum(greatest(0, t.amount - coalesce(r.amount, 0))), 0)::bigint AS amount
+FROM topup t
+LEFT JOIN LATERAL (SELECT sum(f.amount) AS amount FROM refund f WHERE f.topup_id = t.id AND f.state <> 'failed') r ON true
+WHERE t.org_id = @org_id AND t.state = 'succeeded' AND t.currency = @currency AND t.payment_intent_id IS NOT NULL
+  AND NOT EXISTS (SELECT FROM dispute d WHERE d.topup_id = t.id);
+
+-- name: BondListPrice :one
+-- What an hour of all GPUs costs that an operator offers now, micro-units.
+SELECT coalesce(sum(o.price * (SELECT count(*) FROM gpu g WHERE g.host_id = o.host_id AND g.model = o.gpu_model AND g.present AND g.removed_at IS NULL)), 0)::bigint AS rate
+FROM offer o JOIN host h ON h.id = o.host_id
+WHERE h.org_id = @org_id AND h.state = 'active' AND o.price IS NOT NULL;
+
+-- name: InsertLeaseBond :exec
+INSERT INTO lease_bond (lease_id, cluster_id, host_id, org_id, currency, srate, amount, reserved)
+VALUES (@lease_id, @cluster_id, @host_id, @org_id, @currency, @srate, @amount, @reserved);
+
+-- name: LeaseBonds :many
+-- Of a cluster. The caller holds the cluster's lock to write.
+SELECT b.lease_id, b.cluster_id, b.host_id, b.org_id, b.currency, b.srate, b.amount, b.reserved, b.released, b.short_told, b.created_at, b.released_at,
+       l.rank, l.ended_at, l.settled_at, l.host_share_ppm, h.name AS host_name
+FROM lease_bond b JOIN lease l ON l.id = b.lease_id JOIN host h ON h.id = b.host_id
+WHERE b.cluster_id = $1 ORDER BY b.lease_id;
+
+-- name: LeaseBondsOfOrg :many
+-- What an operator has reserved now, by lease, newest first.
+SELECT b.lease_id, b.cluster_id, b.host_id, b.currency, b.srate, b.amount, b.created_at, l.rank, l.ended_at, h.name AS host_name,
+       coalesce((SELECT x.amount FROM ledger_account a JOIN ledger_balance x ON x.account_id = a.id
+                 WHERE a.kind = 'bond_hold' AND a.owner = b.lease_id AND a.currency = b.currency), 0)::bigint AS held
+FROM lease_bond b JOIN lease l ON l.id = b.lease_id JOIN host h ON h.id = b.host_id
+WHERE b.org_id = @org_id AND b.currency = @currency AND b.released_at IS NULL AND b.amount > 0
+ORDER BY b.lease_id DESC LIMIT @max_rows;
+
+-- name: SetLeaseBondReserved :exec
+UPDATE lease_bond SET amount = @amount, reserved = @reserved, short_told = @short_told WHERE lease_id = @lease_id;
+
+-- name: ReleaseLeaseBond :exec
+UPDATE lease_bond SET released = @released, released_at = clock_timestamp() WHERE lease_id = @lease_id;
+
+-- name: StandbyOfCluster :many
+SELECT victim, culprit, cluster_id, ms, numerator, posted, host_posted, posted_at FROM standby WHERE cluster_id = $1 ORDER BY victim, culprit;
+
+-- name: SetStandby :exec
+INSERT INTO standby (victim, culprit, cluster_id, ms, numerator, posted, host_posted)
+VALUES (@victim, @culprit, @cluster_id, @ms, @numerator, @posted, @host_posted)
+ON CONFLICT (victim, culprit) DO UPDATE SET ms = excluded.ms, numerator = excluded.numerator, posted = excluded.posted,
+    host_posted = excluded.host_posted, posted_at = clock_timestamp();
+
+-- name: ReliefOfCluster :many
+SELECT victim, cluster_id, ms, host_posted, posted_at FROM standby_relief WHERE cluster_id = $1 ORDER BY victim;
+
+-- name: SetRelief :exec
+INSERT INTO standby_relief (victim, cluster_id, ms, host_posted) VALUES (@victim, @cluster_id, @ms, @host_posted)
+ON CONFLICT (victim) DO UPDATE SET ms = excluded.ms, host_posted = excluded.host_posted, posted_at = clock_timestamp();
+
+-- name: BondDeposited :one
+SELECT amount FROM bond_deposited WHERE org_id = $1 AND currency = $2;
+
+-- name: AddBondDeposited :exec
+INSERT INTO bond_deposited (org_id, currency, amount) VALUES (@org_id, @currency, @amount)
+ON CONFLICT (org_id, currency) DO UPDATE SET amount = bond_deposited.amount + excluded.amount;
+
+-- name: TakeBondDeposited :exec
+UPDATE bond_deposited SET amount = amount - @amount WHERE org_id = @org_id AND currency = @currency;
+
+-- name: BondHeld :one
+-- What is reserved of an operator's bond now.
+SELECT coalesce(sum(b.amount), 0)::bigint AS amount
+FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id
+WHERE a.kind = 'bond_hold' AND a.org_id = @org_id AND a.currency = @currency;
+
+-- name: BondOperators :many
+-- What placement knows of operators that have a bond or terms of their own: what is free of the bond, and their limits.
+SELECT o.id AS org_id, coalesce(b.amount, 0)::bigint AS free, coalesce(t.accept_unbonded, false)::boolean AS accept_unbonded,
+       coalesce(t.liability_max, -1)::bigint AS liability_max
+FROM (SELECT org_id AS id FROM bond_terms
+      UNION SELECT a.org_id FROM ledger_account a WHERE a.kind = 'host_bond' AND a.currency = @currency::text) o
+LEFT JOIN bond_terms t ON t.org_id = o.id
+LEFT JOIN ledger_account l ON l.kind = 'host_bond' AND l.owner = o.id AND l.currency = @currency
+LEFT JOIN ledger_balance b ON b.account_id = l.id;
+
+-- name: BondHostLimits :many
+SELECT host_id, liability_max FROM bond_host_terms;
+
+-- name: BondModelMedians :many
+-- The median price per GPU-hour of leases since a moment, one price per operator, of GPU models that enough operators rented out.
+SELECT gpu_model, (percentile_disc(0.5) WITHIN GROUP (ORDER BY rate))::bigint AS median
+FROM (SELECT l.gpu_model, l.host_org_id, (avg(p.rate::numeric / l.gpu_count))::bigint AS rate
+      FROM lease l JOIN lease_price p ON p.lease_id = l.id
+      WHERE l.id >= @from_id::uuid AND l.gpu_count > 0 AND l.currency = @currency
+      GROUP BY l.gpu_model, l.host_org_id) m
+GROUP BY gpu_model
+HAVING count(*) >= @operators::integer;
+
+-- name: BondLinkedOrgs :many
+-- Organisations with hosts that look like this one: a member, a VAT id, a legal name and address, or a card in common.
+SELECT DISTINCT o.id FROM (
+    SELECT b.org_id AS id FROM membership a JOIN membership b ON b.user_id = a.user_id WHERE a.org_id = @org_id AND b.org_id <> @org_id
+    UNION SELECT b.org_id FROM org_legal a JOIN org_legal b ON b.vat_id = a.vat_id WHERE a.org_id = @org_id AND b.org_id <> @org_id AND a.vat_id <> ''
+    UNION SELECT b.org_id FROM org_legal a JOIN org_legal b ON b.country = a.country
+          AND regexp_replace(lower(b.name), '[^[:alnum:]]+', '', 'g') = regexp_replace(lower(a.name), '[^[:alnum:]]+', '', 'g')
+          AND regexp_replace(lower(array_to_string(b.address, ' ')), '[^[:alnum:]]+', '', 'g')
+            = regexp_replace(lower(array_to_string(a.address, ' ')), '[^[:alnum:]]+', '', 'g')
+          WHERE a.org_id = @org_id AND b.org_id <> @org_id
+    UNION SELECT b.org_id FROM payment_card a JOIN payment_card b ON b.fingerprint = a.fingerprint WHERE a.org_id = @org_id AND b.org_id <> @org_id
+) o WHERE EXISTS (SELECT FROM host h WHERE h.org_id = o.id);
+
+-- name: StandbyOfOrg :many
+-- What an operator's leases were paid for standing by, and what its bond paid, newest first.
+SELECT s.victim, s.culprit, s.cluster_id, s.ms, s.posted, s.host_posted, s.posted_at, v.rank AS victim_rank, c.rank AS culprit_rank,
+       v.host_org_id = @org_id AS received, h.name AS host_name, v.currency
+FROM standby s JOIN lease v ON v.id = s.victim JOIN lease c ON c.id = s.culprit
+JOIN host h ON h.id = CASE WHEN v.host_org_id = @org_id THEN v.host_id ELSE c.host_id END
+WHERE (v.host_org_id = @org_id OR c.host_org_id = @org_id) AND v.currency = @currency
+ORDER BY s.posted_at DESC, s.victim, s.culprit LIMIT @max_rows;
+
+-- name: ReliefOfOrg :many
+SELECT s.victim, s.cluster_id, s.ms, s.host_posted, s.posted_at, v.rank, h.name AS host_name, v.currency
+FROM standby_relief s JOIN lease v ON v.id = s.victim JOIN host h ON h.id = v.host_id
+WHERE v.host_org_id = @org_id AND v.currency = @currency
+ORDER BY s.posted_at DESC, s.victim LIMIT @max_rows;
+
+-- name: ReliefByCluster :many
+-- What the platform paid for standstills, by cluster, the most first.
+SELECT r.cluster_id, c.org_id, c.name, sum(r.host_posted)::bigint AS relief, sum(r.ms)::bigint AS ms, max(r.posted_at)::timestamptz AS posted_at,
+       coalesce((SELECT sum(m.posted - m.host_posted) FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE l.cluster_id = r.cluster_id), 0)::bigint AS usage_fee
+FROM standby_relief r JOIN cluster c ON c.id = r.cluster_id
+WHERE r.posted_at > clock_timestamp() - interval '1 day' * @days::integer
+GROUP BY r.cluster_id, c.org_id, c.name ORDER BY relief DESC LIMIT @max_rows;
