@@ -101,9 +101,9 @@ test-machine: build ## a release on virtual machines with Debian's own kernel an
 	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_MACHINE=$(MACHINE) MUSTER_TEST_RELEASE=$(CURDIR)/bin/machine go test -tags machine ./internal/e2e -run TestAMachine -count=1 -v -timeout 90m
 
 .PHONY: soak
-soak: ## the proof of the money over a hundred million rented seconds (MUSTER_PROOF_SECONDS: others), with kills (minutes)
+soak: ## the proof of the money over a hundred million rented seconds (MUSTER_PROOF_SECONDS: others) and two million gangs (MUSTER_PROOF_GANGS), with kills (minutes)
 	@scripts/setup build run
-	@$(SERVICES) --postgres -- env MUSTER_PROOF_SECONDS=$${MUSTER_PROOF_SECONDS:-100000000} go test ./internal/proof -run 'TestEveryBillIsTheOracles|TestKilledWorkersAndDatabases' -count=1 -v -timeout 4h
+	@$(SERVICES) --postgres -- env MUSTER_PROOF_SECONDS=$${MUSTER_PROOF_SECONDS:-100000000} MUSTER_PROOF_GANGS=$${MUSTER_PROOF_GANGS:-2000000} go test ./internal/proof -run 'TestEveryBillIsTheOracles|TestEveryGangIsTheOracles|TestKilledWorkersAndDatabases' -count=1 -v -timeout 4h
 
 .PHONY: mutants
 mutants: ## break the rules of money one by one and show that a test notices each (see docs/proof.md)

@@ -138,6 +138,9 @@ func TestBonds(t *testing.T) {
 	if got, want := Bond(leases, 1, BondTime), money.Nano(1_666_666_667); got != want {
 		t.Errorf("the cheap host's bond is %s, want %s", got, want)
 	}
+	if got, want := Bond(leases, 0, BondTime), money.Nano(25_000_084); got != want {
+		t.Errorf("the dear host's bond is %s, want %s", got, want)
+	}
 	if got := Bond(leases[1:], 0, BondTime); got != 0 {
 		t.Errorf("one operator's gang needs a bond of %s", got)
 	}

@@ -17,8 +17,9 @@ const Forever = math.MaxInt64
 
 // Progress is how much of a required rank's story is known.
 type Progress struct {
-	// ReportedMS is the moment (unix ms) of the last accepted report of the rank that says that it was up. Each report also
-	// says to whom the rank was deaf, and since when.
+	// ReportedMS is the moment (unix ms) of the last accepted report of the rank that says that it was up, provided that
+	// every deafness that the rank noticed before that moment is known: those that are over too, which no later report
+	// repeats. After a lost report this takes the signed segments of the time in between.
 	ReportedMS int64
 	// ProvenMS is the moment (unix ms) up to which the rank's signed segments are here without a hole.
 	ProvenMS int64

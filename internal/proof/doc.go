@@ -11,5 +11,8 @@
 //   - renter = host + fee, holds are never overdrawn, and debits equal credits at every commit;
 //   - statements that die, workers and databases that are killed, change nothing.
 //
+// The rule of who is paid in a gang (internal/fairness) has an oracle of its own, which walks over every millisecond of
+// random gangs that lie.
+//
 // `make mutants` breaks the rules one by one and shows that these tests notice (see docs/proof.md).
 package proof

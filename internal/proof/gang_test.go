@@ -41,15 +41,15 @@ func TestEveryGangIsTheOracles(t *testing.T) {
 		g, honest := randomGang(rnd)
 		v := g.judge()
 		if err := g.compare(rnd, v); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
+			t.Fatalf("gang %d: %v", seed, err)
 		}
 		if err := g.invariants(v, honest); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
+			t.Fatalf("gang %d: %v", seed, err)
 		}
 		for _, check := range []func(*rand.Rand, gangVerdict, int) error{g.moreProof, g.oneVoice, g.outage} {
 			if rnd.IntN(3) == 0 {
 				if err := check(rnd, v, honest); err != nil {
-					t.Fatalf("seed %d: %v", seed, err)
+					t.Fatalf("gang %d: %v", seed, err)
 				}
 			}
 		}

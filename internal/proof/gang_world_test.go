@@ -27,7 +27,7 @@ var gangOperators = func() (out [8]id.Org) {
 func randomGang(rnd *rand.Rand) (g gang, honest int) {
 	n := 2 + rnd.IntN(4)
 	honest = rnd.IntN(n)
-	g = gang{from: 1_700_000_000_000 + rnd.Int64N(1000), ticks: 40 + rnd.IntN(40), carried: map[[2]int]bits{}, forUndecided: 500_000, forAll: 1_000_000}
+	g = gang{from: 1_700_000_000_000 + rnd.Int64N(1000), ticks: 16 + rnd.IntN(32), carried: map[[2]int]bits{}, forUndecided: 500_000, forAll: 1_000_000}
 	g.gap, g.written = g.bits(rnd, .1*float64(rnd.IntN(3))), g.bits(rnd, .05*float64(rnd.IntN(2)))
 	if rnd.IntN(4) == 0 {
 		fee := rnd.Int64N(40_000)

@@ -33,7 +33,7 @@ var bills = suite{"./internal/proof", "TestEveryBillIsTheOracles"}
 
 func main() {
 	survivors := 0
-	for _, m := range mutants {
+	for _, m := range slices.Concat(mutants, gangMutants) {
 		if len(os.Args) > 1 && !slices.Contains(os.Args[1:], m.name) {
 			continue
 		}

@@ -7,6 +7,8 @@ const (
 	ingestGo  = "internal/metering/ingest.go"
 	meterGo   = "internal/metering/meter.go"
 	postingGo = "internal/metering/posting.go"
+	decideGo  = "internal/fairness/decide.go"
+	payGo     = "internal/fairness/pay.go"
 )
 
 var mutants = []mutant{
