@@ -5,7 +5,9 @@ package web
 import (
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
@@ -147,5 +149,8 @@ func (s *Web) fail(v *visit, err error) {
 		detail = f.Message
 	}
 	v.status = kind.HTTPStatus()
+	if f != nil && f.RetryAfter > 0 {
+		v.w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(f.RetryAfter.Seconds()))))
+	}
 	_ = s.render(v, view.ErrorPage(v.page(title, ""), title, detail))
 }

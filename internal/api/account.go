@@ -97,7 +97,8 @@ type sentView struct {
 	To string `json:"to" doc:"the address the link went to"`
 }
 
-type tokenView struct {
+// TokenView is an API token without its secret. It is exported because the reference leaves out unexported embedded types.
+type TokenView struct {
 	ID         id.Token   `json:"id"`
 	Name       string     `json:"name"`
 	Hint       string     `json:"hint" doc:"the secret's last four characters"`
@@ -107,14 +108,14 @@ type tokenView struct {
 	LastUsedAt *time.Time `json:"last_used_at"`
 }
 
-func viewToken(t account.Token) tokenView {
-	return tokenView{t.ID, t.Name, t.Hint, t.Scopes, t.CreatedAt.UTC(), utc(t.ExpiresAt), utc(t.LastUsedAt)}
+func viewToken(t account.Token) TokenView {
+	return TokenView{t.ID, t.Name, t.Hint, t.Scopes, t.CreatedAt.UTC(), utc(t.ExpiresAt), utc(t.LastUsedAt)}
 }
 
-func (a *API) listTokens(ctx context.Context, p account.Principal, in *struct{ Page }) (list[tokenView], error) {
+func (a *API) listTokens(ctx context.Context, p account.Principal, in *struct{ Page }) (list[TokenView], error) {
 	after, err := cursor[id.Token](in.Page)
 	if err != nil {
-		return list[tokenView]{}, err
+		return list[TokenView]{}, err
 	}
 	rows, err := a.accounts.Tokens(ctx, p, account.Page[id.Token]{After: after, Limit: in.Limit + 1})
 	return cut(rows, in.Limit, viewToken, func(t account.Token) string { return t.ID.String() }), err
@@ -130,7 +131,7 @@ type newTokenInput struct {
 }
 
 type newTokenView struct {
-	tokenView
+	TokenView
 	Token string `json:"token" doc:"the secret; shown once"`
 }
 

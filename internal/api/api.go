@@ -119,6 +119,9 @@ func New(cfg Config, d Deps) *API {
 	if cfg.CallerPerMinute == 0 {
 		cfg.CallerPerMinute = 1200
 	}
+	if cfg.Merchant.Address == nil {
+		cfg.Merchant.Address = []string{} // a list in answers, never null
+	}
 	if d.Log == nil {
 		d.Log = slog.Default()
 	}
@@ -142,7 +145,7 @@ func Paths() []string { return []string{"/api/", "/healthz", "/readyz", "/stripe
 
 func (a *API) build() {
 	r := a.router
-	r.Use(a.envelope)
+	r.Use(a.envelope, a.storableURL)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w, newProblem(fault.NotFound, "there is no such page; the reference is at /api/docs"))
 	})

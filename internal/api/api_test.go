@@ -64,7 +64,11 @@ func shop(t *testing.T, d *db.DB) (*stripetest.Server, *payment.Payments) {
 
 func open(t *testing.T, change ...func(*api.Config, *account.Config)) *world {
 	t.Helper()
-	d := dbtest.New(t)
+	return openOn(t, dbtest.New(t), change...)
+}
+
+func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)) *world {
+	t.Helper()
 	box, err := seal.NewBox(bytes.Repeat([]byte{7}, 32))
 	if err != nil {
 		t.Fatal(err)

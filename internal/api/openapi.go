@@ -36,7 +36,7 @@ func humaConfig(cfg Config) huma.Config {
 				}},
 			},
 		},
-		Formats:       map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		Formats:       map[string]huma.Format{"application/json": jsonFormat, "json": jsonFormat},
 		DefaultFormat: "application/json",
 		Transformers:  []huma.Transformer{ownErrors},
 	}
@@ -72,13 +72,58 @@ func schemaName(t reflect.Type, hint string) string {
 // never are).
 func polish(d *huma.OpenAPI) {
 	schemas := d.Components.Schemas.Map()
+	for name, s := range schemas {
+		markNullable(s, d.Components.Schemas.TypeFromRef("#/components/schemas/"+name))
+	}
 	delete(schemas, "ErrorModel")
 	delete(schemas, "ErrorDetail")
+	describeNoCapacity(d.Components.Schemas)
 	for _, s := range schemas {
 		for _, p := range s.Properties {
 			if p.Type == huma.TypeArray {
 				p.Nullable = false
 			}
+		}
+	}
+}
+
+// describeNoCapacity adds the members that a problem of code no_capacity has beyond the common ones. Further kinds may get
+// members of their own, as RFC 9457 allows.
+func describeNoCapacity(schemas huma.Registry) {
+	problem := schemas.Map()["Problem"]
+	problem.AdditionalProperties = true
+	add := func(name, description string, t reflect.Type) {
+		s := schemas.Schema(t, true, "")
+		s.Description, s.Nullable = description, false
+		problem.Properties[name] = s
+	}
+	add("explain", "With no_capacity: how many hosts each constraint excluded, of those that the constraints before it left.",
+		reflect.TypeFor[[]market.Exclusion]())
+	add("hosts", "With no_capacity: how many hosts were considered.", reflect.TypeFor[int]())
+	add("relaxations", "With no_capacity: changes to the spec with which it would fit, cheapest first.",
+		reflect.TypeFor[[]market.Relaxation]())
+}
+
+// markNullable says of each property that refers to another schema whether it may be null, which huma leaves out: one of
+// a pointer that is always written.
+func markNullable(s *huma.Schema, t reflect.Type) {
+	if t == nil {
+		return
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		p := s.Properties[name]
+		if p == nil || p.Ref == "" || f.Type.Kind() != reflect.Pointer || strings.Contains(options, "omit") {
+			continue
+		}
+		s.Properties[name] = &huma.Schema{
+			Description: p.Description, AnyOf: []*huma.Schema{{Ref: p.Ref}, {Type: "null"}},
 		}
 	}
 }

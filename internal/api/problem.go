@@ -60,6 +60,12 @@ func (p *Problem) GetHeaders() http.Header {
 
 func (p *Problem) ContentType(string) string { return "application/problem+json" }
 
+// defaultRetryAfter is the Retry-After, by status, of failures that pass by themselves.
+var defaultRetryAfter = map[int]time.Duration{
+	http.StatusTooManyRequests:    time.Minute,
+	http.StatusServiceUnavailable: 5 * time.Second,
+}
+
 // problem is what the caller may know of err. Anything that is not a fault is logged whole and told as nothing but
 // "internal".
 func (a *API) problem(ctx context.Context, err error) *Problem {
@@ -76,8 +82,8 @@ func (a *API) problem(ctx context.Context, err error) *Problem {
 	}
 	p := newProblem(f.Kind, f.Message)
 	p.Errors, p.extra, p.retryAfter = f.Fields, f.Extra, f.RetryAfter
-	if p.Status == http.StatusTooManyRequests && p.retryAfter == 0 {
-		p.retryAfter = time.Minute
+	if p.retryAfter == 0 {
+		p.retryAfter = defaultRetryAfter[p.Status]
 	}
 	return p
 }

@@ -67,8 +67,11 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
-	return &DB{Pool: pool, Q: dbq.New(pool)}, nil
+	return New(pool), nil
 }
+
+// New is the DB of a pool that the caller has made. Close closes the pool.
+func New(pool *pgxpool.Pool) *DB { return &DB{Pool: pool, Q: dbq.New(explained{pool})} }
 
 // genericPlans makes PostgreSQL plan each prepared statement once per connection. Left to itself it plans every statement
 // that takes an array anew at every execution, because it guesses ten elements for an array it does not know: that was
@@ -117,14 +120,24 @@ func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 	for try := 1; ; try++ {
 		err := d.once(ctx, f)
 		if err == nil || try == maxTries || !retryable(err) {
-			return err
+			return Explain(err)
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			return Explain(err)
 		case <-time.After(time.Duration(rand.IntN(10*try)+1) * time.Millisecond):
 		}
 	}
+}
+
+// InSnapshot runs f in one REPEATABLE READ, read-only transaction: all that f reads is of one moment. It is not retried.
+func (d *DB) InSnapshot(ctx context.Context, f func(ctx context.Context, q *dbq.Queries) error) error {
+	tx, err := d.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return Explain(fmt.Errorf("begin a snapshot: %w", noConnection(err)))
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing was written
+	return Explain(f(ctx, dbq.New(tx)))
 }
 
 func (d *DB) once(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
@@ -141,7 +154,7 @@ func (d *DB) once(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 func (d *DB) transact(ctx context.Context, f func(ctx context.Context, tx *Tx) error) (after []func(), err error) {
 	c, err := d.Pool.Acquire(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("begin: %w", err)
+		return nil, fmt.Errorf("begin: %w", noConnection(err))
 	}
 	defer c.Release()
 	s := &session{conn: c.Conn()}
@@ -154,7 +167,7 @@ func (d *DB) transact(ctx context.Context, f func(ctx context.Context, tx *Tx) e
 		return nil, err
 	}
 	if err := s.commit(ctx); err != nil {
-		return nil, fmt.Errorf("commit: %w", err)
+		return nil, explainCommit(fmt.Errorf("commit: %w", err))
 	}
 	return tx.after, nil
 }

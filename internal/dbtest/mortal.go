@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
 )
 
 // NewMortal is New for a server that dies in the middle: its Killer says at which statement.
@@ -26,7 +25,7 @@ func NewMortal(t testing.TB) (*db.DB, *Killer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	return &db.DB{Pool: pool, Q: dbq.New(pool)}, k
+	return db.New(pool), k
 }
 
 // Killer makes one statement or batch fail as if the server had died there: its transaction is gone.

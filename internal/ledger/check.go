@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math/big"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/money"
@@ -34,12 +32,12 @@ func (b TrialBalance) Balanced() bool { return len(b.Problems) == 0 }
 // Check adds up every transfer ever booked and compares: debits with credits, per currency; every cached balance with
 // the sum of its transfers and with its floor. It reads one snapshot.
 func Check(ctx context.Context, d *db.DB) (TrialBalance, error) {
-	tx, err := d.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
-	if err != nil {
-		return TrialBalance{}, fmt.Errorf("ledger: check: %w", err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only read
-	return check(ctx, dbq.New(tx))
+	var b TrialBalance
+	err := d.InSnapshot(ctx, func(ctx context.Context, q *dbq.Queries) (err error) {
+		b, err = check(ctx, q)
+		return err
+	})
+	return b, err
 }
 
 // Overdrawn is an org's account with less than nothing in it.

@@ -81,7 +81,10 @@ func counted(n int, noun string) string {
 
 func noCapacity(a Ask, why Explain) error {
 	f := fault.New(fault.NoCapacity, "no placement for %s × %s among %s", counted(a.Nodes, "node"), counted(a.GPUs, "GPU"), counted(why.Hosts, "host"))
-	f.Extra = map[string]any{"explain": why.Exclusions, "hosts": why.Hosts, "relaxations": why.Relaxations}
+	f.Extra = map[string]any{
+		"explain": append([]Exclusion{}, why.Exclusions...), "hosts": why.Hosts,
+		"relaxations": append([]Relaxation{}, why.Relaxations...), // a list in answers, never null
+	}
 	return f
 }
 

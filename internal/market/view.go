@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/host"
@@ -120,13 +118,15 @@ func (v *view) begin() int {
 }
 
 // read asks for what changed since the last read, in one snapshot.
-func (v *view) read(ctx context.Context, whole, reach bool) (fleetRead, error) {
-	tx, err := v.db.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
-	if err != nil {
-		return fleetRead{}, fmt.Errorf("market: read the fleet: %w", err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only read
-	q := dbq.New(tx)
+func (v *view) read(ctx context.Context, whole, reach bool) (r fleetRead, err error) {
+	err = v.db.InSnapshot(ctx, func(ctx context.Context, q *dbq.Queries) error {
+		r, err = v.readFrom(ctx, q, whole, reach)
+		return err
+	})
+	return r, err
+}
+
+func (v *view) readFrom(ctx context.Context, q *dbq.Queries, whole, reach bool) (fleetRead, error) {
 	m, err := q.FleetMark(ctx)
 	if err != nil {
 		return fleetRead{}, fmt.Errorf("market: read the fleet: %w", err)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -43,22 +42,22 @@ func LeaseProof(ctx context.Context, d *db.DB, org id.Org, lease id.Lease) (evid
 }
 
 func proof(ctx context.Context, d *db.DB, of func(context.Context, *dbq.Queries) (id.Cluster, []id.Lease, error)) (evidence.File, error) {
-	tx, err := d.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	var f evidence.File
+	err := d.InSnapshot(ctx, func(ctx context.Context, q *dbq.Queries) error {
+		cluster, ids, err := of(ctx, q)
+		if err != nil {
+			return fmt.Errorf("metering: proof: %w", err)
+		}
+		if len(ids) == 0 {
+			return fault.New(fault.NotFound, "nothing was rented")
+		}
+		if f, err = prove(ctx, q, cluster, ids); err != nil {
+			return fmt.Errorf("metering: proof of %s: %w", cluster, err)
+		}
+		return nil
+	})
 	if err != nil {
-		return evidence.File{}, fmt.Errorf("metering: proof: %w", err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only read
-	q := dbq.New(tx)
-	cluster, ids, err := of(ctx, q)
-	if err != nil {
-		return evidence.File{}, fmt.Errorf("metering: proof: %w", err)
-	}
-	if len(ids) == 0 {
-		return evidence.File{}, fault.New(fault.NotFound, "nothing was rented")
-	}
-	f, err := prove(ctx, q, cluster, ids)
-	if err != nil {
-		return evidence.File{}, fmt.Errorf("metering: proof of %s: %w", cluster, err)
+		return evidence.File{}, err
 	}
 	return f, nil
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/metering"
 )
@@ -65,7 +64,7 @@ func newMortalDB(t *testing.T) (d, calm *db.DB, m *mortal) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	return &db.DB{Pool: pool, Q: dbq.New(pool)}, calm, m
+	return db.New(pool), calm, m
 }
 
 // until repeats what dies on the way, as workers and agents do.
