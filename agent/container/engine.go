@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
@@ -69,6 +70,7 @@ type Engine struct {
 	cfg    Config
 	docker *client.Client
 	pinger *http.Client
+	born   time.Time
 	watch  outages
 }
 
@@ -82,7 +84,7 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Invalid, "the address of the Docker daemon is not usable")
 	}
-	return &Engine{cfg: cfg, docker: c, pinger: newPinger(c.Dialer())}, nil
+	return &Engine{cfg: cfg, docker: c, pinger: newPinger(c.Dialer()), born: time.Now()}, nil
 }
 
 // Close lets the connections go.

@@ -170,7 +170,17 @@ func (e *Engine) Interrupted(ctx context.Context, c Container) (bool, error) {
 	}
 	// An agent that was away itself did not see the outage: the daemon's age tells.
 	started, ok := e.daemonStarted()
-	return ok && c.StartedAt.Before(started) && c.FinishedAt.After(started.Add(-shutdownTime)) && c.FinishedAt.Before(started.Add(outageSlack)), nil
+	return ok && unwatched(c, started, e.born), nil
+}
+
+// unwatched reports whether a container has to be taken for one that its daemon has stopped, by the start of the daemon that
+// runs now and of this process: it ended just before the daemon started, or at a time that neither of the two has seen.
+// Nobody can prove then that it ended by itself, and an operator who stops the agent before the daemon gains nothing.
+func unwatched(c Container, daemon, agent time.Time) bool {
+	if !c.StartedAt.Before(daemon) || !c.FinishedAt.Before(daemon.Add(outageSlack)) {
+		return false
+	}
+	return c.FinishedAt.After(daemon.Add(-shutdownTime)) || c.FinishedAt.Before(agent)
 }
 
 // shutdownTime is how long before a daemon's start an exit counts as its predecessor's doing: its own limit for

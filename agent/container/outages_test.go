@@ -49,3 +49,26 @@ func TestAnExitIsTheDaemonsWhenTheyCoincide(t *testing.T) {
 	restarted.answer(at(120), at(120), at(118), true)
 	check(&restarted, "restarted", map[int]bool{96: false, 110: true, 121: true, 124: false})
 }
+
+// An agent that was away itself goes by the daemon's age.
+func TestAnExitThatNobodySaw(t *testing.T) {
+	t.Parallel()
+	at := func(s int) time.Time { return time.Unix(1e9+int64(s), 0) }
+	for _, tc := range []struct {
+		name                             string
+		started, finished, daemon, agent int
+		want                             bool
+	}{
+		{"the daemon runs since before", 100, 200, 50, 300, false},
+		{"it ended with the daemon, the agent ran on", 100, 200, 210, 50, true},
+		{"it ended long before the daemon's start, and the agent ran", 100, 200, 500, 50, false},
+		{"both were stopped, and long away", 100, 200, 500, 510, true},
+		{"the agent was stopped first", 100, 200, 500, 490, true},
+		{"it was started by this daemon", 600, 700, 500, 650, false},
+	} {
+		c := Container{State: Exited, StartedAt: at(tc.started), FinishedAt: at(tc.finished)}
+		if got := unwatched(c, at(tc.daemon), at(tc.agent)); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
+		}
+	}
+}
