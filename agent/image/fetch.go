@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -33,6 +34,28 @@ type found struct {
 	configID v1.Hash
 	layers   []v1.Descriptor
 	total    int64 // compressed bytes
+}
+
+// lookLimit is how long a registry may take to describe an image.
+const lookLimit = time.Minute
+
+// lookWithin is look for a registry that may take its time: after limit it counts as one that does not answer. What it
+// returns is fetched with the same ctx, which therefore ends with the caller's and not with the limit.
+func (p *Puller) lookWithin(ctx context.Context, limit time.Duration, r Request) (*found, error) {
+	looking, giveUp := context.WithCancel(ctx)
+	timer := time.AfterFunc(limit, giveUp)
+	f, err := p.look(looking, r)
+	if timer.Stop() {
+		return f, err
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	registry := r.Image
+	if ref, err := p.reference(r); err == nil {
+		registry = ref.Context().RegistryStr()
+	}
+	return nil, &Away{registry, "does not answer in time", context.DeadlineExceeded}
 }
 
 // look asks the registry for an image and refuses what this host would not run. Every lease asks with its own

@@ -12,6 +12,7 @@ import (
 type flight struct {
 	found    *found
 	unpacked *budget
+	pace     *pace
 	cancel   context.CancelFunc // when nobody waits any more
 	done     chan struct{}
 

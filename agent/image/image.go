@@ -109,7 +109,7 @@ const reportEvery = 300 * time.Millisecond
 // *Error is final; after any other error Pull may be tried again and goes on where it was.
 func (p *Puller) Pull(ctx context.Context, r Request, report func(agentapi.Progress)) (Image, error) {
 	report(agentapi.Progress{Step: "manifest"})
-	f, err := p.look(ctx, r)
+	f, err := p.lookWithin(ctx, lookLimit, r)
 	if err != nil {
 		return Image{}, classify(err)
 	}
@@ -174,7 +174,7 @@ func (p *Puller) join(f *found, maxBytes int64) *flight {
 		return fl
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	fl := &flight{found: f, unpacked: newBudget(maxBytes), cancel: cancel, done: make(chan struct{}), waiting: 1, layers: f.progress()}
+	fl := &flight{found: f, unpacked: newBudget(maxBytes), pace: &pace{now: p.cfg.Now}, cancel: cancel, done: make(chan struct{}), waiting: 1, layers: f.progress()}
 	p.flights[key] = fl
 	go func() {
 		defer close(fl.done)
@@ -203,7 +203,7 @@ func (p *Puller) download(ctx context.Context, fl *flight) (Image, error) {
 		return Image{}, err
 	}
 	defer ended()
-	watched := p.watchDisk(ctx, fl)
+	watched := p.watch(ctx, fl)
 	err = p.cfg.Daemon.PullImage(ctx, ref, fl.daemonSays)
 	watched()
 	if err != nil {
@@ -228,24 +228,28 @@ func (p *Puller) download(ctx context.Context, fl *flight) (Image, error) {
 }
 
 const (
-	diskEvery = time.Second
+	watchEvery = time.Second
 	// leastFree is how many bytes of the disk for images a pull leaves free, whatever it was told of the image's size: the
 	// daemon and what runs on the host live on the same disk.
 	leastFree = 2e9
 )
 
-// watchDisk gives a download up when the disk runs full during it, whoever fills it. The daemon removes what it has of it.
-// stop ends the watch.
-func (p *Puller) watchDisk(ctx context.Context, fl *flight) (stop func()) {
+// watch gives a download up when the disk runs full during it, whoever fills it, or its registry is too slow. The daemon
+// removes what it has of it. stop ends the watch.
+func (p *Puller) watch(ctx context.Context, fl *flight) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(diskEvery)
+		tick := time.NewTicker(watchEvery)
 		defer tick.Stop()
 		for {
 			if free, err := p.cfg.Free(); err == nil && free < leastFree && ctx.Err() == nil {
 				fl.note(&Error{Reason: agentapi.ReasonNoDisk, Detail: fmt.Sprintf("the host's disk ran full during the pull: %s are free", gb(free))})
+				return
+			}
+			if err := fl.pace.slow(); err != nil && ctx.Err() == nil {
+				fl.note(err)
 				return
 			}
 			select {

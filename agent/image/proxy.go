@@ -126,11 +126,14 @@ func (f *flight) serveLayer(ctx context.Context, w http.ResponseWriter, i int) {
 			return &fromRegistry{f.found.registry, err}
 		}
 		defer body.Close()
+		defer context.AfterFunc(ctx, func() { body.Close() })() // a registry that sends nothing would hold the reading up
 		f.restart(i)
+		measured, done := f.pace.from(body)
+		defer done()
 		unpacked := newMeasure(ctx, f.unpacked)
 		// The last bytes go out only when the whole is verified.
 		held := &holdBack{w: w}
-		_, err = io.Copy(io.MultiWriter(unpacked, held, counter{f, i}), body)
+		_, err = io.Copy(io.MultiWriter(unpacked, held, counter{f, i}), measured)
 		if merr := unpacked.Close(); err == nil {
 			err = merr
 		}

@@ -279,6 +279,7 @@ const (
 	ReasonImageWrongArch    = "image_wrong_arch"       // made for another processor
 	ReasonImageNewerCUDA    = "image_needs_newer_cuda" // than the host's driver supports
 	ReasonRegistryAway      = "registry_unreachable"   // tried for a minute
+	ReasonRegistrySlow      = "registry_too_slow"      // less than 1 MB/s over two minutes of waiting for it
 	ReasonNoDisk            = "no_disk"
 	ReasonCommandNotFound   = "command_not_found"
 	ReasonPreflightFailed   = "preflight_failed"

@@ -107,7 +107,7 @@ func TestAStartThatFailsIsFree(t *testing.T) {
 	t.Parallel()
 	for i, reason := range []string{
 		agentapi.ReasonImageNotFound, agentapi.ReasonImageUnauthorized, agentapi.ReasonImageRefused, agentapi.ReasonNoDisk,
-		agentapi.ReasonImageTooBig, agentapi.ReasonImageWrongArch, agentapi.ReasonImageNewerCUDA, agentapi.ReasonRegistryAway,
+		agentapi.ReasonImageTooBig, agentapi.ReasonImageWrongArch, agentapi.ReasonImageNewerCUDA, agentapi.ReasonRegistryAway, agentapi.ReasonRegistrySlow,
 		agentapi.ReasonCommandNotFound, agentapi.ReasonPreflightFailed, agentapi.ReasonHostInterrupted, agentapi.ReasonGPUFailed, agentapi.ReasonGPUInUse,
 		agentapi.ReasonRuntimeFailed, agentapi.ReasonScratchFailed, agentapi.ReasonOverlayFailed, agentapi.ReasonGuestDied,
 	} {

@@ -30,6 +30,7 @@ const (
 	ReasonImageWrongArch    Reason = agentapi.ReasonImageWrongArch
 	ReasonImageNewerCUDA    Reason = agentapi.ReasonImageNewerCUDA
 	ReasonRegistryAway      Reason = agentapi.ReasonRegistryAway
+	ReasonRegistrySlow      Reason = agentapi.ReasonRegistrySlow
 	ReasonNoDisk            Reason = agentapi.ReasonNoDisk
 	ReasonCommandNotFound   Reason = agentapi.ReasonCommandNotFound
 	ReasonPreflightFailed   Reason = agentapi.ReasonPreflightFailed
@@ -76,6 +77,7 @@ var sentences = map[Reason]Sentence{
 	ReasonImageWrongArch:    {Happened: "The image is made for another processor architecture than the host's.", Do: "Use an image for the host's architecture, or one for several."},
 	ReasonImageNewerCUDA:    {Happened: "The image needs a newer CUDA than the host's driver supports.", Do: "Ask for hosts that have it, such as cuda_max>=12.4 in gpu, or use an image for an older CUDA."},
 	ReasonRegistryAway:      {Happened: "A host could not reach the image's registry.", Do: "Check the registry's address and that it answers; then rent again."},
+	ReasonRegistrySlow:      {Happened: "The image's registry sent less than 1 MB/s.", Do: "Use a faster registry or a mirror nearer to the hosts; then rent again."},
 	ReasonNoDisk:            {Happened: "The host's disk has no room for the image.", Do: "Rent again, on another host if it repeats."},
 	ReasonCommandNotFound:   {Happened: "The command does not exist in the image, or may not be executed.", Do: "Check command and image."},
 	ReasonPreflightFailed:   {Happened: "The ranks could not talk to each other well enough over the cluster's network.", Do: "Rent again, or ask for another network scope; the detail names the pair of ranks."},
