@@ -120,4 +120,22 @@ var gangMutants = []mutant{
 		old: "			opponents[s.Against] = true\n",
 		new: "			opponents[id.New[id.Org]()] = true\n",
 	},
+	{
+		name: "second-doubt", rule: "a host may be in doubt twice within an hour", file: "internal/fairness/strikes.go",
+		old: "	return n >= Doubts\n",
+		new: "	return n >= Doubts-1\n",
+		by:  []suite{limits, {"./internal/proof", "TestHonestGangsRunOn"}},
+	},
+	{
+		name: "no-third-doubt", rule: "a host's third doubt within an hour is final at once", file: "internal/fairness/strikes.go",
+		old: "	return n >= Doubts\n",
+		new: "	return n > 1000\n",
+		by:  []suite{limits, {"./internal/proof", "TestSabotageIsPaidByTheSaboteur"}},
+	},
+	{
+		name: "net-standby", rule: "standby is paid at the full rate, fee included", file: payGo,
+		old: "			claims = append(claims, claim{a, func(ms int64) money.Nano { return money.CostOf(p.leases[v].StandbyRate, ms) }})\n",
+		new: "			claims = append(claims, claim{a, func(ms int64) money.Nano { return p.hostPart(v, ms) }})\n",
+		by:  []suite{gangs, {"./internal/proof", "TestAttacksDoNotPay"}},
+	},
 }
