@@ -105,6 +105,11 @@ soak: ## the proof of the money over a hundred million rented seconds (MUSTER_PR
 	@scripts/setup build run
 	@$(SERVICES) --postgres -- env MUSTER_PROOF_SECONDS=$${MUSTER_PROOF_SECONDS:-100000000} MUSTER_PROOF_GANGS=$${MUSTER_PROOF_GANGS:-2000000} go test ./internal/proof -run 'TestEveryBillIsTheOracles|TestEveryGangIsTheOracles|TestKilledWorkersAndDatabases' -count=1 -v -timeout 4h
 
+.PHONY: fuzz
+fuzz: ## a million random requests to the API and 100,000 visits of pages and forms (MUSTER_FUZZ_REQUESTS, MUSTER_FUZZ_VISITS: others)
+	@scripts/setup build run
+	@$(SERVICES) --postgres -- env MUSTER_FUZZ_REQUESTS=$${MUSTER_FUZZ_REQUESTS:-1000000} MUSTER_FUZZ_VISITS=$${MUSTER_FUZZ_VISITS:-100000} go test ./internal/api ./web -run 'TestRandom' -count=1 -v -timeout 4h
+
 .PHONY: mutants
 mutants: ## break the rules of money one by one and show that a test notices each (see docs/proof.md)
 	@scripts/setup build run

@@ -4,9 +4,11 @@ package web
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -109,6 +111,7 @@ func (s *Web) handle(rule access, h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		secureHeaders(w)
 		v := &visit{w: w, r: r, web: s}
+		defer s.recoverPanic(v)
 		if err := s.recognise(v); err != nil {
 			s.fail(v, err)
 			return
@@ -125,6 +128,18 @@ func (s *Web) handle(rule access, h handler) http.HandlerFunc {
 			s.fail(v, err)
 		}
 	}
+}
+
+// recoverPanic turns a panic of a handler into an error page, unless the handler aborted the answer on purpose.
+func (s *Web) recoverPanic(v *visit) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	s.fail(v, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 }
 
 func secureHeaders(w http.ResponseWriter) {

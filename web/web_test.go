@@ -71,6 +71,7 @@ func open(t *testing.T) *browser {
 		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
 		Merchant: report.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},
 		Currency: "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
+		EnrollCommand: func(string) string { return "muster-agent enroll" },
 	}).Routes(r)
 	jar, err := cookiejar.New(nil)
 	if err != nil {

@@ -400,3 +400,14 @@ func (g *Generator) text(name string) string {
 func object(v any) map[string]any { m, _ := v.(map[string]any); return m }
 
 func list(v any) []any { l, _ := v.([]any); return l }
+
+// Text is a random text for the named field of a form or parameter: plausible, odd, or one of an earlier answer.
+func (g *Generator) Text(name string) string {
+	if g.chance(10) > 0 {
+		return fmt.Sprint(g.odd())
+	}
+	return g.text(name)
+}
+
+// Intn is a random number below n.
+func (g *Generator) Intn(n int) int { return g.rnd.IntN(n) }

@@ -188,7 +188,21 @@ func (s *Stack) startPostgres(ctx context.Context) (err error) {
 	}
 	s.onClose(s.pg.stop)
 	s.Info.PostgresURL = s.pg.URL()
-	return s.pg.start(ctx)
+	if err := s.pg.start(ctx); err != nil {
+		return err
+	}
+	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		s.pg.supervise(watching)
+	}()
+	s.onClose(func(context.Context) error { // before the server is stopped in order, or it would be started again
+		cancel()
+		<-stopped
+		return nil
+	})
+	return nil
 }
 
 func (s *Stack) startServer(ctx context.Context) error {

@@ -99,6 +99,41 @@ func (p *postgres) start(ctx context.Context) error {
 	return p.createDatabase(ctx)
 }
 
+// supervise starts the server again whenever it has died, until ctx ends. A start can fail while children of a killed
+// server still hold its shared memory; the next one is a second later.
+func (p *postgres) supervise(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if p.alive() {
+			continue
+		}
+		p.log.Warn("PostgreSQL has died: starting it again")
+		switch err := p.start(ctx); {
+		case err == nil:
+			p.log.Warn("PostgreSQL runs again")
+		case ctx.Err() == nil:
+			p.log.Error("PostgreSQL does not start", "err", err)
+		}
+	}
+}
+
+// alive reports whether the process that the data directory names as its server is running.
+func (p *postgres) alive() bool {
+	raw, err := os.ReadFile(filepath.Join(p.data, "postmaster.pid"))
+	if err != nil {
+		return false
+	}
+	line, _, _ := strings.Cut(string(raw), "\n")
+	comm, err := os.ReadFile(filepath.Join("/proc", line, "comm"))
+	return err == nil && strings.TrimSpace(string(comm)) == "postgres"
+}
+
 func (p *postgres) init(ctx context.Context) error {
 	if err := os.MkdirAll(p.data, 0o700); err != nil {
 		return err
