@@ -11,6 +11,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -65,7 +66,12 @@ func (b *box) registries(attacks *sync.Map) http.Handler {
 // keep puts an image into the registries, without a connection.
 func keep(t *testing.T, registry http.Handler, repo string, layer v1.Layer) {
 	t.Helper()
-	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, Config: v1.Config{Cmd: []string{"/x"}}})
+	keepAs(t, registry, repo, layer, v1.Config{Cmd: []string{"/x"}})
+}
+
+func keepAs(t *testing.T, registry http.Handler, repo string, layer v1.Layer, config v1.Config) {
+	t.Helper()
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, Config: config})
 	if err == nil {
 		img, err = mutate.AppendLayers(img, layer)
 	}
@@ -154,6 +160,7 @@ func TestHostileRegistriesAreHeld(t *testing.T) {
 	keeper := b.registries(attacks)
 	t.Run("leading inside", func(t *testing.T) { b.leadInside(t, keeper, attacks) })
 	t.Run("unpack bomb", func(t *testing.T) { b.unpackBomb(t, keeper) })
+	t.Run("layers in disguise", func(t *testing.T) { b.disguises(t, keeper) })
 }
 
 func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
@@ -302,6 +309,84 @@ func (b *box) unpackBomb(t *testing.T, keeper http.Handler) {
 	}
 	t.Logf("a bomb of %d bytes: the engine's disk had %d bytes, at most %d, now %d", packed, before, most, now)
 }
+
+// disguises are layers that the engine would unpack to more than their bytes say, and an image whose volumes would be outside
+// of every bound.
+func (b *box) disguises(t *testing.T, keeper http.Handler) {
+	bombs := map[string]struct {
+		layer  []byte
+		reason string
+	}{
+		"sparse": {sparse(1 << 40), agentapi.ReasonImageTooBig},
+		"bzip2":  {bzip2(t, 20*nodeDisk), agentapi.ReasonImageRefused},
+		"text":   {bytes.Repeat([]byte("no archive "), 100), agentapi.ReasonImageRefused},
+	}
+	images := b.images()
+	for name, bomb := range bombs {
+		keep(t, keeper, name, static.NewLayer(bomb.layer, types.DockerLayer))
+		before := b.stored(t)
+		if o := b.pull(t, honest+"/"+name+":1")[0]; o.ID != "" || o.Reason != bomb.reason {
+			t.Errorf("BREACH %+v", o)
+		}
+		if now := b.stored(t); now > before+nodeDisk/8 {
+			t.Errorf("BREACH %s: %d bytes took %d on the engine's disk", name, len(bomb.layer), now-before)
+		}
+	}
+	if now := b.images(); !slices.Equal(now, images) {
+		t.Errorf("the engine has other images than before: %q, before %q", now, images)
+	}
+	keepAs(t, keeper, "volumes", good(t, "of an image with volumes"), v1.Config{Cmd: []string{"/x"}, Env: []string{"A=1"}, Volumes: map[string]struct{}{"/data": {}}})
+	o := b.pull(t, honest+"/volumes:1")[0]
+	if o.ID == "" {
+		t.Fatalf("%+v", o)
+	}
+	if got := b.docker.Do("image", "inspect", "--format", "{{len .Config.Volumes}} {{.Config.Env}} {{.Config.Cmd}}", o.ID); got != "0 [A=1] [/x]" {
+		t.Errorf("BREACH the engine was given %s", got)
+	}
+}
+
+// sparse is an archive of one file of size bytes, all of it a hole.
+func sparse(size int64) []byte {
+	b := make([]byte, 512+1024)
+	put := func(at, n int, v int64) { copy(b[at:], fmt.Sprintf("%0*o\x00", n-1, v)) }
+	copy(b, "holes")
+	put(100, 8, 0o644)
+	put(124, 12, 0)
+	put(136, 12, 0)
+	b[156] = 'S' // GNU's
+	copy(b[257:], "ustar  \x00")
+	put(483, 12, size)
+	copy(b[148:156], "        ")
+	sum := 0
+	for _, c := range b[:512] {
+		sum += int(c)
+	}
+	copy(b[148:], fmt.Sprintf("%06o\x00 ", sum))
+	return b
+}
+
+// bzip2 is an archive of n zeros, packed: a forty-thousandth.
+func bzip2(t *testing.T, n int64) []byte {
+	t.Helper()
+	var head bytes.Buffer
+	if err := tar.NewWriter(&head).WriteHeader(&tar.Header{Name: "zeros", Mode: 0o644, Size: n}); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("bzip2", "-9")
+	cmd.Stdin = io.MultiReader(&head, io.LimitReader(zeroes{}, n+1024))
+	out, err := cmd.Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return append([]byte("BZh9"), head.Bytes()...) // refused by how it begins
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+type zeroes struct{}
+
+func (zeroes) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 // images are the engine's, in an order that is always the same.
 func (b *box) images() []string {
