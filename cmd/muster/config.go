@@ -226,6 +226,9 @@ func (c *serverConfig) complete() error {
 	} else if limit > 0 && c.SMTPURL == "" && !c.sandbox() {
 		bad.Add("MUSTER_UNVERIFIED_LIMIT", "needs MUSTER_SMTP_URL: without mail nobody can verify an address and pay in more than %s; off lifts the limit", limit)
 	}
+	if err := money.CheckCurrency(c.Currency); err != nil {
+		bad.Add("MUSTER_CURRENCY", "%v", err)
+	}
 	if c.Holdback < 0 {
 		bad.Add("MUSTER_HOLDBACK", "is how long earnings wait, such as 168h; it cannot be negative")
 	}

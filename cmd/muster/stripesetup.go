@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/stripepay"
 )
@@ -36,6 +37,9 @@ makes: once, for Stripe does not tell it again here.`,
 			}
 			if !strings.HasPrefix(cfg.PublicURL, "https://") && !strings.HasPrefix(cfg.PublicURL, "http://") {
 				bad.Add("MUSTER_PUBLIC_URL", "is not set to the platform's http(s) address, where Stripe sends its events")
+			}
+			if err := money.CheckCurrency(cfg.Currency); err != nil {
+				bad.Add("MUSTER_CURRENCY", "%v", err)
 			}
 			if err := bad.Err(); err != nil {
 				return err

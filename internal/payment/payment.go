@@ -17,9 +17,7 @@ package payment
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -39,7 +37,7 @@ const (
 
 // Config of payments.
 type Config struct {
-	Currency string // ISO 4217, upper case; one with cents
+	Currency string // ISO 4217, upper case; one of money.Currencies
 	// DefaultMethod is the payment method of orgs that have saved none: the sandbox's test card "pm_card_visa". Empty:
 	// they are sent to Stripe's checkout page.
 	DefaultMethod string
@@ -99,10 +97,11 @@ type TopUp struct {
 // New checks the configuration.
 func New(d *db.DB, stripe *stripepay.Client, cfg Config, log *slog.Logger) (*Payments, error) {
 	switch {
-	case len(cfg.Currency) != 3 || strings.ToUpper(cfg.Currency) != cfg.Currency:
-		return nil, fmt.Errorf("currency %q: want three upper-case letters", cfg.Currency)
 	case cfg.ReturnURL == "":
 		return nil, errors.New("payments need a return URL for the checkout page")
+	}
+	if err := money.CheckCurrency(cfg.Currency); err != nil {
+		return nil, err
 	}
 	if cfg.Taxer == nil {
 		cfg.Taxer = tax.None{}

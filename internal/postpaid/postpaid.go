@@ -20,7 +20,6 @@ package postpaid
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -62,8 +61,8 @@ type Postpaid struct {
 // New checks the configuration, and takes over from pay what Stripe tells of subscriptions and invoices. Call it before pay
 // sends anything.
 func New(d *db.DB, pay *payment.Payments, cfg Config, log *slog.Logger) (*Postpaid, error) {
-	if len(cfg.Currency) != 3 {
-		return nil, errors.New("paying afterwards needs a currency")
+	if err := money.CheckCurrency(cfg.Currency); err != nil {
+		return nil, err
 	}
 	p := &Postpaid{d: d, pay: pay, cfg: cfg, log: log}
 	pay.Bill(payment.Biller{Subscription: p.subscription, Taxable: p.taxable, Invoice: p.invoice, TakenBack: p.takenBack, Refused: p.refused})
