@@ -24,12 +24,32 @@ type Attention struct {
 	Quarantined    int64      `json:"quarantined"`
 	OutboxUnknown  int64      `json:"outbox_unknown"`
 	MailFailed     int64      `json:"mail_failed"`
+	DeadLetters    int64      `json:"dead_letters"` // rows that a background job could not process for three days
 	Currency       string     `json:"currency"`
 }
 
 // Attention counts what wants a human now. It and all below are for platform operators.
 func (c *Client) Attention(ctx context.Context) (Attention, error) {
 	return get[Attention](ctx, c, "/admin/attention", nil)
+}
+
+// DeadLetter is a row that a background job cannot process. It is retried by itself.
+type DeadLetter struct {
+	Queue    string     `json:"queue"` // the background job
+	Ref      string     `json:"ref"`   // the row
+	Attempts int        `json:"attempts"`
+	Error    string     `json:"error"` // of the last attempt
+	Since    time.Time  `json:"failing_since"`
+	FailedAt time.Time  `json:"failed_at"`           // the last attempt
+	ParkedAt *time.Time `json:"parked_at,omitempty"` // when it had failed for three days; it is retried once a day since
+}
+
+// DeadLetters lists the rows that background jobs cannot process, those that have failed for longest first.
+func (c *Client) DeadLetters(ctx context.Context) ([]DeadLetter, error) {
+	r, err := get[struct {
+		Items []DeadLetter `json:"items"`
+	}](ctx, c, "/admin/dead-letters", nil)
+	return r.Items, err
 }
 
 // FoundOrg is an organisation in a list.

@@ -81,6 +81,7 @@ func adminTodo(s *shell) *cobra.Command {
 					{a.Quarantined, "segments refused within a day", "muster admin quarantine"},
 					{a.OutboxUnknown, "calls of Stripe whose outcome is not known", "muster admin suspense"},
 					{a.MailFailed, "letters given up within a week", "the server's log"},
+					{a.DeadLetters, "rows that a background job cannot process", "muster admin dead-letters"},
 				} {
 					if r.n > 0 {
 						rows = append(rows, []string{fmt.Sprint(r.n), r.what, r.cmd})

@@ -33,7 +33,7 @@ func TestTheBooksByCommand(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	p.signUp("ada@example.com")
-	for _, cmd := range []string{"books", "search x", "suspense", "quarantine", "frozen"} {
+	for _, cmd := range []string{"books", "search x", "suspense", "dead-letters", "quarantine", "frozen"} {
 		if r := p.run("", append([]string{"admin"}, strings.Fields(cmd)...)...); r.code != 1 {
 			t.Errorf("a renter may %s: exit %d %s", cmd, r.code, r.out)
 		}
@@ -47,6 +47,7 @@ func TestTheBooksByCommand(t *testing.T) {
 		t.Error(v)
 	}
 	p.ok("admin", "suspense")
+	p.ok("admin", "dead-letters")
 	var org id.Org
 	if err := p.db.Pool.QueryRow(t.Context(), "SELECT id FROM org").Scan(&org); err != nil {
 		t.Fatal(err)

@@ -156,4 +156,5 @@ func (a *API) inside(t *table) {
 	post(t, "/admin/tax/remittances", platformAdmin, 201, "remitTax: Book that a tax office was paid, at most what is owed to it for a period that is over, with a reason", a.remitTax)
 	t.stream("GET", "/admin/tax.csv", platformAdmin, "getTaxReportCSV: Its lines as a table", a.taxReportCSV, taxParams()...)
 	get(t, "/admin/reconciliation", platformAdmin, "getReconciliation: Stripe's balance beside the books", a.reconciliation)
+	get(t, "/admin/dead-letters", platformAdmin, "listDeadLetters: Rows that a background job cannot process, those that have failed for longest first; at most 500", a.deadLetters)
 }

@@ -47,6 +47,18 @@ func (c *Clusters) StoreLog(ctx context.Context, node id.Node, epoch int, conten
 	if err != nil {
 		return fmt.Errorf("store the log of %s: %w", node, err)
 	}
+	if err := c.db.Q.DropNodeLogRetry(ctx, node, int32(epoch)); err != nil {
+		return fmt.Errorf("store the log of %s: %w", node, err)
+	}
+	return nil
+}
+
+// PostponeLog has a kept log that could not be fetched fetched again after a minute, then twice as long each time, at most an
+// hour, so that others are fetched meanwhile.
+func (c *Clusters) PostponeLog(ctx context.Context, node id.Node, epoch int) error {
+	if err := c.db.Q.PostponeNodeLog(ctx, node, int32(epoch)); err != nil {
+		return fmt.Errorf("postpone the log of %s: %w", node, err)
+	}
 	return nil
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/notify"
 )
 
 // Result is what one pass of the watchdog did.
@@ -41,9 +43,28 @@ func (c *Clusters) Watchdog(ctx context.Context) (Result, error) {
 			// One cluster in trouble must not keep the others from being looked at.
 			r.Failed++
 			c.log.Error("the watchdog could not tend a cluster", "cluster", cl, "err", err)
+			if err := c.postpone(ctx, cl, err); err != nil {
+				return r, err
+			}
 		}
 	}
 	return r, ctx.Err()
+}
+
+const (
+	// failedLook is when a cluster that could not be tended is looked at again.
+	failedLook = 10 * time.Second
+	// queueWatchdog names clusters that cannot be tended among the dead letters.
+	queueWatchdog = "cluster_watchdog"
+)
+
+// postpone has a cluster that could not be tended looked at again after the others.
+func (c *Clusters) postpone(ctx context.Context, cl id.Cluster, why error) error {
+	if err := c.db.Q.PostponeCluster(ctx, failedLook.Seconds(), cl); err != nil {
+		return fmt.Errorf("postpone cluster %s: %w", cl, err)
+	}
+	_, err := notify.DeadLetter(ctx, c.db, queueWatchdog, cl.String(), why)
+	return err
 }
 
 // nextDue finds a due cluster that no other replica holds. It is tended in transactions of its own; should two

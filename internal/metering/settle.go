@@ -189,8 +189,3 @@ func release(ctx context.Context, tx *db.Tx, leases []*lease) error {
 	})
 	return err
 }
-
-// Unsettled lists clusters whose leases have all ended and are not settled, oldest end first.
-func Unsettled(ctx context.Context, q *dbq.Queries, limit int) ([]id.Cluster, error) {
-	return q.UnsettledClusters(ctx, int32(limit))
-}

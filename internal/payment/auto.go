@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -94,7 +95,7 @@ func (a AutoTopUp) check() error {
 
 // AutoTopUps adds credit where it is due and says how often. Run it every few seconds.
 func (p *Payments) AutoTopUps(ctx context.Context) (n int, err error) {
-	orgs, err := p.d.Q.DueAutoTopups(ctx, p.cfg.Currency, batchRows)
+	orgs, err := p.d.Q.ClaimAutoTopups(ctx, p.cfg.Currency, batchRows)
 	if err != nil {
 		return 0, fmt.Errorf("payment: due auto top-ups: %w", err)
 	}
@@ -102,9 +103,10 @@ func (p *Payments) AutoTopUps(ctx context.Context) (n int, err error) {
 	for _, org := range orgs {
 		rows, err := p.autoTopUp(ctx, org)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("payment: auto top-up of %s: %w", org, err))
+			errs = append(errs, fmt.Errorf("payment: auto top-up of %s: %w", org, err), p.autoFailed(ctx, org, err))
 			continue
 		}
+		errs = append(errs, notify.DropDeadLetter(ctx, p.d.Q, queueAutoTopUp, org.String()))
 		p.send(ctx, rows)
 		if len(rows) > 0 {
 			n++
@@ -112,6 +114,22 @@ func (p *Payments) AutoTopUps(ctx context.Context) (n int, err error) {
 	}
 	return n, errors.Join(errs...)
 }
+
+// queueAutoTopUp names auto top-ups that fail among the dead letters.
+const queueAutoTopUp = "auto_topup"
+
+// autoFailed has an org whose auto top-up could not be decided looked at again later.
+func (p *Payments) autoFailed(ctx context.Context, org id.Org, why error) error {
+	wait, err := notify.DeadLetter(ctx, p.d, queueAutoTopUp, org.String(), why)
+	if err != nil {
+		return err
+	}
+	return p.d.Q.SetAutoTopupNext(ctx, wait.Seconds(), org)
+}
+
+// capWait is the longest time until an org at its daily cap is looked at again. Top-ups that fail free the cap earlier than
+// their age does.
+const capWait = time.Hour
 
 // autoTopUp decides under the lock of the org's wish, so that replicas do not both pay.
 func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox, err error) {
@@ -134,9 +152,12 @@ func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox,
 			return err
 		}
 		if !a.Enabled || now.Postpaid || now.Pending > 0 || money.Nano(now.Available) >= a.Threshold || a.Amount != wish.Amount { // changed meanwhile: next time
-			return nil
+			return tx.Q.SetAutoTopupNext(ctx, 0, org)
 		}
 		if money.Nano(now.LastDay)+a.Amount > a.DailyCap {
+			if err := tx.Q.SetAutoTopupNext(ctx, min(now.FreesS, capWait.Seconds()), org); err != nil {
+				return fmt.Errorf("auto top-up of %s: %w", org, err)
+			}
 			return p.capped(ctx, tx, org, a.DailyCap)
 		}
 		if err := p.allow(ctx, tx, org, a.Amount); err != nil {
@@ -164,8 +185,11 @@ func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox,
 		}
 		err = out.add(ctx, kindPayment, topup.String(), topupKey(topup), stripepay.NewPayment{TopUp: topup.String(), Method: method,
 			Cents: int64((a.Amount + on.Amount()) / money.Cent), Currency: p.cfg.Currency, Description: p.describe(a.Amount, on), Receipt: a.Email})
+		if err != nil {
+			return err
+		}
 		send = out.rows
-		return err
+		return tx.Q.SetAutoTopupNext(ctx, 0, org) // while the payment is under way the org is not due
 	})
 	return send, err
 }

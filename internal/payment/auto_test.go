@@ -79,6 +79,7 @@ func TestAutoTopUpKeepsItsCap(t *testing.T) {
 		t.Fatal(got, s.notices("%"))
 	}
 	s.exec("UPDATE topup SET created_at = created_at - interval '25 hours'")
+	s.exec("UPDATE auto_topup SET next_at = next_at - interval '25 hours'")
 	s.autos()
 	if got := s.wallet(); got != 10*money.Unit {
 		t.Fatal("the next day", got)

@@ -8,10 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripepay"
 )
 
@@ -19,23 +22,25 @@ import (
 // once and leaves the work to ProcessEvents. A bad signature, or one that is not of these minutes, is fault.Invalid, and
 // administrators are told; Stripe sends everything again that is not answered with 2xx.
 func (p *Payments) ReceiveWebhook(ctx context.Context, payload []byte, signature string) error {
-	err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		now, err := tx.Now(ctx)
-		if err != nil {
-			return err
-		}
-		e, err := p.stripe.Event(payload, signature, now)
-		if err != nil {
-			return fault.Wrap(err, fault.Invalid, "the event is not one of Stripe's, or not of these minutes")
-		}
-		if e.OtherVersion {
-			p.log.WarnContext(ctx, "Stripe's webhook endpoint is set to another API version", "event", e.ID)
-		}
-		if _, err := tx.Q.InsertStripeEvent(ctx, dbq.InsertStripeEventParams{ID: e.ID, Type: e.Type, ObjectID: e.ObjectID, CreatedAt: e.CreatedAt}); err != nil {
-			return fmt.Errorf("payment: store event: %w", err)
-		}
-		return nil
-	})
+	notOurs := func(err error) error {
+		return fault.Wrap(err, fault.Invalid, "the event is not one of Stripe's, or not of these minutes")
+	}
+	// The signature comes first: a delivery that anybody may send costs no database work.
+	e, err := p.stripe.Event(payload, signature)
+	if err != nil {
+		err = notOurs(err)
+	} else {
+		err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			now, err := tx.Now(ctx)
+			if err != nil {
+				return err
+			}
+			if err := e.Fresh(now); err != nil {
+				return notOurs(err)
+			}
+			return p.storeEvent(ctx, tx, e)
+		})
+	}
 	var refused *stripepay.Refused
 	if errors.As(err, &refused) {
 		if told := p.tellRefused(ctx, refused); told != nil {
@@ -45,6 +50,17 @@ func (p *Payments) ReceiveWebhook(ctx context.Context, payload []byte, signature
 	return err
 }
 
+func (p *Payments) storeEvent(ctx context.Context, tx *db.Tx, e stripepay.Event) error {
+	if e.OtherVersion {
+		p.log.WarnContext(ctx, "Stripe's webhook endpoint is set to another API version", "event", e.ID)
+	}
+	_, err := tx.Q.InsertStripeEvent(ctx, dbq.InsertStripeEventParams{ID: e.ID, Type: e.Type, ObjectID: e.ObjectID, CreatedAt: e.CreatedAt})
+	if err != nil {
+		return fmt.Errorf("payment: store event: %w", err)
+	}
+	return nil
+}
+
 // ProcessEvents asks Stripe about the objects of stored events and says how many it dealt with. Run it every few
 // seconds and after ReceiveWebhook. An event whose object cannot be asked about now comes up again later.
 func (p *Payments) ProcessEvents(ctx context.Context) (n int, err error) {
@@ -52,20 +68,45 @@ func (p *Payments) ProcessEvents(ctx context.Context) (n int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("payment: claim events: %w", err)
 	}
-	var errs []error
-	for _, e := range rows {
-		note, err := p.refresh(ctx, e.ObjectID)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("payment: event %s: %w", e.ID, err), p.d.Q.FailStripeEvent(ctx, e.ID, err.Error()))
-			continue
-		}
-		if err := p.d.Q.FinishStripeEvent(ctx, e.ID, note); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		n++
+	results := make([]error, len(rows))
+	var g errgroup.Group
+	g.SetLimit(workersPerKind)
+	for i, e := range rows {
+		g.Go(func() error {
+			results[i] = p.processEvent(ctx, e)
+			return nil
+		})
 	}
-	return n, errors.Join(errs...)
+	_ = g.Wait() // results has the errors
+	for _, err := range results {
+		if err == nil {
+			n++
+		}
+	}
+	return n, errors.Join(results...)
+}
+
+// queueEvents names events that cannot be processed among the dead letters.
+const queueEvents = "stripe_event"
+
+// processEvent asks about one event's object. An event that fails for three days is retried daily and listed among the
+// dead letters; the reconciliation and the pollers find what it would have told meanwhile.
+func (p *Payments) processEvent(ctx context.Context, e dbq.ClaimStripeEventsRow) error {
+	note, err := p.refresh(ctx, e.ObjectID)
+	if err == nil {
+		if e.Attempts > 1 {
+			err = notify.DropDeadLetter(ctx, p.d.Q, queueEvents, e.ID)
+		}
+		return errors.Join(err, p.d.Q.FinishStripeEvent(ctx, e.ID, note))
+	}
+	if stripepay.IsBackOff(err) {
+		return errors.Join(err, p.d.Q.FailStripeEvent(ctx, err.Error(), backOffWait.Seconds(), e.ID))
+	}
+	wait, failed := notify.DeadLetter(ctx, p.d, queueEvents, e.ID, err)
+	if failed == nil {
+		failed = p.d.Q.FailStripeEvent(ctx, err.Error(), wait.Seconds(), e.ID)
+	}
+	return errors.Join(fmt.Errorf("payment: event %s: %w", e.ID, err), failed)
 }
 
 // askFor is how long a payer has to answer their bank.
@@ -158,7 +199,7 @@ const pollAfter = time.Minute
 func (p *Payments) Poll(ctx context.Context) (n int, err error) { return p.poll(ctx, pollAfter) }
 
 func (p *Payments) poll(ctx context.Context, after time.Duration) (n int, err error) {
-	pending, err := p.d.Q.PendingTopups(ctx, after.Seconds(), batchRows)
+	pending, err := p.d.Q.ClaimPendingTopups(ctx, after.Seconds(), batchRows)
 	if err != nil {
 		return 0, fmt.Errorf("payment: pending top-ups: %w", err)
 	}
@@ -169,7 +210,7 @@ func (p *Payments) poll(ctx context.Context, after time.Duration) (n int, err er
 			_, err = p.refresh(ctx, row.ResultID)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("payment: poll %s: %w", t, err))
+			errs = append(errs, fmt.Errorf("payment: poll %s: %w", t, err), p.pollFailed(ctx, t, err))
 			continue
 		}
 		now, err := p.d.Q.Topup(ctx, t)
@@ -178,11 +219,27 @@ func (p *Payments) poll(ctx context.Context, after time.Duration) (n int, err er
 			errs = append(errs, fmt.Errorf("payment: poll %s: %w", t, err))
 		case now.State != string(Pending):
 			n++
+			errs = append(errs, notify.DropDeadLetter(ctx, p.d.Q, queuePoll, t.String()))
 		case now.ActionURL != "" && time.Since(now.CreatedAt) > askFor:
 			errs = append(errs, p.giveUp(ctx, now))
 		}
 	}
 	return n, errors.Join(errs...)
+}
+
+// queuePoll names top-ups that cannot be asked about among the dead letters.
+const queuePoll = "topup_poll"
+
+// pollFailed has a top-up that could not be asked about asked about again later.
+func (p *Payments) pollFailed(ctx context.Context, t id.TopUp, why error) error {
+	if stripepay.IsBackOff(why) {
+		return p.d.Q.PostponeTopupPoll(ctx, backOffWait.Seconds(), t)
+	}
+	wait, err := notify.DeadLetter(ctx, p.d, queuePoll, t.String(), why)
+	if err != nil {
+		return err
+	}
+	return p.d.Q.PostponeTopupPoll(ctx, wait.Seconds(), t)
 }
 
 // Ask asks Stripe for the present state of an object of its, such as dp_… or re_…, and books it, as an event that names it does.

@@ -5,7 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -46,7 +51,22 @@ const (
 	// keyLife is how long a key is used: an hour less than Stripe remembers it.
 	keyLife   = 23 * time.Hour
 	batchRows = 50
+	// workersPerKind is how many rows of one kind a replica sends at once. The client's own rate limit bounds them all together.
+	workersPerKind = 8
+	// backOffWait is when work is tried again that was not done because Stripe limits our rate.
+	backOffWait = 10 * time.Second
+	// mismatchWait is how long a request whose key was used with other parameters is looked up before it counts as not done.
+	mismatchWait = time.Hour
 )
+
+// leaseOf is how long nobody else takes up a row of a kind: longer than all its calls may take.
+func leaseOf(kind string) time.Duration {
+	switch kind {
+	case KindClose, KindSubscribe, KindUsage:
+		return 4 * time.Minute // up to seven calls of 30 s
+	}
+	return attemptFor
+}
 
 // outgoing collects what one transaction decides to say to Stripe, in the order in which to say it.
 type outgoing struct {
@@ -84,36 +104,80 @@ func (p *Payments) send(ctx context.Context, rows []id.Outbox) {
 
 // SendDue says what is due to Stripe and says how many rows it dealt with. Run it every few seconds.
 func (p *Payments) SendDue(ctx context.Context) (n int, err error) {
-	due, err := p.d.Q.DueOutbox(ctx, batchRows)
+	kinds, err := p.d.Q.DueOutboxKinds(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("payment: due rows: %w", err)
 	}
-	var errs []error
-	for _, row := range due {
-		if ctx.Err() != nil {
-			break
+	// Customers come first, because other rows need them. Kinds do not wait for each other, so that many slow or failing rows
+	// of one kind do not delay the others.
+	if i := slices.IndexFunc(kinds, func(k dbq.DueOutboxKindsRow) bool { return k.Kind == kindCustomer }); i >= 0 {
+		if n, err = p.sendKind(ctx, kindCustomer, kinds[i].Due); err != nil {
+			return n, err
 		}
-		if err := p.attempt(ctx, row); err != nil {
-			errs = append(errs, fmt.Errorf("payment: outbox %s: %w", row, err))
-			continue
-		}
-		n++
+		kinds = slices.Delete(kinds, i, i+1)
+	}
+	sent, errs := make([]int, len(kinds)), make([]error, len(kinds))
+	var all sync.WaitGroup
+	for i, k := range kinds {
+		all.Go(func() { sent[i], errs[i] = p.sendKind(ctx, k.Kind, k.Due) })
+	}
+	all.Wait()
+	for _, s := range sent {
+		n += s
 	}
 	return n, errors.Join(errs...)
+}
+
+// sendKind sends the due rows of one kind, at most batchRows, several at once.
+func (p *Payments) sendKind(ctx context.Context, kind string, due int64) (n int, err error) {
+	due = min(due, batchRows)
+	var taken, did atomic.Int64
+	var g errgroup.Group
+	for range min(workersPerKind, due) {
+		g.Go(func() error {
+			for taken.Add(1) <= due && ctx.Err() == nil && p.stripe.BackingOff() == 0 {
+				o, err := p.d.Q.ClaimNextOutbox(ctx, leaseOf(kind).Seconds(), kind)
+				if db.NoRows(err) {
+					return nil
+				}
+				if err == nil {
+					err = p.say(ctx, dbq.ClaimOutboxRow(o))
+				}
+				if err != nil {
+					return fmt.Errorf("payment: outbox %s %s: %w", kind, o.ID, err)
+				}
+				did.Add(1)
+			}
+			return nil
+		})
+	}
+	err = g.Wait() // the first error; the others are alike
+	return int(did.Load()), err
 }
 
 // attempt says one row to Stripe and books the answer. A row that is not due, or that another sender has, is left
 // alone. Errors are the database's; Stripe's are booked.
 func (p *Payments) attempt(ctx context.Context, row id.Outbox) error {
-	o, err := p.d.Q.ClaimOutbox(ctx, attemptFor.Seconds(), row)
+	kind, err := p.d.Q.OutboxKind(ctx, row)
+	if err != nil {
+		return fmt.Errorf("outbox %s: %w", row, err)
+	}
+	o, err := p.d.Q.ClaimOutbox(ctx, leaseOf(kind).Seconds(), row)
 	if db.NoRows(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("claim: %w", err)
 	}
-	old := time.Duration(o.AgeS*float64(time.Second)) > keyLife
-	var fail error
+	return p.say(ctx, o)
+}
+
+// say makes the call of a claimed row and books the answer.
+func (p *Payments) say(ctx context.Context, o dbq.ClaimOutboxRow) error {
+	age := time.Duration(o.AgeS * float64(time.Second))
+	// A key that was used with other parameters never works again: what was done under it is looked up, as after a day.
+	old := age > keyLife || o.Mismatch
+	var fail, err error
 	switch o.Kind {
 	case kindCustomer:
 		fail, err = p.sendCustomer(ctx, o)
@@ -138,6 +202,10 @@ func (p *Payments) attempt(ctx context.Context, row id.Outbox) error {
 	}
 	if err != nil || fail == nil {
 		return err
+	}
+	if e := stripepay.As(fail); o.Mismatch && age < mismatchWait && e != nil && e.Code == "given_up" {
+		// The first request under the key may still be running. Not found now does not mean that nothing was done.
+		fail = &stripepay.Error{Outcome: stripepay.Unknown, Code: stripepay.CodeKeyReused, Message: "the key was used with other parameters, and nothing is found yet"}
 	}
 	return p.bookFailure(ctx, o, fail)
 }
@@ -266,8 +334,11 @@ func (p *Payments) bookFailure(ctx context.Context, o dbq.ClaimOutboxRow, fail e
 			state = stateUnknown
 		}
 		wait := min(maxWait, time.Second<<min(o.Attempts, 10))
+		if stripepay.IsBackOff(e) {
+			wait = max(wait, p.stripe.BackingOff())
+		}
 		p.log.WarnContext(ctx, "Stripe did not answer as hoped", "outbox", o.ID, "kind", o.Kind, "ref", o.Ref, "outcome", e.Outcome, "code", e.Code, "again_in", wait)
-		return p.d.Q.PostponeOutbox(ctx, dbq.PostponeOutboxParams{State: state, Error: e.Error(), WaitS: wait.Seconds(), ID: o.ID})
+		return p.d.Q.PostponeOutbox(ctx, dbq.PostponeOutboxParams{State: state, Error: e.Error(), WaitS: wait.Seconds(), Mismatch: e.Code == stripepay.CodeKeyReused, ID: o.ID})
 	}
 	if s, others := p.senders[o.Kind]; others {
 		p.log.WarnContext(ctx, "Stripe refuses a request", "outbox", o.ID, "kind", o.Kind, "ref", o.Ref, "error", e)

@@ -29,6 +29,7 @@ type shop struct {
 	d      *db.DB
 	p      *Payments
 	stripe *stripetest.Server
+	url    string // of stripe
 	payer  account.Principal
 }
 
@@ -59,7 +60,7 @@ func newShopWith(t testing.TB, d *db.DB, method string, patience time.Duration) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &shop{t: t, d: d, p: p, stripe: fake, payer: account.Principal{Org: id.New[id.Org](), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"}}
+	s := &shop{t: t, d: d, p: p, stripe: fake, url: srv.URL, payer: account.Principal{Org: id.New[id.Org](), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"}}
 	s.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", s.payer.Org)
 	return s
 }

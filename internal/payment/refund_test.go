@@ -286,7 +286,7 @@ func TestSuspenseIsResolved(t *testing.T) {
 		if _, err := s.p.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.exec("UPDATE stripe_balance SET seen_at = seen_at - interval '2 hours'")
+		s.exec("UPDATE stripe_balance SET seen_at = seen_at - interval '2 hours', next_at = clock_timestamp()")
 	}
 	r, err := s.p.Reconciliation(t.Context(), account.Principal{Admin: true})
 	if err != nil || r.Suspense != 1 || s.balanceOf(ledger.Suspense("EUR")) != -3*money.Unit {

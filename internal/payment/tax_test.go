@@ -217,6 +217,7 @@ func TestAutoTopUpPaysItsTax(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	o.away = nil
+	s.exec("UPDATE auto_topup SET next_at = clock_timestamp()") // it is retried after a while
 	for range 4 {
 		if _, err := s.p.AutoTopUps(t.Context()); err != nil {
 			t.Fatal(err)

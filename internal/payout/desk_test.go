@@ -115,7 +115,7 @@ func (x *desk) payable() {
 // due brings the day of the payout.
 func (x *desk) due() {
 	x.t.Helper()
-	x.exec("UPDATE payout_account SET next_at = clock_timestamp() - interval '1 second'")
+	x.exec("UPDATE payout_account SET next_at = clock_timestamp() - interval '1 second', pay_at = 'epoch'")
 }
 
 func (x *desk) payDue() int {

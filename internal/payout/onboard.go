@@ -212,8 +212,8 @@ func (p *Payouts) noteAccount(ctx context.Context, tx *db.Tx, org id.Org, a stri
 // askAccount asks Stripe about an account and keeps the answer.
 func (p *Payouts) askAccount(ctx context.Context, object string) (note string, err error) {
 	a, err := p.pay.Stripe().Account(ctx, object)
-	if e := stripepay.As(err); e != nil && e.Outcome == stripepay.Missing {
-		return "Stripe does not know it", nil
+	if e := stripepay.As(err); e != nil && (e.Outcome == stripepay.Missing || e.Code == stripepay.CodeAccountInvalid) {
+		return p.accountGone(ctx, object)
 	}
 	if err != nil {
 		return "", err
@@ -227,6 +227,23 @@ func (p *Payouts) askAccount(ctx context.Context, object string) (note string, e
 		return "not an account of this platform", nil
 	}
 	return "", err
+}
+
+// DisabledDisconnected is what Account.Disabled says of an account that is closed, or does not let the platform act for it.
+const DisabledDisconnected = "disconnected"
+
+// accountGone notes that an account is closed, or not connected to the platform any more: nothing can be sent there.
+func (p *Payouts) accountGone(ctx context.Context, object string) (note string, err error) {
+	org, err := p.d.Q.PayoutAccountOfStripe(ctx, &object)
+	if db.NoRows(err) {
+		return "not an account of this platform", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("payout: org of %s: %w", object, err)
+	}
+	return "Stripe does not know it", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return p.noteAccount(ctx, tx, org, stripepay.Account{ID: object, Org: org.String(), Submitted: true, Disabled: DisabledDisconnected})
+	})
 }
 
 // RefreshAccount asks Stripe about the org's account now, for an operator who comes back from Stripe's form.
@@ -254,12 +271,28 @@ func (p *Payouts) PollAccounts(ctx context.Context) (n int, err error) {
 			break
 		}
 		if _, err := p.askAccount(ctx, a); err != nil {
-			errs = append(errs, fmt.Errorf("payout: ask about %s: %w", a, err))
+			errs = append(errs, fmt.Errorf("payout: ask about %s: %w", a, err), p.pollFailed(ctx, a, err))
 			continue
 		}
+		errs = append(errs, notify.DropDeadLetter(ctx, p.d.Q, queueAccounts, a))
 		n++
 	}
 	return n, errors.Join(errs...)
+}
+
+// queueAccounts names accounts that cannot be asked about among the dead letters.
+const queueAccounts = "payout_account_poll"
+
+// pollFailed has an account that could not be asked about asked about again later.
+func (p *Payouts) pollFailed(ctx context.Context, stripeAccount string, why error) error {
+	if stripepay.IsBackOff(why) {
+		return nil // in ten minutes, as the scan has said
+	}
+	wait, err := notify.DeadLetter(ctx, p.d, queueAccounts, stripeAccount, why)
+	if err != nil {
+		return err
+	}
+	return p.d.Q.PostponePayoutPoll(ctx, wait.Seconds(), &stripeAccount)
 }
 
 const batchRows = 50

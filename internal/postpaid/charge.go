@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
 )
 
 const batchOrgs = 200
@@ -18,7 +19,7 @@ const batchOrgs = 200
 // Charge bills what orgs used on credit since they were last billed, once in every hour of the clock, and says how many it
 // looked at. Run it every minute or so, on any replica.
 func (p *Postpaid) Charge(ctx context.Context) (n int, err error) {
-	due, err := p.d.Q.DuePostpaidCharges(ctx, batchOrgs)
+	due, err := p.d.Q.ClaimPostpaidCharges(ctx, batchOrgs)
 	if err != nil {
 		return 0, fmt.Errorf("postpaid: who is due: %w", err)
 	}
@@ -28,12 +29,25 @@ func (p *Postpaid) Charge(ctx context.Context) (n int, err error) {
 			break
 		}
 		if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.chargeHourly(ctx, tx, org) }); err != nil {
-			errs = append(errs, fmt.Errorf("postpaid: charge %s: %w", org, err))
+			errs = append(errs, fmt.Errorf("postpaid: charge %s: %w", org, err), p.chargeFailed(ctx, org, err))
 			continue
 		}
+		errs = append(errs, notify.DropDeadLetter(ctx, p.d.Q, queueCharges, org.String()))
 		n++
 	}
 	return n, errors.Join(errs...)
+}
+
+// queueCharges names orgs that cannot be charged among the dead letters.
+const queueCharges = "postpaid_charge"
+
+// chargeFailed has an org that could not be charged charged again later.
+func (p *Postpaid) chargeFailed(ctx context.Context, org id.Org, why error) error {
+	wait, err := notify.DeadLetter(ctx, p.d, queueCharges, org.String(), why)
+	if err != nil {
+		return err
+	}
+	return p.d.Q.PostponePostpaidCharge(ctx, wait.Seconds(), org)
 }
 
 func (p *Postpaid) chargeHourly(ctx context.Context, tx *db.Tx, org id.Org) error {

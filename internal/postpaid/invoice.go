@@ -187,6 +187,9 @@ func (p *Postpaid) takenBack(ctx context.Context, tx *db.Tx, org id.Org, invoice
 	return p.wrapUp(ctx, tx, a)
 }
 
+// queueQuestions names orgs that Stripe cannot be asked about among the dead letters.
+const queueQuestions = "postpaid_poll"
+
 const (
 	askEvery = 10 * time.Minute
 	batchAsk = 50
@@ -197,19 +200,21 @@ const (
 func (p *Postpaid) Ask(ctx context.Context) (int, error) { return p.ask(ctx, askEvery) }
 
 func (p *Postpaid) ask(ctx context.Context, after time.Duration) (n int, err error) {
-	rows, err := p.d.Q.DuePostpaidQuestions(ctx, after.Seconds(), batchAsk)
+	rows, err := p.d.Q.ClaimPostpaidQuestions(ctx, after.Seconds(), batchAsk)
 	if err != nil {
 		return 0, fmt.Errorf("postpaid: whom to ask about: %w", err)
 	}
 	var errs []error
 	for _, r := range rows {
-		if err := p.d.Q.SetPostpaidAsked(ctx, r.OrgID); err != nil {
-			return n, fmt.Errorf("postpaid: ask about %s: %w", r.OrgID, err)
-		}
 		if err := p.pay.AskBilling(ctx, r.OrgID, r.Subscription); err != nil {
+			if !stripepay.IsBackOff(err) {
+				_, failed := notify.DeadLetter(ctx, p.d, queueQuestions, r.OrgID.String(), err)
+				errs = append(errs, failed)
+			}
 			errs = append(errs, err)
 			continue
 		}
+		errs = append(errs, notify.DropDeadLetter(ctx, p.d.Q, queueQuestions, r.OrgID.String()))
 		n++
 	}
 	return n, errors.Join(errs...)

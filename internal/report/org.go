@@ -187,6 +187,7 @@ type Attention struct {
 	Quarantined    int64      `json:"quarantined"`    // segments refused within a day, 1000 at most
 	OutboxUnknown  int64      `json:"outbox_unknown"` // calls of Stripe whose outcome nobody knows yet
 	MailFailed     int64      `json:"mail_failed"`    // letters given up within a week
+	DeadLetters    int64      `json:"dead_letters"`   // rows that a background job could not process for three days
 	Currency       string     `json:"currency"`
 }
 
@@ -200,7 +201,7 @@ func Wants(ctx context.Context, q *dbq.Queries, who account.Principal, currency 
 		return Attention{}, fmt.Errorf("report: what is to be done: %w", err)
 	}
 	return Attention{n.PayoutFailures, n.PayoutsStopped, n.Reviews, money.Nano(n.InReview), n.Disputes, money.Nano(n.Disputed), n.InvoicesUnpaid, n.Frozen, n.Quarantined,
-		n.OutboxUnknown, n.MailFailed, currency}, nil
+		n.OutboxUnknown, n.MailFailed, n.DeadLetters, currency}, nil
 }
 
 // DayMoney is one day's money, of UTC: "2026-11-22".

@@ -25,6 +25,13 @@ const (
 	Unknown Outcome = "unknown"
 )
 
+// CodeKeyReused: the idempotency key was used with other parameters before. What the first request did is unknown, and the key
+// never works again: look the object up.
+const CodeKeyReused = "idempotency_error"
+
+// CodeAccountInvalid: a connected account does not exist, or is not connected to the platform any more.
+const CodeAccountInvalid = "account_invalid"
+
 // Error is a call that failed.
 type Error struct {
 	Outcome Outcome
@@ -50,6 +57,9 @@ func failure(err error) error {
 	if err == nil {
 		return nil
 	}
+	if errors.Is(err, errBackOff) {
+		return &Error{Outcome: Later, Code: CodeBackOff, Message: errBackOff.Error(), cause: err}
+	}
 	var se *stripe.Error
 	if !errors.As(err, &se) {
 		return &Error{Outcome: Unknown, Code: "no_answer", Message: err.Error(), cause: err}
@@ -66,6 +76,12 @@ func failure(err error) error {
 		}
 	case status >= 500 || status == 0 || status == http.StatusOK:
 		e.Outcome = Unknown
+	case se.Type == stripe.ErrorTypeIdempotency && status == http.StatusBadRequest:
+		e.Outcome, e.Code = Unknown, CodeKeyReused
+	case status == http.StatusForbidden && se.Code == stripe.ErrorCodeAccountInvalid:
+		// The account does not exist or does not let the platform act for it any more. Asking again changes nothing.
+	case status == http.StatusTooManyRequests && se.Code == "":
+		e.Outcome, e.Code = Later, CodeBackOff
 	case status == http.StatusTooManyRequests, status == http.StatusConflict,
 		status == http.StatusUnauthorized, status == http.StatusForbidden:
 		e.Outcome = Later

@@ -30,12 +30,17 @@ type Config struct {
 	WebhookSecret string
 	URL           string        // of the API; empty: Stripe's own
 	Timeout       time.Duration // of one call; 0 = 30 s
+	// Rate is how many calls are made per second; 0 = 40 with a live key of Stripe's, 10 with a test key, no limit at a URL of one's own.
+	Rate float64
+	// BackOff is how long no call is made after Stripe answered 429, and doubles while it does; 0 = 1 s, none at a URL of one's own.
+	BackOff time.Duration
 }
 
 // Client speaks to Stripe. Safe for concurrent use.
 type Client struct {
 	api     *client.API
 	secrets []string
+	limit   *limiter
 }
 
 // New checks the configuration; it connects to nothing.
@@ -51,9 +56,10 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 30 * time.Second
 	}
+	limit := newLimiter(cfg)
 	backend := &stripe.BackendConfig{
 		EnableTelemetry:   stripe.Bool(false),
-		HTTPClient:        &http.Client{Timeout: cfg.Timeout},
+		HTTPClient:        &http.Client{Timeout: cfg.Timeout, Transport: limit},
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // errors are returned; its own log has no place here
 		MaxNetworkRetries: stripe.Int64(0),
 	}
@@ -65,7 +71,7 @@ func New(cfg Config) (*Client, error) {
 		backend.URL = stripe.String(cfg.URL)
 	}
 	api := stripe.GetBackendWithConfig(stripe.APIBackend, backend)
-	return &Client{client.New(cfg.Key, &stripe.Backends{API: api, Connect: api, Uploads: api}), secrets}, nil
+	return &Client{client.New(cfg.Key, &stripe.Backends{API: api, Connect: api, Uploads: api}), secrets, limit}, nil
 }
 
 func webhookSecrets(s string) (out []string, err error) {

@@ -39,12 +39,32 @@ func (s *Server) Fail(faults ...Fault) {
 func (s *Server) Heal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.faults = nil
+	s.faults, s.throttled = nil, false
+}
+
+// Throttle lets so many changing requests through and answers the further ones with 429, until Heal.
+func (s *Server) Throttle(requests int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.throttled, s.room = true, requests
+}
+
+// Calls is how many changing requests there were.
+func (s *Server) Calls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
 }
 
 func (s *Server) nextFault() Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.calls++
+	if s.throttled {
+		if s.room--; s.room < 0 {
+			return RateLimited
+		}
+	}
 	if len(s.faults) == 0 {
 		return None
 	}

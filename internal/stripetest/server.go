@@ -55,7 +55,11 @@ type Server struct {
 	mu     guard
 	s      state
 	faults []Fault
-	news   chan struct{} // an event waits; holds one
+	calls  int // changing requests
+
+	throttled bool // only room more of them are let through
+	room      int
+	news      chan struct{} // an event waits; holds one
 }
 
 // state is all the server remembers.

@@ -23,6 +23,7 @@ type Streams func(ctx context.Context, host id.Host, d agentapi.Dial) (io.ReadCl
 type logs interface {
 	KeptLogs(ctx context.Context, limit int) ([]cluster.KeptLog, error)
 	StoreLog(ctx context.Context, node id.Node, epoch int, content []byte, truncated bool) error
+	PostponeLog(ctx context.Context, node id.Node, epoch int) error
 }
 
 const (
@@ -46,7 +47,9 @@ func collectLogs(ctx context.Context, d *db.DB, c logs, s Streams) (did int, err
 		g.SetLimit(logsAtOnce)
 		for i, k := range kept {
 			g.Go(func() error {
-				results[i] = collectLog(ctx, c, s, k)
+				if results[i] = collectLog(ctx, c, s, k); results[i] != nil {
+					results[i] = errors.Join(results[i], c.PostponeLog(ctx, k.Node, k.Ref.Epoch))
+				}
 				return nil
 			})
 		}

@@ -16,8 +16,14 @@ import (
 )
 
 type fakeLogs struct {
-	kept   []cluster.KeptLog
-	stored map[id.Node]string
+	kept      []cluster.KeptLog
+	stored    map[id.Node]string
+	postponed []id.Node
+}
+
+func (f *fakeLogs) PostponeLog(_ context.Context, n id.Node, _ int) error {
+	f.postponed = append(f.postponed, n)
+	return nil
 }
 
 func (f *fakeLogs) KeptLogs(context.Context, int) ([]cluster.KeptLog, error) { return f.kept, nil }
@@ -41,12 +47,16 @@ func (f fakeStreams) open(_ context.Context, h id.Host, d agentapi.Dial) (io.Rea
 func TestOneHostInTroubleKeepsNoOtherLogsWaiting(t *testing.T) {
 	t.Parallel()
 	well, away, node := id.New[id.Host](), id.New[id.Host](), id.New[id.Node]()
+	failing := id.New[id.Node]()
 	store := &fakeLogs{stored: map[id.Node]string{}, kept: []cluster.KeptLog{
-		{Host: away, Node: id.New[id.Node]()}, {Host: well, Node: node, Ref: agentapi.LeaseRef{Lease: "ls_x", Epoch: 1}},
+		{Host: away, Node: failing}, {Host: well, Node: node, Ref: agentapi.LeaseRef{Lease: "ls_x", Epoch: 1}},
 	}}
 	did, err := collectLogs(t.Context(), dbtest.New(t), store, fakeStreams{well: "a\nb\n"}.open)
 	if did != 1 || err == nil {
 		t.Errorf("did %d, err %v: want one stored and one complaint", did, err)
+	}
+	if len(store.postponed) != 1 || store.postponed[0] != failing {
+		t.Errorf("postponed: %v, want the one that failed", store.postponed)
 	}
 	if diff := cmp.Diff(map[id.Node]string{node: "a\nb\n"}, store.stored, cmp.Comparer(func(a, b id.Node) bool { return a == b })); diff != "" {
 		t.Error(diff)

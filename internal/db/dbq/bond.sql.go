@@ -457,6 +457,7 @@ type ReliefByClusterRow struct {
 	UsageFee  int64
 }
 
+// scan: page
 // What the platform paid for standstills, by cluster, the most first.
 func (q *Queries) ReliefByCluster(ctx context.Context, days int32, maxRows int32) ([]ReliefByClusterRow, error) {
 	rows, err := q.db.Query(ctx, reliefByCluster, days, maxRows)

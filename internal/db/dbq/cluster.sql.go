@@ -38,6 +38,15 @@ func (q *Queries) ClaimedLeases(ctx context.Context, leases []pgtype.UUID) ([]pg
 	return items, nil
 }
 
+const dropNodeLogRetry = `-- name: DropNodeLogRetry :exec
+DELETE FROM node_log_retry WHERE node_id = $1 AND epoch = $2
+`
+
+func (q *Queries) DropNodeLogRetry(ctx context.Context, nodeID id.Node, epoch int32) error {
+	_, err := q.db.Exec(ctx, dropNodeLogRetry, nodeID, epoch)
+	return err
+}
+
 const dropOldLogs = `-- name: DropOldLogs :execrows
 DELETE FROM node_log
 WHERE (node_id, epoch) IN (
@@ -45,6 +54,7 @@ WHERE (node_id, epoch) IN (
     ORDER BY created_at LIMIT $2)
 `
 
+// scan: done
 func (q *Queries) DropOldLogs(ctx context.Context, days int32, maxRows int32) (int64, error) {
 	result, err := q.db.Exec(ctx, dropOldLogs, days, maxRows)
 	if err != nil {
@@ -343,8 +353,10 @@ FROM (
     WHERE r.logs_kept <> '{}'
 ) w
 JOIN host_status hs ON hs.host_id = w.host_id AND hs.connected
+LEFT JOIN node_log_retry f ON f.node_id = w.node_id AND f.epoch = w.epoch
 WHERE NOT EXISTS (SELECT FROM node_log g WHERE g.node_id = w.node_id AND g.epoch = w.epoch)
-ORDER BY w.reported_at
+  AND (f.next_at IS NULL OR f.next_at <= clock_timestamp())
+ORDER BY f.next_at NULLS FIRST, w.reported_at
 LIMIT $1
 `
 
@@ -357,7 +369,8 @@ type KeptLogsRow struct {
 	Epoch     int32
 }
 
-// Kept logs that wait on connected hosts, oldest report first.
+// scan: moves next_at by PostponeNodeLog alone
+// Kept logs that wait on connected hosts, oldest report first; one that could not be fetched waits, and comes behind the others.
 func (q *Queries) KeptLogs(ctx context.Context, maxRows int32) ([]KeptLogsRow, error) {
 	rows, err := q.db.Query(ctx, keptLogs, maxRows)
 	if err != nil {
@@ -550,6 +563,7 @@ ORDER BY due_at LIMIT 1
 FOR UPDATE SKIP LOCKED
 `
 
+// scan: moves due_at by SaveCluster
 // The cluster the watchdog must look at next. SKIP LOCKED lets replicas share the work.
 func (q *Queries) LockDueCluster(ctx context.Context, seen []pgtype.UUID) (id.Cluster, error) {
 	row := q.db.QueryRow(ctx, lockDueCluster, seen)
@@ -607,6 +621,28 @@ func (q *Queries) OrgBurn(ctx context.Context, orgID id.Org) (int64, error) {
 	var column_1 int64
 	err := row.Scan(&column_1)
 	return column_1, err
+}
+
+const postponeCluster = `-- name: PostponeCluster :exec
+UPDATE cluster SET due_at = clock_timestamp() + make_interval(secs => $1::float8) WHERE id = $2
+`
+
+// A cluster that could not be tended is looked at again later, behind the others.
+func (q *Queries) PostponeCluster(ctx context.Context, waitS float64, iD id.Cluster) error {
+	_, err := q.db.Exec(ctx, postponeCluster, waitS, iD)
+	return err
+}
+
+const postponeNodeLog = `-- name: PostponeNodeLog :exec
+INSERT INTO node_log_retry (node_id, epoch, next_at) VALUES ($1, $2, clock_timestamp() + interval '1 minute')
+ON CONFLICT (node_id, epoch) DO UPDATE SET attempts = node_log_retry.attempts + 1,
+    next_at = clock_timestamp() + interval '1 minute' * least(60, power(2, least(node_log_retry.attempts, 6)))
+`
+
+// A kept log that could not be fetched is fetched again later, behind the others.
+func (q *Queries) PostponeNodeLog(ctx context.Context, nodeID id.Node, epoch int32) error {
+	_, err := q.db.Exec(ctx, postponeNodeLog, nodeID, epoch)
+	return err
 }
 
 const relayedLeases = `-- name: RelayedLeases :many

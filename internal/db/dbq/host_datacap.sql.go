@@ -68,6 +68,7 @@ UPDATE host SET capped_until = NULL
 WHERE id IN (SELECT id FROM host WHERE capped_until <= clock_timestamp() ORDER BY id LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED)
 `
 
+// scan: done
 func (q *Queries) LiftDataCaps(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, liftDataCaps)
 	if err != nil {

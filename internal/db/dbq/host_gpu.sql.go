@@ -115,6 +115,7 @@ FROM ending
 WHERE c.id = ending.id
 `
 
+// scan: done
 func (q *Queries) ExpireClaims(ctx context.Context, maxRows int32) (int64, error) {
 	result, err := q.db.Exec(ctx, expireClaims, maxRows)
 	if err != nil {

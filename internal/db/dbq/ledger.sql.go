@@ -257,6 +257,7 @@ const lastLedgerBatch = `-- name: LastLedgerBatch :one
 SELECT n, made_at, txs, root, prev, hash FROM ledger_batch ORDER BY n DESC LIMIT 1
 `
 
+// scan: lookup
 func (q *Queries) LastLedgerBatch(ctx context.Context) (LedgerBatch, error) {
 	row := q.db.QueryRow(ctx, lastLedgerBatch)
 	var i LedgerBatch
@@ -284,6 +285,7 @@ type LastLedgerLinesRow struct {
 	After    []byte
 }
 
+// scan: lookup
 // What each of the orgs had after its last entry.
 func (q *Queries) LastLedgerLines(ctx context.Context, orgs []pgtype.UUID, currencies []string) ([]LastLedgerLinesRow, error) {
 	rows, err := q.db.Query(ctx, lastLedgerLines, orgs, currencies)
@@ -434,6 +436,7 @@ type LedgerBelowZeroRow struct {
 	Amount   money.Nano
 }
 
+// scan: page
 // Balances of orgs below zero, or below their credit, the lowest first. What orgs owe is no such balance: it is below zero by
 // its nature.
 func (q *Queries) LedgerBelowZero(ctx context.Context, maxRows int32) ([]LedgerBelowZeroRow, error) {
@@ -1003,6 +1006,7 @@ WHERE ctid = ANY (ARRAY(SELECT u.ctid FROM ledger_unlinked u ORDER BY u.tx_id LI
 RETURNING tx_id
 `
 
+// scan: in order
 func (q *Queries) TakeLedgerUnlinked(ctx context.Context, maxRows int32) ([]id.LedgerTx, error) {
 	rows, err := q.db.Query(ctx, takeLedgerUnlinked, maxRows)
 	if err != nil {

@@ -52,6 +52,7 @@ type RentedImagesRow struct {
 }
 
 // Images that hosts with nothing to do may fetch ahead of time.
+// scan: lookup
 // Of the last so many clusters that got as far as to pin their image, those of the last days, by orgs and rents.
 func (q *Queries) RentedImages(ctx context.Context, clusters int32, within float64, orgs int32) ([]RentedImagesRow, error) {
 	rows, err := q.db.Query(ctx, rentedImages, clusters, within, orgs)

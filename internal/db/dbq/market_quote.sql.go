@@ -44,6 +44,7 @@ FROM due WHERE q.id = due.id
 RETURNING q.id
 `
 
+// scan: done
 func (q *Queries) ExpireQuotes(ctx context.Context, maxRows int32) ([]id.Quote, error) {
 	rows, err := q.db.Query(ctx, expireQuotes, maxRows)
 	if err != nil {

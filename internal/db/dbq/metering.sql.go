@@ -304,6 +304,7 @@ type FrozenMetersRow struct {
 	HostOrgID   id.Org
 }
 
+// scan: page
 // All leases whose money waits, and who is party to them.
 func (q *Queries) FrozenMeters(ctx context.Context, maxRows int32) ([]FrozenMetersRow, error) {
 	rows, err := q.db.Query(ctx, frozenMeters, maxRows)
@@ -1307,36 +1308,6 @@ UPDATE lease_meter SET frozen = false WHERE lease_id = $1
 func (q *Queries) UnfreezeMeter(ctx context.Context, leaseID id.Lease) error {
 	_, err := q.db.Exec(ctx, unfreezeMeter, leaseID)
 	return err
-}
-
-const unsettledClusters = `-- name: UnsettledClusters :many
-SELECT cluster_id
-FROM lease
-WHERE settled_at IS NULL
-GROUP BY cluster_id
-HAVING bool_and(ended_at IS NOT NULL)
-ORDER BY max(ended_at)
-LIMIT $1
-`
-
-func (q *Queries) UnsettledClusters(ctx context.Context, maxRows int32) ([]id.Cluster, error) {
-	rows, err := q.db.Query(ctx, unsettledClusters, maxRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []id.Cluster{}
-	for rows.Next() {
-		var cluster_id id.Cluster
-		if err := rows.Scan(&cluster_id); err != nil {
-			return nil, err
-		}
-		items = append(items, cluster_id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }
 
 const unsettledLeaseIDs = `-- name: UnsettledLeaseIDs :many

@@ -69,6 +69,7 @@ type AutoTopup struct {
 	DailyCap  money.Nano
 	Stopped   string
 	ChangedAt time.Time
+	NextAt    time.Time
 }
 
 type BondDeposited struct {
@@ -171,6 +172,16 @@ type ClusterWindow struct {
 	OpenedMs         int64
 	ConfirmedUntilMs int64
 	ClosedMs         *int64
+}
+
+type DeadLetter struct {
+	Queue        string
+	Ref          string
+	Attempts     int32
+	Error        string
+	FailingSince time.Time
+	FailedAt     time.Time
+	ParkedAt     *time.Time
 }
 
 type Dispute struct {
@@ -607,6 +618,13 @@ type NodeLog struct {
 	CreatedAt time.Time
 }
 
+type NodeLogRetry struct {
+	NodeID   id.Node
+	Epoch    int32
+	Attempts int32
+	NextAt   time.Time
+}
+
 type NodeReplacement struct {
 	LostLease id.Lease
 	ClusterID id.Cluster
@@ -737,6 +755,8 @@ type PayoutAccount struct {
 	NextAt        time.Time
 	CheckedAt     time.Time
 	CreatedAt     time.Time
+	PollAt        time.Time
+	PayAt         time.Time
 }
 
 type PayoutMatured struct {
@@ -835,6 +855,7 @@ type PostpaidOrg struct {
 	PeriodEnd      *time.Time
 	UnsubscribedAt *time.Time
 	AskedAt        time.Time
+	ChargeAt       time.Time
 }
 
 type PostpaidWriteoff struct {
@@ -913,6 +934,7 @@ type Refund struct {
 	CreatedAt time.Time
 	SettledAt *time.Time
 	Tax       money.Nano
+	PollAt    time.Time
 }
 
 type Replica struct {
@@ -1021,6 +1043,8 @@ type StripeBalance struct {
 	Matched  string
 	At       time.Time
 	SeenAt   time.Time
+	NextAt   time.Time
+	Attempts int32
 }
 
 type StripeCustomer struct {
@@ -1056,6 +1080,7 @@ type StripeOutbox struct {
 	FirstSentAt *time.Time
 	CreatedAt   time.Time
 	DoneAt      *time.Time
+	Mismatch    bool
 }
 
 type TaxEntry struct {
@@ -1138,6 +1163,7 @@ type Topup struct {
 	TaxReason       string
 	TaxCountry      string
 	TaxVatID        string
+	PollAt          time.Time
 }
 
 type UsageSegment struct {

@@ -30,6 +30,7 @@ type ClaimMailRow struct {
 	Old       bool
 }
 
+// scan: moves next_at
 // Takes mail that is due for as long as one attempt may last.
 func (q *Queries) ClaimMail(ctx context.Context, limit int32) ([]ClaimMailRow, error) {
 	rows, err := q.db.Query(ctx, claimMail, limit)
@@ -75,6 +76,7 @@ type ClaimUnmailedNoticesRow struct {
 	Worth  bool
 }
 
+// scan: in order
 // Takes notices that have not been mailed, and says which of them are worth a mail: what will go wrong, went wrong, or
 // runs out.
 func (q *Queries) ClaimUnmailedNotices(ctx context.Context, limit int32) ([]ClaimUnmailedNoticesRow, error) {

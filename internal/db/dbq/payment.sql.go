@@ -14,12 +14,67 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
+const claimNextOutbox = `-- name: ClaimNextOutbox :one
+UPDATE stripe_outbox o
+SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent_at, clock_timestamp()),
+    next_at = clock_timestamp() + make_interval(secs => $1::float8)
+WHERE o.id = (SELECT d.id FROM stripe_outbox d
+              WHERE d.kind = $2 AND d.state IN ('pending', 'sent', 'unknown') AND d.next_at <= clock_timestamp()
+              ORDER BY d.next_at, d.id LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
+          extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_s
+`
+
+type ClaimNextOutboxRow struct {
+	ID          id.Outbox
+	Kind        string
+	Ref         string
+	Params      []byte
+	IdemKey     string
+	State       string
+	Attempts    int32
+	NextAt      time.Time
+	ResultID    string
+	Error       string
+	FirstSentAt *time.Time
+	CreatedAt   time.Time
+	DoneAt      *time.Time
+	Mismatch    bool
+	AgeS        float64
+}
+
+// scan: moves next_at
+// Takes the row of a kind that has been due for longest, for as long as one attempt may last. Rows that other senders are
+// taking at this moment are skipped.
+func (q *Queries) ClaimNextOutbox(ctx context.Context, leaseS float64, kind string) (ClaimNextOutboxRow, error) {
+	row := q.db.QueryRow(ctx, claimNextOutbox, leaseS, kind)
+	var i ClaimNextOutboxRow
+	err := row.Scan(
+		&i.ID,
+		&i.Kind,
+		&i.Ref,
+		&i.Params,
+		&i.IdemKey,
+		&i.State,
+		&i.Attempts,
+		&i.NextAt,
+		&i.ResultID,
+		&i.Error,
+		&i.FirstSentAt,
+		&i.CreatedAt,
+		&i.DoneAt,
+		&i.Mismatch,
+		&i.AgeS,
+	)
+	return i, err
+}
+
 const claimOutbox = `-- name: ClaimOutbox :one
 UPDATE stripe_outbox
 SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent_at, clock_timestamp()),
     next_at = clock_timestamp() + make_interval(secs => $1::float8)
 WHERE id = $2 AND state IN ('pending', 'sent', 'unknown') AND (next_at <= clock_timestamp() OR attempts = 0)
-RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at,
+RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
           extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_s
 `
 
@@ -37,6 +92,7 @@ type ClaimOutboxRow struct {
 	FirstSentAt *time.Time
 	CreatedAt   time.Time
 	DoneAt      *time.Time
+	Mismatch    bool
 	AgeS        float64
 }
 
@@ -59,14 +115,46 @@ func (q *Queries) ClaimOutbox(ctx context.Context, leaseS float64, iD id.Outbox)
 		&i.FirstSentAt,
 		&i.CreatedAt,
 		&i.DoneAt,
+		&i.Mismatch,
 		&i.AgeS,
 	)
 	return i, err
 }
 
+const claimPendingTopups = `-- name: ClaimPendingTopups :many
+UPDATE topup t
+SET poll_at = clock_timestamp() + least(interval '1 hour', greatest(interval '1 minute', (clock_timestamp() - t.created_at) / 4))
+WHERE t.id IN (SELECT d.id FROM topup d
+               WHERE d.state = 'pending' AND d.created_at < clock_timestamp() - make_interval(secs => $1::float8) AND d.poll_at <= clock_timestamp()
+               ORDER BY d.poll_at, d.id LIMIT $2 FOR UPDATE SKIP LOCKED)
+RETURNING t.id
+`
+
+// scan: moves poll_at
+// Takes top-ups to ask Stripe about: after a minute at first, less often the longer one is pending, hourly at the end.
+func (q *Queries) ClaimPendingTopups(ctx context.Context, ageS float64, maxRows int32) ([]id.TopUp, error) {
+	rows, err := q.db.Query(ctx, claimPendingTopups, ageS, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.TopUp{}
+	for rows.Next() {
+		var id id.TopUp
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const claimStripeEvents = `-- name: ClaimStripeEvents :many
 UPDATE stripe_event e
-SET attempts = e.attempts + 1, next_at = clock_timestamp() + make_interval(secs => least(3600, 30 * power(2, e.attempts)))
+SET attempts = e.attempts + 1, next_at = clock_timestamp() + make_interval(secs => least(3600, 30 * power(2, least(e.attempts, 7))))
 WHERE e.id IN (SELECT d.id FROM stripe_event d WHERE d.processed_at IS NULL AND d.next_at <= clock_timestamp()
                ORDER BY d.next_at LIMIT $1 FOR UPDATE SKIP LOCKED)
 RETURNING e.id, e.type, e.object_id, e.attempts
@@ -79,6 +167,7 @@ type ClaimStripeEventsRow struct {
 	Attempts int32
 }
 
+// scan: moves next_at
 func (q *Queries) ClaimStripeEvents(ctx context.Context, limit int32) ([]ClaimStripeEventsRow, error) {
 	rows, err := q.db.Query(ctx, claimStripeEvents, limit)
 	if err != nil {
@@ -104,26 +193,32 @@ func (q *Queries) ClaimStripeEvents(ctx context.Context, limit int32) ([]ClaimSt
 	return items, nil
 }
 
-const dueOutbox = `-- name: DueOutbox :many
-SELECT id FROM stripe_outbox
+const dueOutboxKinds = `-- name: DueOutboxKinds :many
+SELECT kind, count(*) AS due FROM stripe_outbox
 WHERE state IN ('pending', 'sent', 'unknown') AND next_at <= clock_timestamp()
-ORDER BY next_at, id
-LIMIT $1
+GROUP BY kind
+ORDER BY kind
 `
 
-func (q *Queries) DueOutbox(ctx context.Context, limit int32) ([]id.Outbox, error) {
-	rows, err := q.db.Query(ctx, dueOutbox, limit)
+type DueOutboxKindsRow struct {
+	Kind string
+	Due  int64
+}
+
+// Kinds of rows of which some are due, and how many.
+func (q *Queries) DueOutboxKinds(ctx context.Context) ([]DueOutboxKindsRow, error) {
+	rows, err := q.db.Query(ctx, dueOutboxKinds)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []id.Outbox{}
+	items := []DueOutboxKindsRow{}
 	for rows.Next() {
-		var id id.Outbox
-		if err := rows.Scan(&id); err != nil {
+		var i DueOutboxKindsRow
+		if err := rows.Scan(&i.Kind, &i.Due); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -132,11 +227,11 @@ func (q *Queries) DueOutbox(ctx context.Context, limit int32) ([]id.Outbox, erro
 }
 
 const failStripeEvent = `-- name: FailStripeEvent :exec
-UPDATE stripe_event SET error = $2 WHERE id = $1
+UPDATE stripe_event SET error = $1, next_at = clock_timestamp() + make_interval(secs => $2::float8) WHERE id = $3
 `
 
-func (q *Queries) FailStripeEvent(ctx context.Context, iD string, error string) error {
-	_, err := q.db.Exec(ctx, failStripeEvent, iD, error)
+func (q *Queries) FailStripeEvent(ctx context.Context, error string, waitS float64, iD string) error {
+	_, err := q.db.Exec(ctx, failStripeEvent, error, waitS, iD)
 	return err
 }
 
@@ -274,7 +369,7 @@ func (q *Queries) InsertTopup(ctx context.Context, arg InsertTopupParams) error 
 
 const listTopups = `-- name: ListTopups :many
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id, poll_at
 FROM topup
 WHERE org_id = $1 AND ($2::uuid = '00000000-0000-0000-0000-000000000000' OR id < $2::uuid)
 ORDER BY id DESC
@@ -311,6 +406,7 @@ func (q *Queries) ListTopups(ctx context.Context, orgID id.Org, before pgtype.UU
 			&i.TaxReason,
 			&i.TaxCountry,
 			&i.TaxVatID,
+			&i.PollAt,
 		); err != nil {
 			return nil, err
 		}
@@ -345,31 +441,15 @@ func (q *Queries) OutboxByKey(ctx context.Context, idemKey string) (OutboxByKeyR
 	return i, err
 }
 
-const pendingTopups = `-- name: PendingTopups :many
-SELECT id FROM topup
-WHERE state = 'pending' AND created_at < clock_timestamp() - make_interval(secs => $1::float8)
-ORDER BY created_at
-LIMIT $2
+const outboxKind = `-- name: OutboxKind :one
+SELECT kind FROM stripe_outbox WHERE id = $1
 `
 
-func (q *Queries) PendingTopups(ctx context.Context, ageS float64, maxRows int32) ([]id.TopUp, error) {
-	rows, err := q.db.Query(ctx, pendingTopups, ageS, maxRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []id.TopUp{}
-	for rows.Next() {
-		var id id.TopUp
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+func (q *Queries) OutboxKind(ctx context.Context, argID id.Outbox) (string, error) {
+	row := q.db.QueryRow(ctx, outboxKind, argID)
+	var kind string
+	err := row.Scan(&kind)
+	return kind, err
 }
 
 const pendingTopupsOfOrg = `-- name: PendingTopupsOfOrg :many
@@ -398,15 +478,16 @@ func (q *Queries) PendingTopupsOfOrg(ctx context.Context, orgID id.Org, limit in
 
 const postponeOutbox = `-- name: PostponeOutbox :exec
 UPDATE stripe_outbox
-SET state = $1, error = $2, next_at = clock_timestamp() + make_interval(secs => $3::float8)
-WHERE id = $4 AND state = 'sent'
+SET state = $1, error = $2, next_at = clock_timestamp() + make_interval(secs => $3::float8), mismatch = mismatch OR $4
+WHERE id = $5 AND state = 'sent'
 `
 
 type PostponeOutboxParams struct {
-	State string
-	Error string
-	WaitS float64
-	ID    id.Outbox
+	State    string
+	Error    string
+	WaitS    float64
+	Mismatch bool
+	ID       id.Outbox
 }
 
 func (q *Queries) PostponeOutbox(ctx context.Context, arg PostponeOutboxParams) error {
@@ -414,8 +495,18 @@ func (q *Queries) PostponeOutbox(ctx context.Context, arg PostponeOutboxParams) 
 		arg.State,
 		arg.Error,
 		arg.WaitS,
+		arg.Mismatch,
 		arg.ID,
 	)
+	return err
+}
+
+const postponeTopupPoll = `-- name: PostponeTopupPoll :exec
+UPDATE topup SET poll_at = clock_timestamp() + make_interval(secs => $1::float8) WHERE id = $2 AND state = 'pending'
+`
+
+func (q *Queries) PostponeTopupPoll(ctx context.Context, waitS float64, iD id.TopUp) error {
+	_, err := q.db.Exec(ctx, postponeTopupPoll, waitS, iD)
 	return err
 }
 
@@ -523,7 +614,7 @@ func (q *Queries) StripeCustomer(ctx context.Context, orgID id.Org) (StripeCusto
 
 const topup = `-- name: Topup :one
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id, poll_at
 FROM topup WHERE id = $1
 `
 
@@ -551,13 +642,14 @@ func (q *Queries) Topup(ctx context.Context, argID id.TopUp) (Topup, error) {
 		&i.TaxReason,
 		&i.TaxCountry,
 		&i.TaxVatID,
+		&i.PollAt,
 	)
 	return i, err
 }
 
 const topupForUpdate = `-- name: TopupForUpdate :one
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id, poll_at
 FROM topup WHERE id = $1
 FOR UPDATE
 `
@@ -586,6 +678,7 @@ func (q *Queries) TopupForUpdate(ctx context.Context, argID id.TopUp) (Topup, er
 		&i.TaxReason,
 		&i.TaxCountry,
 		&i.TaxVatID,
+		&i.PollAt,
 	)
 	return i, err
 }

@@ -7,6 +7,7 @@ package dbq
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
@@ -17,9 +18,20 @@ const autoTopup = `-- name: AutoTopup :one
 SELECT org_id, user_id, enabled, threshold, amount, daily_cap, stopped, changed_at FROM auto_topup WHERE org_id = $1
 `
 
-func (q *Queries) AutoTopup(ctx context.Context, orgID id.Org) (AutoTopup, error) {
+type AutoTopupRow struct {
+	OrgID     id.Org
+	UserID    id.User
+	Enabled   bool
+	Threshold money.Nano
+	Amount    money.Nano
+	DailyCap  money.Nano
+	Stopped   string
+	ChangedAt time.Time
+}
+
+func (q *Queries) AutoTopup(ctx context.Context, orgID id.Org) (AutoTopupRow, error) {
 	row := q.db.QueryRow(ctx, autoTopup, orgID)
-	var i AutoTopup
+	var i AutoTopupRow
 	err := row.Scan(
 		&i.OrgID,
 		&i.UserID,
@@ -39,6 +51,9 @@ SELECT coalesce((SELECT b.amount FROM ledger_account l JOIN ledger_balance b ON 
        (SELECT count(*) FROM topup t WHERE t.org_id = $1::uuid AND t.automatic AND t.state = 'pending') AS pending,
        (SELECT coalesce(sum(t.amount), 0) FROM topup t WHERE t.org_id = $1::uuid AND t.automatic
         AND t.state IN ('pending', 'succeeded') AND t.created_at > clock_timestamp() - interval '1 day')::bigint AS last_day,
+       coalesce((SELECT extract(epoch FROM min(t.created_at) + interval '1 day' - clock_timestamp()) FROM topup t
+                 WHERE t.org_id = $1::uuid AND t.automatic AND t.state IN ('pending', 'succeeded')
+                   AND t.created_at > clock_timestamp() - interval '1 day'), 0)::float8 AS frees_s,
        EXISTS (SELECT FROM postpaid_org p WHERE p.org_id = $1::uuid AND p.state = 'on') AS postpaid
 `
 
@@ -46,6 +61,7 @@ type AutoTopupFactsRow struct {
 	Available int64
 	Pending   int64
 	LastDay   int64
+	FreesS    float64
 	Postpaid  bool
 }
 
@@ -57,6 +73,7 @@ func (q *Queries) AutoTopupFacts(ctx context.Context, orgID pgtype.UUID, currenc
 		&i.Available,
 		&i.Pending,
 		&i.LastDay,
+		&i.FreesS,
 		&i.Postpaid,
 	)
 	return i, err
@@ -98,21 +115,28 @@ func (q *Queries) AutoTopupForUpdate(ctx context.Context, orgID id.Org) (AutoTop
 	return i, err
 }
 
-const dueAutoTopups = `-- name: DueAutoTopups :many
-SELECT a.org_id
-FROM auto_topup a
-LEFT JOIN ledger_account l ON l.kind = 'renter_wallet' AND l.owner = a.org_id AND l.currency = $1
-LEFT JOIN ledger_balance b ON b.account_id = l.id
-WHERE a.enabled AND coalesce(b.amount, 0) < a.threshold
-  AND NOT EXISTS (SELECT FROM postpaid_org p WHERE p.org_id = a.org_id AND p.state = 'on')
-  AND NOT EXISTS (SELECT FROM topup t WHERE t.org_id = a.org_id AND t.automatic AND t.state = 'pending')
-ORDER BY a.org_id
-LIMIT $2
+const claimAutoTopups = `-- name: ClaimAutoTopups :many
+UPDATE auto_topup u
+SET next_at = clock_timestamp() + interval '1 minute'
+WHERE u.org_id IN (
+    SELECT a.org_id
+    FROM auto_topup a
+    LEFT JOIN ledger_account l ON l.kind = 'renter_wallet' AND l.owner = a.org_id AND l.currency = $1
+    LEFT JOIN ledger_balance b ON b.account_id = l.id
+    WHERE a.enabled AND a.next_at <= clock_timestamp() AND coalesce(b.amount, 0) < a.threshold
+      AND NOT EXISTS (SELECT FROM postpaid_org p WHERE p.org_id = a.org_id AND p.state = 'on')
+      AND NOT EXISTS (SELECT FROM topup t WHERE t.org_id = a.org_id AND t.automatic AND t.state = 'pending')
+    ORDER BY a.next_at, a.org_id
+    LIMIT $2
+    FOR UPDATE OF a SKIP LOCKED)
+RETURNING u.org_id
 `
 
-// Orgs that have less available than they want, and no automatic payment under way. Who pays afterwards adds nothing before.
-func (q *Queries) DueAutoTopups(ctx context.Context, currency string, maxRows int32) ([]id.Org, error) {
-	rows, err := q.db.Query(ctx, dueAutoTopups, currency, maxRows)
+// scan: moves next_at
+// Takes orgs that have less available than they want, and no automatic payment under way. Orgs that pay afterwards add no
+// credit. Who takes an org says when it is looked at next.
+func (q *Queries) ClaimAutoTopups(ctx context.Context, currency string, maxRows int32) ([]id.Org, error) {
+	rows, err := q.db.Query(ctx, claimAutoTopups, currency, maxRows)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +158,7 @@ func (q *Queries) DueAutoTopups(ctx context.Context, currency string, maxRows in
 const setAutoTopup = `-- name: SetAutoTopup :exec
 INSERT INTO auto_topup (org_id, user_id, enabled, threshold, amount, daily_cap) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (org_id) DO UPDATE SET user_id = excluded.user_id, enabled = excluded.enabled, threshold = excluded.threshold,
-    amount = excluded.amount, daily_cap = excluded.daily_cap, stopped = '', changed_at = clock_timestamp()
+    amount = excluded.amount, daily_cap = excluded.daily_cap, stopped = '', changed_at = clock_timestamp(), next_at = clock_timestamp()
 `
 
 type SetAutoTopupParams struct {
@@ -155,6 +179,15 @@ func (q *Queries) SetAutoTopup(ctx context.Context, arg SetAutoTopupParams) erro
 		arg.Amount,
 		arg.DailyCap,
 	)
+	return err
+}
+
+const setAutoTopupNext = `-- name: SetAutoTopupNext :exec
+UPDATE auto_topup SET next_at = clock_timestamp() + make_interval(secs => $1::float8) WHERE org_id = $2
+`
+
+func (q *Queries) SetAutoTopupNext(ctx context.Context, waitS float64, orgID id.Org) error {
+	_, err := q.db.Exec(ctx, setAutoTopupNext, waitS, orgID)
 	return err
 }
 

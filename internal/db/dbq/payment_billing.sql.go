@@ -22,6 +22,7 @@ type BillingContactRow struct {
 	Email string
 }
 
+// scan: lookup
 // Whom Stripe writes to: the owner who came first.
 func (q *Queries) BillingContact(ctx context.Context, argID id.Org) (BillingContactRow, error) {
 	row := q.db.QueryRow(ctx, billingContact, argID)

@@ -140,6 +140,7 @@ type ListOpenBalanceTxsRow struct {
 	SeenAt   time.Time
 }
 
+// scan: page
 func (q *Queries) ListOpenBalanceTxs(ctx context.Context, limit int32) ([]ListOpenBalanceTxsRow, error) {
 	rows, err := q.db.Query(ctx, listOpenBalanceTxs, limit)
 	if err != nil {
@@ -187,7 +188,12 @@ func (q *Queries) NewestBalanceTx(ctx context.Context) (NewestBalanceTxRow, erro
 }
 
 const openBalanceTxs = `-- name: OpenBalanceTxs :many
-SELECT id, source, keys FROM stripe_balance WHERE state IN ('waiting', 'suspense') ORDER BY seen_at, id LIMIT $1
+UPDATE stripe_balance b
+SET attempts = b.attempts + 1,
+    next_at = clock_timestamp() + CASE b.state WHEN 'suspense' THEN interval '15 minutes' * least(96, power(2, least(b.attempts, 7))) ELSE interval '0' END
+WHERE b.id IN (SELECT o.id FROM stripe_balance o WHERE o.state IN ('waiting', 'suspense') AND o.next_at <= clock_timestamp()
+               ORDER BY o.next_at, o.seen_at, o.id LIMIT $1 FOR UPDATE SKIP LOCKED)
+RETURNING b.id, b.source, b.keys
 `
 
 type OpenBalanceTxsRow struct {
@@ -196,6 +202,9 @@ type OpenBalanceTxsRow struct {
 	Keys   []string
 }
 
+// scan: moves next_at
+// Takes changes to match, those never looked at first. One that waits for its entry comes again with the next pass, behind
+// all others; one in suspense after 15 minutes, then less often, daily at the end.
 func (q *Queries) OpenBalanceTxs(ctx context.Context, limit int32) ([]OpenBalanceTxsRow, error) {
 	rows, err := q.db.Query(ctx, openBalanceTxs, limit)
 	if err != nil {
@@ -243,7 +252,7 @@ func (q *Queries) ReconcileTotals(ctx context.Context, currency string) (Reconci
 }
 
 const setBalanceTx = `-- name: SetBalanceTx :exec
-UPDATE stripe_balance SET state = $1, matched = $2 WHERE id = $3
+UPDATE stripe_balance SET state = $1, matched = $2, attempts = 0 WHERE id = $3
 `
 
 func (q *Queries) SetBalanceTx(ctx context.Context, state string, matched string, iD string) error {
@@ -273,6 +282,7 @@ type UnmatchedClearingRow struct {
 	Amount    int64
 }
 
+// scan: page
 // Entries that moved money at Stripe, says our side, and that no change of Stripe's balance has matched in time.
 func (q *Queries) UnmatchedClearing(ctx context.Context, waitS float64, maxRows int32) ([]UnmatchedClearingRow, error) {
 	rows, err := q.db.Query(ctx, unmatchedClearing, waitS, maxRows)

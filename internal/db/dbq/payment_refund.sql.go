@@ -246,6 +246,7 @@ const listPromoCodes = `-- name: ListPromoCodes :many
 SELECT code, amount, currency, max_uses, uses, expires_at, user_id, created_at FROM promo_code ORDER BY created_at DESC LIMIT $1
 `
 
+// scan: page
 func (q *Queries) ListPromoCodes(ctx context.Context, limit int32) ([]PromoCode, error) {
 	rows, err := q.db.Query(ctx, listPromoCodes, limit)
 	if err != nil {
@@ -276,7 +277,7 @@ func (q *Queries) ListPromoCodes(ctx context.Context, limit int32) ([]PromoCode,
 }
 
 const listRefunds = `-- name: ListRefunds :many
-SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at, tax
+SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at, tax, poll_at
 FROM refund WHERE org_id = $1 ORDER BY id DESC LIMIT $2
 `
 
@@ -302,6 +303,7 @@ func (q *Queries) ListRefunds(ctx context.Context, orgID id.Org, limit int32) ([
 			&i.CreatedAt,
 			&i.SettledAt,
 			&i.Tax,
+			&i.PollAt,
 		); err != nil {
 			return nil, err
 		}
@@ -384,6 +386,7 @@ type PromoRedemptionsRow struct {
 	CreatedAt time.Time
 }
 
+// scan: page
 func (q *Queries) PromoRedemptions(ctx context.Context, arg PromoRedemptionsParams) ([]PromoRedemptionsRow, error) {
 	rows, err := q.db.Query(ctx, promoRedemptions,
 		arg.Code,
@@ -418,7 +421,7 @@ func (q *Queries) PromoRedemptions(ctx context.Context, arg PromoRedemptionsPara
 }
 
 const refundForUpdate = `-- name: RefundForUpdate :one
-SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at, tax
+SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at, tax, poll_at
 FROM refund WHERE id = $1 FOR UPDATE
 `
 
@@ -438,6 +441,7 @@ func (q *Queries) RefundForUpdate(ctx context.Context, argID id.Refund) (Refund,
 		&i.CreatedAt,
 		&i.SettledAt,
 		&i.Tax,
+		&i.PollAt,
 	)
 	return i, err
 }
@@ -515,7 +519,7 @@ func (q *Queries) SettleRefund(ctx context.Context, arg SettleRefundParams) erro
 
 const topupOfPayment = `-- name: TopupOfPayment :one
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id, poll_at
 FROM topup WHERE payment_intent_id = $1
 `
 
@@ -543,6 +547,7 @@ func (q *Queries) TopupOfPayment(ctx context.Context, paymentIntentID *string) (
 		&i.TaxReason,
 		&i.TaxCountry,
 		&i.TaxVatID,
+		&i.PollAt,
 	)
 	return i, err
 }

@@ -54,13 +54,19 @@ func (q *Queries) ClosePayoutReversal(ctx context.Context, iD id.Payout, reversa
 }
 
 const duePayoutAccounts = `-- name: DuePayoutAccounts :many
-SELECT a.org_id FROM payout_account a
-WHERE a.ready AND a.stopped = '' AND a.next_at <= clock_timestamp()
-  AND NOT EXISTS (SELECT FROM payout p WHERE p.org_id = a.org_id AND p.state = 'pending')
-ORDER BY a.next_at, a.org_id
-LIMIT $1
+UPDATE payout_account u SET pay_at = clock_timestamp() + interval '1 minute'
+WHERE u.org_id IN (
+    SELECT a.org_id FROM payout_account a
+    WHERE a.ready AND a.stopped = '' AND a.next_at <= clock_timestamp() AND a.pay_at <= clock_timestamp()
+      AND NOT EXISTS (SELECT FROM payout p WHERE p.org_id = a.org_id AND p.state = 'pending')
+    ORDER BY a.pay_at, a.next_at, a.org_id
+    LIMIT $1
+    FOR UPDATE OF a SKIP LOCKED)
+RETURNING u.org_id
 `
 
+// scan: moves pay_at
+// Takes operators whose payout is due. One that is not paid, because something went wrong, comes again in a minute, behind the others.
 func (q *Queries) DuePayoutAccounts(ctx context.Context, maxRows int32) ([]id.Org, error) {
 	rows, err := q.db.Query(ctx, duePayoutAccounts, maxRows)
 	if err != nil {
@@ -330,7 +336,7 @@ func (q *Queries) Payout(ctx context.Context, argID id.Payout) (Payout, error) {
 
 const payoutAccount = `-- name: PayoutAccount :one
 SELECT org_id, user_id, country, tries, stripe_account, failure, submitted, ready, due, checking, disabled, stopped, failures, next_at,
-       checked_at, created_at
+       checked_at, created_at, poll_at, pay_at
 FROM payout_account WHERE org_id = $1
 `
 
@@ -354,13 +360,15 @@ func (q *Queries) PayoutAccount(ctx context.Context, orgID id.Org) (PayoutAccoun
 		&i.NextAt,
 		&i.CheckedAt,
 		&i.CreatedAt,
+		&i.PollAt,
+		&i.PayAt,
 	)
 	return i, err
 }
 
 const payoutAccountForUpdate = `-- name: PayoutAccountForUpdate :one
 SELECT org_id, user_id, country, tries, stripe_account, failure, submitted, ready, due, checking, disabled, stopped, failures, next_at,
-       checked_at, created_at
+       checked_at, created_at, poll_at, pay_at
 FROM payout_account WHERE org_id = $1 FOR UPDATE
 `
 
@@ -384,6 +392,8 @@ func (q *Queries) PayoutAccountForUpdate(ctx context.Context, orgID id.Org) (Pay
 		&i.NextAt,
 		&i.CheckedAt,
 		&i.CreatedAt,
+		&i.PollAt,
+		&i.PayAt,
 	)
 	return i, err
 }
@@ -547,6 +557,7 @@ type PayoutRunRow struct {
 	Sending  int64
 }
 
+// scan: page
 // Operators whom the next payouts concern: who can be paid something, has failed, is stopped, or waits for Stripe.
 func (q *Queries) PayoutRun(ctx context.Context, currency string, maxRows int32) ([]PayoutRunRow, error) {
 	rows, err := q.db.Query(ctx, payoutRun, currency, maxRows)
@@ -594,6 +605,15 @@ func (q *Queries) PayoutTotals(ctx context.Context, orgID id.Org, currency strin
 	return i, err
 }
 
+const postponePayoutPoll = `-- name: PostponePayoutPoll :exec
+UPDATE payout_account SET poll_at = clock_timestamp() + make_interval(secs => $1::float8) WHERE stripe_account = $2
+`
+
+func (q *Queries) PostponePayoutPoll(ctx context.Context, waitS float64, stripeAccount *string) error {
+	_, err := q.db.Exec(ctx, postponePayoutPoll, waitS, stripeAccount)
+	return err
+}
+
 const refusePayoutReversal = `-- name: RefusePayoutReversal :exec
 UPDATE payout SET reversal_state = 'refused', reversal = $1, reversal_amount = $2, reversal_failure = $3
 WHERE id = $4 AND reversal IN ('', $1)
@@ -638,7 +658,7 @@ func (q *Queries) SetPayoutAccountID(ctx context.Context, stripeAccount *string,
 
 const setPayoutAccountState = `-- name: SetPayoutAccountState :exec
 UPDATE payout_account
-SET submitted = $1, ready = $2, due = $3, checking = $4, disabled = $5, checked_at = clock_timestamp()
+SET submitted = $1, ready = $2, due = $3, checking = $4, disabled = $5, checked_at = clock_timestamp(), poll_at = 'epoch'
 WHERE org_id = $6
 `
 
@@ -664,7 +684,7 @@ func (q *Queries) SetPayoutAccountState(ctx context.Context, arg SetPayoutAccoun
 }
 
 const setPayoutFailures = `-- name: SetPayoutFailures :exec
-UPDATE payout_account SET failures = $1, next_at = least(next_at, clock_timestamp() + make_interval(secs => $2::float8))
+UPDATE payout_account SET failures = $1, pay_at = 'epoch', next_at = least(next_at, clock_timestamp() + make_interval(secs => $2::float8))
 WHERE org_id = $3
 `
 
@@ -675,7 +695,7 @@ func (q *Queries) SetPayoutFailures(ctx context.Context, failures int32, waitS f
 }
 
 const setPayoutNext = `-- name: SetPayoutNext :exec
-UPDATE payout_account SET next_at = $1 WHERE org_id = $2
+UPDATE payout_account SET next_at = $1, pay_at = 'epoch' WHERE org_id = $2
 `
 
 func (q *Queries) SetPayoutNext(ctx context.Context, nextAt time.Time, orgID id.Org) error {
@@ -718,14 +738,19 @@ func (q *Queries) SettlePayout(ctx context.Context, arg SettlePayoutParams) erro
 }
 
 const stalePayoutAccounts = `-- name: StalePayoutAccounts :many
-SELECT stripe_account::text FROM payout_account
-WHERE stripe_account IS NOT NULL AND checked_at < clock_timestamp()
-      - CASE WHEN ready OR created_at < clock_timestamp() - interval '7 days' THEN interval '1 day' ELSE interval '10 minutes' END
-ORDER BY checked_at
-LIMIT $1
+UPDATE payout_account u SET poll_at = clock_timestamp() + interval '10 minutes'
+WHERE u.org_id IN (
+    SELECT a.org_id FROM payout_account a
+    WHERE a.stripe_account IS NOT NULL AND a.poll_at <= clock_timestamp() AND a.checked_at < clock_timestamp()
+          - CASE WHEN a.ready OR a.created_at < clock_timestamp() - interval '7 days' THEN interval '1 day' ELSE interval '10 minutes' END
+    ORDER BY a.poll_at, a.checked_at
+    LIMIT $1
+    FOR UPDATE SKIP LOCKED)
+RETURNING u.stripe_account::text
 `
 
-// Accounts to ask Stripe about in case an event was lost: often while their owner may be telling about themselves, else daily.
+// scan: moves poll_at
+// Takes accounts to ask Stripe about in case an event was lost: often while their owner may be telling about themselves, else daily.
 func (q *Queries) StalePayoutAccounts(ctx context.Context, maxRows int32) ([]string, error) {
 	rows, err := q.db.Query(ctx, stalePayoutAccounts, maxRows)
 	if err != nil {
@@ -734,11 +759,11 @@ func (q *Queries) StalePayoutAccounts(ctx context.Context, maxRows int32) ([]str
 	defer rows.Close()
 	items := []string{}
 	for rows.Next() {
-		var stripe_account string
-		if err := rows.Scan(&stripe_account); err != nil {
+		var u_stripe_account string
+		if err := rows.Scan(&u_stripe_account); err != nil {
 			return nil, err
 		}
-		items = append(items, stripe_account)
+		items = append(items, u_stripe_account)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

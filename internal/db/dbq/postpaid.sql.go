@@ -139,25 +139,21 @@ func (q *Queries) BookPostpaidWriteOff(ctx context.Context, arg BookPostpaidWrit
 	return err
 }
 
-const closePostpaidWriteOff = `-- name: ClosePostpaidWriteOff :exec
-UPDATE postpaid_writeoff SET state = $1, failure = $2, closed_at = clock_timestamp() WHERE invoice_id = $3
+const claimPostpaidCharges = `-- name: ClaimPostpaidCharges :many
+UPDATE postpaid_org u SET charge_at = clock_timestamp() + interval '1 minute'
+WHERE u.org_id IN (
+    SELECT p.org_id FROM postpaid_org p
+    WHERE p.state <> 'off' AND (p.charged_at IS NULL OR p.charged_at < date_trunc('hour', clock_timestamp())) AND p.charge_at <= clock_timestamp()
+    ORDER BY p.charge_at, p.org_id
+    LIMIT $1
+    FOR UPDATE SKIP LOCKED)
+RETURNING u.org_id
 `
 
-func (q *Queries) ClosePostpaidWriteOff(ctx context.Context, state string, failure string, invoiceID string) error {
-	_, err := q.db.Exec(ctx, closePostpaidWriteOff, state, failure, invoiceID)
-	return err
-}
-
-const duePostpaidCharges = `-- name: DuePostpaidCharges :many
-SELECT org_id FROM postpaid_org
-WHERE state <> 'off' AND (charged_at IS NULL OR charged_at < date_trunc('hour', clock_timestamp()))
-ORDER BY org_id
-LIMIT $1
-`
-
-// Those not looked at in this hour.
-func (q *Queries) DuePostpaidCharges(ctx context.Context, limit int32) ([]id.Org, error) {
-	rows, err := q.db.Query(ctx, duePostpaidCharges, limit)
+// scan: moves charge_at
+// Takes orgs that were not charged in this hour. One whose charge fails comes again later, behind the others.
+func (q *Queries) ClaimPostpaidCharges(ctx context.Context, limit int32) ([]id.Org, error) {
+	rows, err := q.db.Query(ctx, claimPostpaidCharges, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -176,30 +172,35 @@ func (q *Queries) DuePostpaidCharges(ctx context.Context, limit int32) ([]id.Org
 	return items, nil
 }
 
-const duePostpaidQuestions = `-- name: DuePostpaidQuestions :many
-SELECT p.org_id, coalesce(p.subscription, '')::text AS subscription FROM postpaid_org p
-WHERE p.subscription IS NOT NULL AND p.asked_at < clock_timestamp() - make_interval(secs => $1::float8)
-  AND (p.period_end < clock_timestamp() OR p.unsubscribed_at IS NOT NULL
-       OR EXISTS (SELECT FROM postpaid_invoice i WHERE i.org_id = p.org_id AND i.state IN ('draft', 'open', 'uncollectible')))
-ORDER BY p.asked_at
-LIMIT $2
+const claimPostpaidQuestions = `-- name: ClaimPostpaidQuestions :many
+UPDATE postpaid_org u SET asked_at = clock_timestamp()
+WHERE u.org_id IN (
+    SELECT p.org_id FROM postpaid_org p
+    WHERE p.subscription IS NOT NULL AND p.asked_at < clock_timestamp() - make_interval(secs => $1::float8)
+      AND (p.period_end < clock_timestamp() OR p.unsubscribed_at IS NOT NULL
+           OR EXISTS (SELECT FROM postpaid_invoice i WHERE i.org_id = p.org_id AND i.state IN ('draft', 'open', 'uncollectible')))
+    ORDER BY p.asked_at
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED)
+RETURNING u.org_id, coalesce(u.subscription, '')::text AS subscription
 `
 
-type DuePostpaidQuestionsRow struct {
+type ClaimPostpaidQuestionsRow struct {
 	OrgID        id.Org
 	Subscription string
 }
 
-// Orgs of which Stripe should have told something by now.
-func (q *Queries) DuePostpaidQuestions(ctx context.Context, waitS float64, maxRows int32) ([]DuePostpaidQuestionsRow, error) {
-	rows, err := q.db.Query(ctx, duePostpaidQuestions, waitS, maxRows)
+// scan: moves asked_at
+// Takes orgs of which Stripe should have told something by now.
+func (q *Queries) ClaimPostpaidQuestions(ctx context.Context, waitS float64, maxRows int32) ([]ClaimPostpaidQuestionsRow, error) {
+	rows, err := q.db.Query(ctx, claimPostpaidQuestions, waitS, maxRows)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []DuePostpaidQuestionsRow{}
+	items := []ClaimPostpaidQuestionsRow{}
 	for rows.Next() {
-		var i DuePostpaidQuestionsRow
+		var i ClaimPostpaidQuestionsRow
 		if err := rows.Scan(&i.OrgID, &i.Subscription); err != nil {
 			return nil, err
 		}
@@ -209,6 +210,15 @@ func (q *Queries) DuePostpaidQuestions(ctx context.Context, waitS float64, maxRo
 		return nil, err
 	}
 	return items, nil
+}
+
+const closePostpaidWriteOff = `-- name: ClosePostpaidWriteOff :exec
+UPDATE postpaid_writeoff SET state = $1, failure = $2, closed_at = clock_timestamp() WHERE invoice_id = $3
+`
+
+func (q *Queries) ClosePostpaidWriteOff(ctx context.Context, state string, failure string, invoiceID string) error {
+	_, err := q.db.Exec(ctx, closePostpaidWriteOff, state, failure, invoiceID)
+	return err
 }
 
 const insertPostpaidBankPayment = `-- name: InsertPostpaidBankPayment :exec
@@ -555,7 +565,7 @@ func (q *Queries) PostpaidLost(ctx context.Context, ref string, orgID id.Org) ([
 
 const postpaidOrg = `-- name: PostpaidOrg :one
 SELECT org_id, currency, state, credit_limit, stopped, reason, changed_by, changed_at, created_at, charges, charged, charged_at, subscription, period_start,
-       period_end, unsubscribed_at, asked_at
+       period_end, unsubscribed_at, asked_at, charge_at
 FROM postpaid_org WHERE org_id = $1
 `
 
@@ -580,13 +590,14 @@ func (q *Queries) PostpaidOrg(ctx context.Context, orgID id.Org) (PostpaidOrg, e
 		&i.PeriodEnd,
 		&i.UnsubscribedAt,
 		&i.AskedAt,
+		&i.ChargeAt,
 	)
 	return i, err
 }
 
 const postpaidOrgForUpdate = `-- name: PostpaidOrgForUpdate :one
 SELECT org_id, currency, state, credit_limit, stopped, reason, changed_by, changed_at, created_at, charges, charged, charged_at, subscription, period_start,
-       period_end, unsubscribed_at, asked_at
+       period_end, unsubscribed_at, asked_at, charge_at
 FROM postpaid_org WHERE org_id = $1 FOR UPDATE
 `
 
@@ -611,6 +622,7 @@ func (q *Queries) PostpaidOrgForUpdate(ctx context.Context, orgID id.Org) (Postp
 		&i.PeriodEnd,
 		&i.UnsubscribedAt,
 		&i.AskedAt,
+		&i.ChargeAt,
 	)
 	return i, err
 }
@@ -817,6 +829,15 @@ func (q *Queries) PostpaidWrittenOff(ctx context.Context, orgID id.Org) (int64, 
 	return amount, err
 }
 
+const postponePostpaidCharge = `-- name: PostponePostpaidCharge :exec
+UPDATE postpaid_org SET charge_at = clock_timestamp() + make_interval(secs => $1::float8) WHERE org_id = $2
+`
+
+func (q *Queries) PostponePostpaidCharge(ctx context.Context, waitS float64, orgID id.Org) error {
+	_, err := q.db.Exec(ctx, postponePostpaidCharge, waitS, orgID)
+	return err
+}
+
 const reducePostpaidWriteOff = `-- name: ReducePostpaidWriteOff :exec
 UPDATE postpaid_writeoff SET amount = $1, tax = $2, tax_base = $3 WHERE invoice_id = $4
 `
@@ -905,17 +926,8 @@ func (q *Queries) SavePostpaidInvoice(ctx context.Context, arg SavePostpaidInvoi
 	return err
 }
 
-const setPostpaidAsked = `-- name: SetPostpaidAsked :exec
-UPDATE postpaid_org SET asked_at = clock_timestamp() WHERE org_id = $1
-`
-
-func (q *Queries) SetPostpaidAsked(ctx context.Context, orgID id.Org) error {
-	_, err := q.db.Exec(ctx, setPostpaidAsked, orgID)
-	return err
-}
-
 const setPostpaidCharged = `-- name: SetPostpaidCharged :exec
-UPDATE postpaid_org SET charges = $1, charged = $2, charged_at = $3::timestamptz WHERE org_id = $4
+UPDATE postpaid_org SET charges = $1, charged = $2, charged_at = $3::timestamptz, charge_at = 'epoch' WHERE org_id = $4
 `
 
 type SetPostpaidChargedParams struct {

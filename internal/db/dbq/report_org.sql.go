@@ -27,7 +27,8 @@ SELECT (SELECT count(*) FROM payout_account WHERE failures > 0) AS payout_failur
        (SELECT count(*) FROM lease_meter WHERE frozen) AS frozen,
        (SELECT count(*) FROM (SELECT q.received_at FROM segment_quarantine q ORDER BY q.id DESC LIMIT 1000) q WHERE q.received_at > clock_timestamp() - interval '1 day') AS quarantined,
        (SELECT count(*) FROM stripe_outbox WHERE state = 'unknown') AS outbox_unknown,
-       (SELECT count(*) FROM (SELECT m.failed_at, m.created_at FROM mail m ORDER BY m.id DESC LIMIT 10000) m WHERE m.failed_at IS NOT NULL AND m.created_at > clock_timestamp() - interval '7 days') AS mail_failed
+       (SELECT count(*) FROM (SELECT m.failed_at, m.created_at FROM mail m ORDER BY m.id DESC LIMIT 10000) m WHERE m.failed_at IS NOT NULL AND m.created_at > clock_timestamp() - interval '7 days') AS mail_failed,
+       (SELECT count(*) FROM dead_letter WHERE parked_at IS NOT NULL) AS dead_letters
 `
 
 type DeskCountsRow struct {
@@ -42,8 +43,10 @@ type DeskCountsRow struct {
 	Quarantined    int64
 	OutboxUnknown  int64
 	MailFailed     int64
+	DeadLetters    int64
 }
 
+// scan: lookup
 // What wants a human now. Every part reads an index of few rows or a table that stays small.
 func (q *Queries) DeskCounts(ctx context.Context, currency string) (DeskCountsRow, error) {
 	row := q.db.QueryRow(ctx, deskCounts, currency)
@@ -60,6 +63,7 @@ func (q *Queries) DeskCounts(ctx context.Context, currency string) (DeskCountsRo
 		&i.Quarantined,
 		&i.OutboxUnknown,
 		&i.MailFailed,
+		&i.DeadLetters,
 	)
 	return i, err
 }

@@ -144,6 +144,7 @@ WHERE v.host_org_id = @org_id AND v.currency = @currency
 ORDER BY s.posted_at DESC, s.victim LIMIT @max_rows;
 
 -- name: ReliefByCluster :many
+-- scan: page
 -- What the platform paid for standstills, by cluster, the most first.
 SELECT r.cluster_id, c.org_id, c.name, sum(r.host_posted)::bigint AS relief, sum(r.ms)::bigint AS ms, max(r.posted_at)::timestamptz AS posted_at,
        coalesce((SELECT sum(m.posted - m.host_posted) FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE l.cluster_id = r.cluster_id), 0)::bigint AS usage_fee

@@ -8,11 +8,16 @@ VALUES (@id, @org_id, @created_by, @name, @project, @labels, @spec, @secrets, @i
 SELECT sqlc.embed(cluster) FROM cluster WHERE id = @id FOR UPDATE;
 
 -- name: LockDueCluster :one
+-- scan: moves due_at by SaveCluster
 -- The cluster the watchdog must look at next. SKIP LOCKED lets replicas share the work.
 SELECT id FROM cluster
 WHERE due_at <= clock_timestamp() AND NOT id = ANY (@seen::uuid[])
 ORDER BY due_at LIMIT 1
 FOR UPDATE SKIP LOCKED;
+
+-- name: PostponeCluster :exec
+-- A cluster that could not be tended is looked at again later, behind the others.
+UPDATE cluster SET due_at = clock_timestamp() + make_interval(secs => @wait_s::float8) WHERE id = @id;
 
 -- name: SaveCluster :exec
 UPDATE cluster
@@ -152,6 +157,7 @@ INSERT INTO node_log (node_id, epoch, content, truncated) VALUES (@node_id, @epo
 ON CONFLICT (node_id, epoch) DO NOTHING;
 
 -- name: DropOldLogs :execrows
+-- scan: done
 DELETE FROM node_log
 WHERE (node_id, epoch) IN (
     SELECT node_id, epoch FROM node_log WHERE created_at < clock_timestamp() - make_interval(days => @days::integer)
@@ -177,8 +183,18 @@ JOIN node_log g ON g.node_id = r.node_id AND g.epoch = ANY (r.logs_kept)
 WHERE r.lost_host = @host_id
 ORDER BY lease_id, epoch;
 
+-- name: PostponeNodeLog :exec
+-- A kept log that could not be fetched is fetched again later, behind the others.
+INSERT INTO node_log_retry (node_id, epoch, next_at) VALUES (@node_id, @epoch, clock_timestamp() + interval '1 minute')
+ON CONFLICT (node_id, epoch) DO UPDATE SET attempts = node_log_retry.attempts + 1,
+    next_at = clock_timestamp() + interval '1 minute' * least(60, power(2, least(node_log_retry.attempts, 6)));
+
+-- name: DropNodeLogRetry :exec
+DELETE FROM node_log_retry WHERE node_id = @node_id AND epoch = @epoch;
+
 -- name: KeptLogs :many
--- Kept logs that wait on connected hosts, oldest report first.
+-- scan: moves next_at by PostponeNodeLog alone
+-- Kept logs that wait on connected hosts, oldest report first; one that could not be fetched waits, and comes behind the others.
 SELECT w.node_id, w.cluster_id, w.host_id, w.lease_id, w.rank, w.epoch
 FROM (
     SELECT n.id AS node_id, n.cluster_id, n.host_id, n.lease_id, n.rank, k.epoch::integer AS epoch, s.reported_at
@@ -194,8 +210,10 @@ FROM (
     WHERE r.logs_kept <> '{}'
 ) w
 JOIN host_status hs ON hs.host_id = w.host_id AND hs.connected
+LEFT JOIN node_log_retry f ON f.node_id = w.node_id AND f.epoch = w.epoch
 WHERE NOT EXISTS (SELECT FROM node_log g WHERE g.node_id = w.node_id AND g.epoch = w.epoch)
-ORDER BY w.reported_at
+  AND (f.next_at IS NULL OR f.next_at <= clock_timestamp())
+ORDER BY f.next_at NULLS FIRST, w.reported_at
 LIMIT @max_rows;
 
 -- name: LiveLease :one

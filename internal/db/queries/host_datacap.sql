@@ -27,5 +27,6 @@ UPDATE host SET up_cap_gb = sqlc.narg(up_cap_gb)::bigint, down_cap_gb = sqlc.nar
 UPDATE host SET capped_until = sqlc.narg(until)::timestamptz WHERE id = @id;
 
 -- name: LiftDataCaps :execrows
+-- scan: done
 UPDATE host SET capped_until = NULL
 WHERE id IN (SELECT id FROM host WHERE capped_until <= clock_timestamp() ORDER BY id LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED);

@@ -64,6 +64,7 @@ FROM ending
 WHERE c.id = ending.id;
 
 -- name: ExpireClaims :execrows
+-- scan: done
 WITH ending AS (
     SELECT c.id FROM gpu_claim c
     WHERE c.ended_at IS NULL AND c.expires_at <= clock_timestamp()

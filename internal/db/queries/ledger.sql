@@ -134,6 +134,7 @@ ORDER BY b.n DESC, x.id DESC;
 SELECT pg_advisory_xact_lock(727275);
 
 -- name: TakeLedgerUnlinked :many
+-- scan: in order
 DELETE FROM ledger_unlinked
 WHERE ctid = ANY (ARRAY(SELECT u.ctid FROM ledger_unlinked u ORDER BY u.tx_id LIMIT @max_rows))
 RETURNING tx_id;
@@ -152,6 +153,7 @@ WHERE f.tx_id = ANY(@ids::uuid[])
 ORDER BY f.tx_id, f.id;
 
 -- name: LastLedgerBatch :one
+-- scan: lookup
 SELECT n, made_at, txs, root, prev, hash FROM ledger_batch ORDER BY n DESC LIMIT 1;
 
 -- name: InsertLedgerBatch :exec
@@ -162,6 +164,7 @@ INSERT INTO ledger_link (tx_id, batch, position)
 SELECT u.id, @batch, u.position FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@positions::integer[]) AS position) u;
 
 -- name: LastLedgerLines :many
+-- scan: lookup
 -- What each of the orgs had after its last entry.
 SELECT u.org_id::uuid AS org_id, u.currency::text AS currency, l.after
 FROM (SELECT unnest(@orgs::uuid[]) AS org_id, unnest(@currencies::text[]) AS currency) u
@@ -217,6 +220,7 @@ SELECT pg_advisory_xact_lock(hashtextextended(@id::text, 727276));
 SELECT id FROM ledger_tx WHERE corrects = @id ORDER BY id;
 
 -- name: LedgerBelowZero :many
+-- scan: page
 -- Balances of orgs below zero, or below their credit, the lowest first. What orgs owe is no such balance: it is below zero by
 -- its nature.
 SELECT a.kind, a.owner, a.org_id, a.currency, b.amount

@@ -1,6 +1,7 @@
 -- Images that hosts with nothing to do may fetch ahead of time.
 
 -- name: RentedImages :many
+-- scan: lookup
 -- Of the last so many clusters that got as far as to pin their image, those of the last days, by orgs and rents.
 SELECT image_ref, count(*)::integer AS rents, count(DISTINCT org_id)::integer AS orgs
 FROM (SELECT image_ref, image_digest, org_id, created_at FROM cluster ORDER BY id DESC LIMIT @clusters::integer) c

@@ -40,6 +40,7 @@ FOR NO KEY UPDATE;
 UPDATE quote SET state = @state, cluster_id = @cluster_id, ended_at = clock_timestamp(), secrets = NULL WHERE id = @id;
 
 -- name: ExpireQuotes :many
+-- scan: done
 WITH due AS (
     SELECT id FROM quote WHERE state = 'held' AND expires_at <= clock_timestamp()
     ORDER BY expires_at LIMIT @max_rows FOR UPDATE SKIP LOCKED

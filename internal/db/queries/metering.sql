@@ -104,6 +104,7 @@ WHERE m.frozen AND l.host_org_id = $1
 ORDER BY l.id;
 
 -- name: FrozenMeters :many
+-- scan: page
 -- All leases whose money waits, and who is party to them.
 SELECT l.id, l.cluster_id, l.rank, l.host_id, h.name AS host_name, l.renter_org_id, l.host_org_id
 FROM lease_meter m
@@ -190,15 +191,6 @@ UPDATE lease SET run_until = @run_until, covered_from_ms = @covered_from_ms WHER
 
 -- name: SettleLeases :exec
 UPDATE lease SET settled_at = clock_timestamp() WHERE id = ANY(@ids::uuid[]) AND settled_at IS NULL;
-
--- name: UnsettledClusters :many
-SELECT cluster_id
-FROM lease
-WHERE settled_at IS NULL
-GROUP BY cluster_id
-HAVING bool_and(ended_at IS NOT NULL)
-ORDER BY max(ended_at)
-LIMIT @max_rows;
 
 -- name: AttestKeys :many
 SELECT host_id, attest_key FROM host_key WHERE host_id = ANY(@hosts::uuid[]) AND revoked_at IS NULL;

@@ -1,4 +1,5 @@
 -- name: ClaimUnmailedNotices :many
+-- scan: in order
 -- Takes notices that have not been mailed, and says which of them are worth a mail: what will go wrong, went wrong, or
 -- runs out.
 UPDATE notice n
@@ -14,6 +15,7 @@ WHERE m.org_id = $1 AND m.role = 'owner' ORDER BY u.id;
 INSERT INTO mail (id, user_id, address, subject, body) VALUES ($1, $2, $3, $4, $5);
 
 -- name: ClaimMail :many
+-- scan: moves next_at
 -- Takes mail that is due for as long as one attempt may last.
 UPDATE mail m
 SET attempts = m.attempts + 1, next_at = clock_timestamp() + interval '5 minutes'

@@ -24,18 +24,18 @@ VALUES (@id, @org_id, @user_id, @amount, @currency, @automatic, @tax, @tax_ppm, 
 
 -- name: Topup :one
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id, poll_at
 FROM topup WHERE id = $1;
 
 -- name: TopupForUpdate :one
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id, poll_at
 FROM topup WHERE id = $1
 FOR UPDATE;
 
 -- name: ListTopups :many
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id, poll_at
 FROM topup
 WHERE org_id = @org_id AND (@before::uuid = '00000000-0000-0000-0000-000000000000' OR id < @before::uuid)
 ORDER BY id DESC
@@ -56,11 +56,18 @@ UPDATE topup SET receipt_url = @receipt_url WHERE id = @id;
 -- name: SettleTopup :exec
 UPDATE topup SET state = @state, failure = @failure, checkout_url = '', action_url = '', settled_at = clock_timestamp() WHERE id = @id AND state <> 'succeeded';
 
--- name: PendingTopups :many
-SELECT id FROM topup
-WHERE state = 'pending' AND created_at < clock_timestamp() - make_interval(secs => @age_s::float8)
-ORDER BY created_at
-LIMIT @max_rows;
+-- name: ClaimPendingTopups :many
+-- scan: moves poll_at
+-- Takes top-ups to ask Stripe about: after a minute at first, less often the longer one is pending, hourly at the end.
+UPDATE topup t
+SET poll_at = clock_timestamp() + least(interval '1 hour', greatest(interval '1 minute', (clock_timestamp() - t.created_at) / 4))
+WHERE t.id IN (SELECT d.id FROM topup d
+               WHERE d.state = 'pending' AND d.created_at < clock_timestamp() - make_interval(secs => @age_s::float8) AND d.poll_at <= clock_timestamp()
+               ORDER BY d.poll_at, d.id LIMIT @max_rows FOR UPDATE SKIP LOCKED)
+RETURNING t.id;
+
+-- name: PostponeTopupPoll :exec
+UPDATE topup SET poll_at = clock_timestamp() + make_interval(secs => @wait_s::float8) WHERE id = @id AND state = 'pending';
 
 -- name: InsertOutbox :execrows
 -- Whoever writes a row says it, in order with what else it writes; it is due for others when that one must have died.
@@ -68,11 +75,25 @@ INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state, next_at)
 VALUES ($1, $2, $3, $4, $5, 'pending', clock_timestamp() + interval '5 seconds')
 ON CONFLICT (idem_key) DO NOTHING;
 
--- name: DueOutbox :many
-SELECT id FROM stripe_outbox
+-- name: DueOutboxKinds :many
+-- Kinds of rows of which some are due, and how many.
+SELECT kind, count(*) AS due FROM stripe_outbox
 WHERE state IN ('pending', 'sent', 'unknown') AND next_at <= clock_timestamp()
-ORDER BY next_at, id
-LIMIT $1;
+GROUP BY kind
+ORDER BY kind;
+
+-- name: ClaimNextOutbox :one
+-- scan: moves next_at
+-- Takes the row of a kind that has been due for longest, for as long as one attempt may last. Rows that other senders are
+-- taking at this moment are skipped.
+UPDATE stripe_outbox o
+SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent_at, clock_timestamp()),
+    next_at = clock_timestamp() + make_interval(secs => @lease_s::float8)
+WHERE o.id = (SELECT d.id FROM stripe_outbox d
+              WHERE d.kind = @kind AND d.state IN ('pending', 'sent', 'unknown') AND d.next_at <= clock_timestamp()
+              ORDER BY d.next_at, d.id LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
+          extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_s;
 
 -- name: ClaimOutbox :one
 -- Takes a row for as long as one attempt may last; no row when another sender has it. One that was never said need not
@@ -81,17 +102,20 @@ UPDATE stripe_outbox
 SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent_at, clock_timestamp()),
     next_at = clock_timestamp() + make_interval(secs => @lease_s::float8)
 WHERE id = @id AND state IN ('pending', 'sent', 'unknown') AND (next_at <= clock_timestamp() OR attempts = 0)
-RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at,
+RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
           extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_s;
 
 -- name: PostponeOutbox :exec
 UPDATE stripe_outbox
-SET state = @state, error = @error, next_at = clock_timestamp() + make_interval(secs => @wait_s::float8)
+SET state = @state, error = @error, next_at = clock_timestamp() + make_interval(secs => @wait_s::float8), mismatch = mismatch OR @mismatch
 WHERE id = @id AND state = 'sent';
 
 -- name: FinishOutbox :exec
 UPDATE stripe_outbox SET state = @state, result_id = @result_id, error = @error, done_at = clock_timestamp()
 WHERE id = @id AND state NOT IN ('done', 'failed');
+
+-- name: OutboxKind :one
+SELECT kind FROM stripe_outbox WHERE id = $1;
 
 -- name: OutboxByKey :one
 SELECT id, kind, state, result_id FROM stripe_outbox WHERE idem_key = $1;
@@ -100,8 +124,9 @@ SELECT id, kind, state, result_id FROM stripe_outbox WHERE idem_key = $1;
 INSERT INTO stripe_event (id, type, object_id, created_at) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING;
 
 -- name: ClaimStripeEvents :many
+-- scan: moves next_at
 UPDATE stripe_event e
-SET attempts = e.attempts + 1, next_at = clock_timestamp() + make_interval(secs => least(3600, 30 * power(2, e.attempts)))
+SET attempts = e.attempts + 1, next_at = clock_timestamp() + make_interval(secs => least(3600, 30 * power(2, least(e.attempts, 7))))
 WHERE e.id IN (SELECT d.id FROM stripe_event d WHERE d.processed_at IS NULL AND d.next_at <= clock_timestamp()
                ORDER BY d.next_at LIMIT $1 FOR UPDATE SKIP LOCKED)
 RETURNING e.id, e.type, e.object_id, e.attempts;
@@ -110,7 +135,7 @@ RETURNING e.id, e.type, e.object_id, e.attempts;
 UPDATE stripe_event SET processed_at = clock_timestamp(), error = $2 WHERE id = $1;
 
 -- name: FailStripeEvent :exec
-UPDATE stripe_event SET error = $2 WHERE id = $1;
+UPDATE stripe_event SET error = @error, next_at = clock_timestamp() + make_interval(secs => @wait_s::float8) WHERE id = @id;
 
 -- name: PendingTopupsOfOrg :many
 SELECT id FROM topup WHERE org_id = $1 AND state = 'pending' ORDER BY id DESC LIMIT $2;

@@ -6,7 +6,15 @@ ON CONFLICT (id) DO NOTHING;
 SELECT coalesce(max(at), to_timestamp(0))::timestamptz AS at, count(*) AS n FROM stripe_balance;
 
 -- name: OpenBalanceTxs :many
-SELECT id, source, keys FROM stripe_balance WHERE state IN ('waiting', 'suspense') ORDER BY seen_at, id LIMIT $1;
+-- scan: moves next_at
+-- Takes changes to match, those never looked at first. One that waits for its entry comes again with the next pass, behind
+-- all others; one in suspense after 15 minutes, then less often, daily at the end.
+UPDATE stripe_balance b
+SET attempts = b.attempts + 1,
+    next_at = clock_timestamp() + CASE b.state WHEN 'suspense' THEN interval '15 minutes' * least(96, power(2, least(b.attempts, 7))) ELSE interval '0' END
+WHERE b.id IN (SELECT o.id FROM stripe_balance o WHERE o.state IN ('waiting', 'suspense') AND o.next_at <= clock_timestamp()
+               ORDER BY o.next_at, o.seen_at, o.id LIMIT $1 FOR UPDATE SKIP LOCKED)
+RETURNING b.id, b.source, b.keys;
 
 -- name: BalanceTxForUpdate :one
 SELECT id, type, source, amount, fee, currency, keys, state, matched, at, seen_at,
@@ -25,7 +33,7 @@ GROUP BY x.key
 ORDER BY array_position(@keys::text[], x.key);
 
 -- name: SetBalanceTx :exec
-UPDATE stripe_balance SET state = @state, matched = @matched WHERE id = @id;
+UPDATE stripe_balance SET state = @state, matched = @matched, attempts = 0 WHERE id = @id;
 
 -- name: ReconcileTotals :one
 SELECT coalesce(sum(amount - fee), 0)::bigint AS stripe,
@@ -34,10 +42,12 @@ SELECT coalesce(sum(amount - fee), 0)::bigint AS stripe,
 FROM stripe_balance WHERE currency = $1;
 
 -- name: ListOpenBalanceTxs :many
+-- scan: page
 SELECT id, type, source, amount, fee, currency, state, at, seen_at FROM stripe_balance
 WHERE state IN ('waiting', 'suspense') ORDER BY at DESC LIMIT $1;
 
 -- name: UnmatchedClearing :many
+-- scan: page
 -- Entries that moved money at Stripe, says our side, and that no change of Stripe's balance has matched in time.
 SELECT x.key, x.kind, x.ref, x.created_at, sum(e.amount)::bigint AS amount
 FROM ledger_entry e

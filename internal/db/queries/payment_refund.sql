@@ -15,11 +15,11 @@ SELECT id FROM topup WHERE org_id = $1 AND state = 'succeeded' ORDER BY id FOR U
 INSERT INTO refund (id, org_id, topup_id, user_id, amount, currency, tax, state) VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending');
 
 -- name: RefundForUpdate :one
-SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at, tax
+SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at, tax, poll_at
 FROM refund WHERE id = $1 FOR UPDATE;
 
 -- name: ListRefunds :many
-SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at, tax
+SELECT id, org_id, topup_id, user_id, amount, currency, state, refund_id, failure, created_at, settled_at, tax, poll_at
 FROM refund WHERE org_id = $1 ORDER BY id DESC LIMIT $2;
 
 -- name: SettleRefund :exec
@@ -28,7 +28,7 @@ WHERE id = @id;
 
 -- name: TopupOfPayment :one
 SELECT id, org_id, user_id, amount, currency, state, payment_intent_id, checkout_url, failure, created_at, settled_at, action_url,
-       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id
+       receipt_url, automatic, tax, tax_ppm, tax_name, tax_reason, tax_country, tax_vat_id, poll_at
 FROM topup WHERE payment_intent_id = $1;
 
 -- name: GoneBack :one
@@ -70,6 +70,7 @@ RETURNING amount, currency;
 INSERT INTO promo_redemption (code, org_id, user_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
 
 -- name: ListPromoCodes :many
+-- scan: page
 SELECT code, amount, currency, max_uses, uses, expires_at, user_id, created_at FROM promo_code ORDER BY created_at DESC LIMIT $1;
 
 -- name: PromoCode :one
@@ -81,6 +82,7 @@ WHERE code = $1 AND (expires_at IS NULL OR expires_at > clock_timestamp())
 RETURNING *;
 
 -- name: PromoRedemptions :many
+-- scan: page
 SELECT r.code, r.org_id, o.name AS org_name, c.amount, c.currency, r.created_at
 FROM promo_redemption r JOIN promo_code c ON c.code = r.code JOIN org o ON o.id = r.org_id
 WHERE (@code::text = '' OR r.code = @code::text) AND (sqlc.narg(org_id)::uuid IS NULL OR r.org_id = sqlc.narg(org_id)::uuid)

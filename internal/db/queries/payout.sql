@@ -20,12 +20,12 @@ UPDATE payout_account SET user_id = @user_id, country = @country, tries = tries 
 
 -- name: PayoutAccount :one
 SELECT org_id, user_id, country, tries, stripe_account, failure, submitted, ready, due, checking, disabled, stopped, failures, next_at,
-       checked_at, created_at
+       checked_at, created_at, poll_at, pay_at
 FROM payout_account WHERE org_id = $1;
 
 -- name: PayoutAccountForUpdate :one
 SELECT org_id, user_id, country, tries, stripe_account, failure, submitted, ready, due, checking, disabled, stopped, failures, next_at,
-       checked_at, created_at
+       checked_at, created_at, poll_at, pay_at
 FROM payout_account WHERE org_id = $1 FOR UPDATE;
 
 -- name: PayoutAccountOfStripe :one
@@ -40,15 +40,15 @@ UPDATE payout_account SET failure = @failure WHERE org_id = @org_id AND stripe_a
 
 -- name: SetPayoutAccountState :exec
 UPDATE payout_account
-SET submitted = @submitted, ready = @ready, due = @due, checking = @checking, disabled = @disabled, checked_at = clock_timestamp()
+SET submitted = @submitted, ready = @ready, due = @due, checking = @checking, disabled = @disabled, checked_at = clock_timestamp(), poll_at = 'epoch'
 WHERE org_id = @org_id;
 
 -- name: SetPayoutNext :exec
-UPDATE payout_account SET next_at = @next_at WHERE org_id = @org_id;
+UPDATE payout_account SET next_at = @next_at, pay_at = 'epoch' WHERE org_id = @org_id;
 
 -- name: SetPayoutFailures :exec
 -- After a failure the next attempt may come sooner than the schedule says, never later.
-UPDATE payout_account SET failures = @failures, next_at = least(next_at, clock_timestamp() + make_interval(secs => @wait_s::float8))
+UPDATE payout_account SET failures = @failures, pay_at = 'epoch', next_at = least(next_at, clock_timestamp() + make_interval(secs => @wait_s::float8))
 WHERE org_id = @org_id;
 
 -- name: ClearPayoutFailures :exec
@@ -58,19 +58,33 @@ UPDATE payout_account SET failures = 0 WHERE org_id = $1 AND failures <> 0;
 UPDATE payout_account SET stopped = @why WHERE org_id = @org_id AND stopped <> @why;
 
 -- name: DuePayoutAccounts :many
-SELECT a.org_id FROM payout_account a
-WHERE a.ready AND a.stopped = '' AND a.next_at <= clock_timestamp()
-  AND NOT EXISTS (SELECT FROM payout p WHERE p.org_id = a.org_id AND p.state = 'pending')
-ORDER BY a.next_at, a.org_id
-LIMIT @max_rows;
+-- scan: moves pay_at
+-- Takes operators whose payout is due. One that is not paid, because something went wrong, comes again in a minute, behind the others.
+UPDATE payout_account u SET pay_at = clock_timestamp() + interval '1 minute'
+WHERE u.org_id IN (
+    SELECT a.org_id FROM payout_account a
+    WHERE a.ready AND a.stopped = '' AND a.next_at <= clock_timestamp() AND a.pay_at <= clock_timestamp()
+      AND NOT EXISTS (SELECT FROM payout p WHERE p.org_id = a.org_id AND p.state = 'pending')
+    ORDER BY a.pay_at, a.next_at, a.org_id
+    LIMIT @max_rows
+    FOR UPDATE OF a SKIP LOCKED)
+RETURNING u.org_id;
 
 -- name: StalePayoutAccounts :many
--- Accounts to ask Stripe about in case an event was lost: often while their owner may be telling about themselves, else daily.
-SELECT stripe_account::text FROM payout_account
-WHERE stripe_account IS NOT NULL AND checked_at < clock_timestamp()
-      - CASE WHEN ready OR created_at < clock_timestamp() - interval '7 days' THEN interval '1 day' ELSE interval '10 minutes' END
-ORDER BY checked_at
-LIMIT @max_rows;
+-- scan: moves poll_at
+-- Takes accounts to ask Stripe about in case an event was lost: often while their owner may be telling about themselves, else daily.
+UPDATE payout_account u SET poll_at = clock_timestamp() + interval '10 minutes'
+WHERE u.org_id IN (
+    SELECT a.org_id FROM payout_account a
+    WHERE a.stripe_account IS NOT NULL AND a.poll_at <= clock_timestamp() AND a.checked_at < clock_timestamp()
+          - CASE WHEN a.ready OR a.created_at < clock_timestamp() - interval '7 days' THEN interval '1 day' ELSE interval '10 minutes' END
+    ORDER BY a.poll_at, a.checked_at
+    LIMIT @max_rows
+    FOR UPDATE SKIP LOCKED)
+RETURNING u.stripe_account::text;
+
+-- name: PostponePayoutPoll :exec
+UPDATE payout_account SET poll_at = clock_timestamp() + make_interval(secs => @wait_s::float8) WHERE stripe_account = @stripe_account;
 
 -- name: InsertPayout :exec
 INSERT INTO payout (id, org_id, stripe_account, amount, currency, state) VALUES ($1, $2, $3, $4, $5, 'pending');
@@ -160,6 +174,7 @@ GROUP BY 1
 ORDER BY 1;
 
 -- name: PayoutRun :many
+-- scan: page
 -- Operators whom the next payouts concern: who can be paid something, has failed, is stopped, or waits for Stripe.
 SELECT o.id AS org_id, o.name AS org_name, coalesce(b.amount, 0)::bigint AS payable, coalesce(a.failures, 0)::integer AS failures,
        coalesce((SELECT p.failure FROM payout p WHERE p.org_id = o.id AND p.state = 'failed' ORDER BY p.id DESC LIMIT 1), '')::text AS failure,

@@ -6,12 +6,12 @@ ON CONFLICT (org_id) DO NOTHING;
 
 -- name: PostpaidOrgForUpdate :one
 SELECT org_id, currency, state, credit_limit, stopped, reason, changed_by, changed_at, created_at, charges, charged, charged_at, subscription, period_start,
-       period_end, unsubscribed_at, asked_at
+       period_end, unsubscribed_at, asked_at, charge_at
 FROM postpaid_org WHERE org_id = $1 FOR UPDATE;
 
 -- name: PostpaidOrg :one
 SELECT org_id, currency, state, credit_limit, stopped, reason, changed_by, changed_at, created_at, charges, charged, charged_at, subscription, period_start,
-       period_end, unsubscribed_at, asked_at
+       period_end, unsubscribed_at, asked_at, charge_at
 FROM postpaid_org WHERE org_id = $1;
 
 -- name: SetPostpaidTerms :exec
@@ -26,18 +26,26 @@ WHERE p.org_id > @after::uuid AND (p.changed_at > p.created_at OR p.state <> 'of
 ORDER BY p.org_id
 LIMIT @max_rows;
 
--- name: DuePostpaidCharges :many
--- Those not looked at in this hour.
-SELECT org_id FROM postpaid_org
-WHERE state <> 'off' AND (charged_at IS NULL OR charged_at < date_trunc('hour', clock_timestamp()))
-ORDER BY org_id
-LIMIT $1;
+-- name: ClaimPostpaidCharges :many
+-- scan: moves charge_at
+-- Takes orgs that were not charged in this hour. One whose charge fails comes again later, behind the others.
+UPDATE postpaid_org u SET charge_at = clock_timestamp() + interval '1 minute'
+WHERE u.org_id IN (
+    SELECT p.org_id FROM postpaid_org p
+    WHERE p.state <> 'off' AND (p.charged_at IS NULL OR p.charged_at < date_trunc('hour', clock_timestamp())) AND p.charge_at <= clock_timestamp()
+    ORDER BY p.charge_at, p.org_id
+    LIMIT $1
+    FOR UPDATE SKIP LOCKED)
+RETURNING u.org_id;
+
+-- name: PostponePostpaidCharge :exec
+UPDATE postpaid_org SET charge_at = clock_timestamp() + make_interval(secs => @wait_s::float8) WHERE org_id = @org_id;
 
 -- name: InsertPostpaidCharge :exec
 INSERT INTO postpaid_charge (org_id, n, at, amount, charged, micro, transfer_id) VALUES ($1, $2, $3, $4, $5, $6, $7);
 
 -- name: SetPostpaidCharged :exec
-UPDATE postpaid_org SET charges = @charges, charged = @charged, charged_at = @at::timestamptz WHERE org_id = @org_id;
+UPDATE postpaid_org SET charges = @charges, charged = @charged, charged_at = @at::timestamptz, charge_at = 'epoch' WHERE org_id = @org_id;
 
 -- name: PostpaidChargedBefore :one
 SELECT coalesce(max(charged), 0)::bigint AS charged FROM postpaid_charge WHERE org_id = @org_id AND at < @before;
@@ -158,17 +166,19 @@ UPDATE postpaid_writeoff SET state = @state, failure = @failure, closed_at = clo
 -- What is written off of an org and was not paid after all.
 SELECT coalesce(sum(amount), 0)::bigint AS amount FROM postpaid_writeoff WHERE org_id = $1 AND state = 'booked';
 
--- name: DuePostpaidQuestions :many
--- Orgs of which Stripe should have told something by now.
-SELECT p.org_id, coalesce(p.subscription, '')::text AS subscription FROM postpaid_org p
-WHERE p.subscription IS NOT NULL AND p.asked_at < clock_timestamp() - make_interval(secs => @wait_s::float8)
-  AND (p.period_end < clock_timestamp() OR p.unsubscribed_at IS NOT NULL
-       OR EXISTS (SELECT FROM postpaid_invoice i WHERE i.org_id = p.org_id AND i.state IN ('draft', 'open', 'uncollectible')))
-ORDER BY p.asked_at
-LIMIT @max_rows;
-
--- name: SetPostpaidAsked :exec
-UPDATE postpaid_org SET asked_at = clock_timestamp() WHERE org_id = $1;
+-- name: ClaimPostpaidQuestions :many
+-- scan: moves asked_at
+-- Takes orgs of which Stripe should have told something by now.
+UPDATE postpaid_org u SET asked_at = clock_timestamp()
+WHERE u.org_id IN (
+    SELECT p.org_id FROM postpaid_org p
+    WHERE p.subscription IS NOT NULL AND p.asked_at < clock_timestamp() - make_interval(secs => @wait_s::float8)
+      AND (p.period_end < clock_timestamp() OR p.unsubscribed_at IS NOT NULL
+           OR EXISTS (SELECT FROM postpaid_invoice i WHERE i.org_id = p.org_id AND i.state IN ('draft', 'open', 'uncollectible')))
+    ORDER BY p.asked_at
+    LIMIT @max_rows
+    FOR UPDATE SKIP LOCKED)
+RETURNING u.org_id, coalesce(u.subscription, '')::text AS subscription;
 
 -- name: PostpaidUsage :many
 -- What was booked of an org's leases between two times, and when each was last booked before.

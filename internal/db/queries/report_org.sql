@@ -46,6 +46,7 @@ SELECT d.id, d.topup_id, d.invoice_id, d.kind, d.amount, d.held, d.currency, d.r
 FROM dispute d WHERE d.org_id = $1 ORDER BY d.created_at DESC, d.id LIMIT $2;
 
 -- name: DeskCounts :one
+-- scan: lookup
 -- What wants a human now. Every part reads an index of few rows or a table that stays small.
 SELECT (SELECT count(*) FROM payout_account WHERE failures > 0) AS payout_failures,
        (SELECT count(*) FROM payout_account WHERE stopped <> '') AS payouts_stopped,
@@ -59,7 +60,8 @@ SELECT (SELECT count(*) FROM payout_account WHERE failures > 0) AS payout_failur
        (SELECT count(*) FROM lease_meter WHERE frozen) AS frozen,
        (SELECT count(*) FROM (SELECT q.received_at FROM segment_quarantine q ORDER BY q.id DESC LIMIT 1000) q WHERE q.received_at > clock_timestamp() - interval '1 day') AS quarantined,
        (SELECT count(*) FROM stripe_outbox WHERE state = 'unknown') AS outbox_unknown,
-       (SELECT count(*) FROM (SELECT m.failed_at, m.created_at FROM mail m ORDER BY m.id DESC LIMIT 10000) m WHERE m.failed_at IS NOT NULL AND m.created_at > clock_timestamp() - interval '7 days') AS mail_failed;
+       (SELECT count(*) FROM (SELECT m.failed_at, m.created_at FROM mail m ORDER BY m.id DESC LIMIT 10000) m WHERE m.failed_at IS NOT NULL AND m.created_at > clock_timestamp() - interval '7 days') AS mail_failed,
+       (SELECT count(*) FROM dead_letter WHERE parked_at IS NOT NULL) AS dead_letters;
 
 -- name: PaidInByDay :many
 -- What was paid in, by the days of UTC.
