@@ -52,3 +52,9 @@ func Credit(l Loss) (book, hold money.Nano) {
 	}
 	return book, amount - book
 }
+
+// FeeBack returns how much of its fee the platform gives back as a part of a credit. part is what it had of the credited
+// charge, usageFee its fee on the whole cluster, less what it gave back of it before, and relief what it paid to the
+// cluster's hosts for time that nobody was to blame for. A fee that went to hosts is not given back a second time:
+// otherwise a renter who is also the operator of all hosts could earn both.
+func FeeBack(part, usageFee, relief money.Nano) money.Nano { return max(0, min(part, usageFee-relief)) }

@@ -22,8 +22,9 @@
 //   - I2 Order. The answer is a function of sets: permuting, repeating, batching or delaying facts changes nothing. More
 //     proof never makes the billed time smaller.
 //   - I3 Conservation. Renters' payments + bond debits + relief = hosts' earnings + platform fees, to the nano-unit.
-//   - I4 No minting. Relief is never above the cap, which is never above the usage fee of the same cluster. So no set of
-//     colluding parties can take more out of the platform than it paid in, whatever prices it sets.
+//   - I4 No minting. Relief is never above the cap, which is never above the usage fee of the same cluster, and a fee that
+//     became relief is not given back as a part of a credit (see FeeBack). So no set of colluding parties can take more out
+//     of the platform than it paid in, whatever prices it sets.
 //   - I5 No blame by voices. A host that attests, signs and reports in time is never a culprit, whatever others sign.
 //   - I6 A culprit never pays more than its bond.
 //   - I7 An honest host is paid for all of its signed time, except undecided or platform time beyond relief, and time

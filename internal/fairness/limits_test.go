@@ -112,6 +112,16 @@ func TestCredit(t *testing.T) {
 	}
 }
 
+// TestTheFeeIsSpentOnce is I4 with credits: relief and returned fees together are never above the fee, in any order.
+func TestTheFeeIsSpentOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ part, fee, relief, want money.Nano }{{30, 45, 0, 30}, {30, 45, 15, 30}, {30, 45, 20, 25}, {30, 45, 45, 0}, {30, 10, 20, 0}} {
+		if got := FeeBack(c.part, c.fee, c.relief); got != c.want {
+			t.Errorf("of %d, with a fee of %d and relief of %d: %d, want %d", c.part, c.fee, c.relief, got, c.want)
+		}
+	}
+}
+
 func TestDoubtsAreCountedPerHour(t *testing.T) {
 	t.Parallel()
 	now := int64(100_000_000)

@@ -130,12 +130,17 @@ var gangMutants = []mutant{
 		name: "no-third-doubt", rule: "a host's third doubt within an hour is final at once", file: "internal/fairness/strikes.go",
 		old: "	return n >= Doubts\n",
 		new: "	return n > 1000\n",
-		by:  []suite{limits, {"./internal/proof", "TestSabotageIsPaidByTheSaboteur"}},
+		by:  []suite{limits},
 	},
 	{
 		name: "net-standby", rule: "standby is paid at the full rate, fee included", file: payGo,
 		old: "			claims = append(claims, claim{a, func(ms int64) money.Nano { return money.CostOf(p.leases[v].StandbyRate, ms) }})\n",
 		new: "			claims = append(claims, claim{a, func(ms int64) money.Nano { return p.hostPart(v, ms) }})\n",
 		by:  []suite{gangs, {"./internal/proof", "TestAttacksDoNotPay"}},
+	},
+	{
+		name: "fee-twice", rule: "a fee that became relief is not given back as well", file: "internal/fairness/credit.go", by: []suite{limits},
+		old: "max(0, min(part, usageFee-relief))",
+		new: "max(0, min(part, usageFee))",
 	},
 }
