@@ -35,9 +35,8 @@ type User struct {
 	Currency string
 }
 
-// Spent tells of the levels that what was booked of the clusters has reached. Call it last in the transaction that books:
-// whoever tells of the same budget at once waits. It takes no lock of a wallet, so of two bookings at once each may miss the
-// other's; the next one tells.
+// Spent notifies of the levels that what was booked of the clusters has reached. Call it after the transaction that booked:
+// nobody should wait for it with meters and earnings locked. When it is lost, NotifyAll does it.
 func Spent(ctx context.Context, tx *db.Tx, users ...User) error {
 	rows, err := spentOf(ctx, tx, users)
 	if err != nil {
@@ -50,6 +49,40 @@ func Spent(ctx context.Context, tx *db.Tx, users ...User) error {
 		}
 	}
 	return nil
+}
+
+// watched is how many budgets NotifyAll reads at a time.
+const watched = 200
+
+// NotifyAll notifies of the levels that all budgets have reached, for notices that were lost after a booking, and returns how
+// many budgets it looked at. Each level is notified of once, whoever does it.
+func NotifyAll(ctx context.Context, d *db.DB) (n int, err error) {
+	for after := (id.Budget{}); ; {
+		rows, err := d.Q.BudgetsToWatch(ctx, pgtype.UUID{Bytes: after.UUID(), Valid: true}, watched)
+		if err != nil {
+			return n, fmt.Errorf("budget: what is spent: %w", err)
+		}
+		var due []*notify.Notice
+		for _, r := range rows {
+			after = r.ID
+			if n := Notice(r.OrgID, r.ID.String(), nameOf(r.Project), "spent", money.Nano(r.Spent), money.Nano(r.Cap), r.Currency); n != nil {
+				due = append(due, n)
+			}
+		}
+		if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			for _, n := range due {
+				if err := Tell(ctx, tx, n); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			return n, fmt.Errorf("budget: notify: %w", err)
+		}
+		if n += len(rows); len(rows) < watched {
+			return n, nil
+		}
+	}
 }
 
 // Exhausted tells that a budget keeps the cluster from being extended: all of it is spent or held, but for less than the

@@ -3,6 +3,7 @@ package budget
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -96,11 +97,20 @@ func (w Watch) Commit(ctx context.Context, tx *db.Tx, n money.Nano) error {
 	return nil
 }
 
-// Return counts money that was held for a cluster, or paid for it, and is given back to the wallet, which is locked.
+// Return counts money that was held for a cluster and is given back to the wallet, which is locked.
 func Return(ctx context.Context, tx *db.Tx, org id.Org, cluster id.Cluster, currency string, n money.Nano) error {
-	err := tx.Q.ReturnToBudgets(ctx, dbq.ReturnToBudgetsParams{Amount: int64(n), OrgID: org, Currency: currency, ClusterID: cluster})
-	if err != nil {
-		return fmt.Errorf("budget: return %s of %s: %w", n, cluster, err)
+	return giveBack(ctx, tx, dbq.ReturnToBudgetsParams{Amount: int64(n), OrgID: org, Currency: currency, ClusterID: cluster})
+}
+
+// Refund counts money that was paid for time of a cluster from since on and is given back to the wallet, which is locked.
+// Budgets that were made later have not counted it, or not all of it: for them nothing changes.
+func Refund(ctx context.Context, tx *db.Tx, org id.Org, cluster id.Cluster, currency string, n money.Nano, since time.Time) error {
+	return giveBack(ctx, tx, dbq.ReturnToBudgetsParams{Amount: int64(n), OrgID: org, Currency: currency, ClusterID: cluster, Since: &since})
+}
+
+func giveBack(ctx context.Context, tx *db.Tx, p dbq.ReturnToBudgetsParams) error {
+	if err := tx.Q.ReturnToBudgets(ctx, p); err != nil {
+		return fmt.Errorf("budget: return %s of %s: %w", money.Nano(p.Amount), p.ClusterID, err)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -54,7 +55,8 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	}
 	pc.ConnConfig.RuntimeParams["application_name"] = "muster"
 	pc.ConnConfig.RuntimeParams["timezone"] = "UTC"
-	pc.AfterConnect = genericPlans
+	pc.ConnConfig.DialFunc = dialer().DialContext
+	pc.AfterConnect = prepareSession
 	if cfg.RefuseNested {
 		pc.PrepareConn = func(ctx context.Context, _ *pgx.Conn) (bool, error) {
 			if open, _ := ctx.Value(openTx{}).(*atomic.Bool); open != nil && open.Load() {
@@ -73,12 +75,30 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 // New is the DB of a pool that the caller has made. Close closes the pool.
 func New(pool *pgxpool.Pool) *DB { return &DB{Pool: pool, Q: dbq.New(explained{pool})} }
 
-// genericPlans makes PostgreSQL plan each prepared statement once per connection. Left to itself it plans every statement
-// that takes an array anew at every execution, because it guesses ten elements for an array it does not know: that was
-// more work than running them. Every statement of ours finds its rows by a key, whatever the values.
-func genericPlans(ctx context.Context, c *pgx.Conn) error {
-	_, err := c.Exec(ctx, "SET plan_cache_mode = force_generic_plan")
+// session settings.
+//
+// A replica that is stopped in the middle of a transaction, or that vanishes from the network, must not keep what it has
+// locked: PostgreSQL ends a transaction that is idle for 15 s, and a connection whose bytes nobody acknowledges for 20 s. Who
+// waits longer than 10 s for a lock gives up and is tried again (see InTx). No statement of a use case or of a job runs for
+// longer than two minutes; those that read all of the books say so themselves (SET LOCAL statement_timeout).
+//
+// force_generic_plan makes PostgreSQL plan each prepared statement once per connection. Left to itself it plans every
+// statement that takes an array anew at every execution, because it guesses ten elements for an array it does not know: that
+// was more work than running them. Every statement of ours finds its rows by a key, whatever the values.
+const settings = `SET plan_cache_mode = force_generic_plan;
+SET idle_in_transaction_session_timeout = '15s';
+SET lock_timeout = '10s';
+SET statement_timeout = '2min';
+SET tcp_user_timeout = '20s'`
+
+func prepareSession(ctx context.Context, c *pgx.Conn) error {
+	_, err := c.PgConn().Exec(ctx, settings).ReadAll()
 	return err
+}
+
+// dialer notices within about 20 s that PostgreSQL's machine is gone.
+func dialer() *net.Dialer {
+	return &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 2}}
 }
 
 // openTx is the context key of the transaction in whose closure a context is used; its value turns false when the
@@ -94,6 +114,7 @@ type Tx struct {
 	Q     *dbq.Queries
 	after []func()
 	outer *Tx // of a pipe's: the one that commits
+	db    *DB
 }
 
 // AfterCommit runs f once the transaction has committed, in order of registration; never when it rolls back. For
@@ -105,6 +126,20 @@ func (tx *Tx) AfterCommit(f func()) {
 	tx.after = append(tx.after, f)
 }
 
+// AfterCommitTx runs f in a transaction of its own once this one has committed, before InTx returns. Its error is dropped: it
+// is for writes that something else makes good when they are lost.
+func (tx *Tx) AfterCommitTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) {
+	for tx.outer != nil {
+		tx = tx.outer
+	}
+	d := tx.db
+	tx.AfterCommit(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		_ = d.InTx(ctx, f)
+	})
+}
+
 // Now is PostgreSQL's clock at this moment, not at the transaction's start: read it after taking locks.
 func (tx *Tx) Now(ctx context.Context) (time.Time, error) {
 	var t time.Time
@@ -114,8 +149,8 @@ func (tx *Tx) Now(ctx context.Context) (time.Time, error) {
 
 const maxTries = 5
 
-// InTx runs f in one READ COMMITTED transaction and commits when f returns nil. Serialization failures and deadlocks
-// (SQLSTATE 40001, 40P01) are retried, so f must have no effect outside the transaction but through AfterCommit.
+// InTx runs f in one READ COMMITTED transaction and commits when f returns nil. Serialization failures, deadlocks and
+// locks that were not to be had in time (SQLSTATE 40001, 40P01, 55P03) are retried, so f must have no effect outside the transaction but through AfterCommit.
 func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
 	for try := 1; ; try++ {
 		err := d.once(ctx, f)
@@ -131,12 +166,16 @@ func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 }
 
 // InSnapshot runs f in one REPEATABLE READ, read-only transaction: all that f reads is of one moment. It is not retried.
+// Its statements may take an hour: such reads may add up all of the books.
 func (d *DB) InSnapshot(ctx context.Context, f func(ctx context.Context, q *dbq.Queries) error) error {
 	tx, err := d.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
 		return Explain(fmt.Errorf("begin a snapshot: %w", noConnection(err)))
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing was written
+	if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = '1h'"); err != nil {
+		return Explain(fmt.Errorf("begin a snapshot: %w", err))
+	}
 	return Explain(f(ctx, dbq.New(tx)))
 }
 
@@ -159,7 +198,7 @@ func (d *DB) transact(ctx context.Context, f func(ctx context.Context, tx *Tx) e
 	defer c.Release()
 	s := &session{conn: c.Conn()}
 	defer s.end() // after a commit it does nothing
-	tx := &Tx{DBTX: s, Q: dbq.New(s)}
+	tx := &Tx{DBTX: s, Q: dbq.New(s), db: d}
 	open := new(atomic.Bool)
 	open.Store(true)
 	defer open.Store(false)
@@ -174,7 +213,7 @@ func (d *DB) transact(ctx context.Context, f func(ctx context.Context, tx *Tx) e
 
 func retryable(err error) bool {
 	var pe *pgconn.PgError
-	return errors.As(err, &pe) && (pe.Code == "40001" || pe.Code == "40P01")
+	return errors.As(err, &pe) && (pe.Code == "40001" || pe.Code == "40P01" || pe.Code == "55P03")
 }
 
 // IsUnique reports whether err is a violation of the named unique constraint or index ("" = any).

@@ -2,10 +2,14 @@ package db
 
 import (
 	"context"
-	"database/sql"
+	"errors"
 	"fmt"
+	"io/fs"
+	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // goose speaks database/sql
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib" // goose speaks database/sql
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
@@ -14,24 +18,50 @@ import (
 
 // Migrate brings the schema to this binary's version. Replicas starting together wait for each
 // other on an advisory lock; running it again changes nothing.
+//
+// A migration waits for a lock for 3 s at most, because all who come after it wait with it: then it is rolled back and tried
+// again, until ctx ends or it has failed so for ten minutes.
 func Migrate(ctx context.Context, url string) error {
+	return migrate(ctx, url, migrations.FS, migrationWaits{"3s", 2 * time.Second, 10 * time.Minute})
+}
+
+// migrationWaits says how long a migration waits for a lock, how long others then go first, and for how long it is tried.
+type migrationWaits struct {
+	lock         string
+	pause, tried time.Duration
+}
+
+func migrate(ctx context.Context, url string, files fs.FS, w migrationWaits) error {
 	locker, err := lock.NewPostgresSessionLocker()
 	if err != nil {
 		return err
 	}
-	std, err := sql.Open("pgx", url)
-	if err != nil {
-		return fmt.Errorf("open for migration: %w", err)
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil { // pgx quotes the URL in its error, which holds the password
+		return errors.New("open for migration: the PostgreSQL address cannot be read")
 	}
+	cfg.RuntimeParams["lock_timeout"] = w.lock
+	std := stdlib.OpenDB(*cfg)
 	defer std.Close()
-	p, err := goose.NewProvider(goose.DialectPostgres, std, migrations.FS, goose.WithSessionLocker(locker))
+	p, err := goose.NewProvider(goose.DialectPostgres, std, files, goose.WithSessionLocker(locker))
 	if err != nil {
 		return fmt.Errorf("read migrations: %w", err)
 	}
-	if _, err := p.Up(ctx); err != nil {
-		return fmt.Errorf("migrate: %w", err)
+	for end := time.Now().Add(w.tried); ; {
+		_, err := p.Up(ctx)
+		if err == nil {
+			return nil
+		}
+		var pe *pgconn.PgError
+		if !errors.As(err, &pe) || pe.Code != "55P03" || time.Now().After(end) {
+			return fmt.Errorf("migrate: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("migrate: %w", err)
+		case <-time.After(w.pause):
+		}
 	}
-	return nil
 }
 
 // SchemaReady reports whether the database's schema is at least this binary's. A newer schema is fine: migrations are

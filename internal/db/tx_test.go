@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/dbtest"
 )
@@ -63,5 +65,58 @@ func TestPoolRefusesATransactionItsSecondConnection(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A lock that is not to be had in time is waited for again, and a session that stops in the middle of a transaction does not
+// keep what it has locked.
+func TestSessionsGiveUpLocks(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	for setting, want := range map[string]string{
+		"idle_in_transaction_session_timeout": "15s", "lock_timeout": "10s", "statement_timeout": "2min", "plan_cache_mode": "force_generic_plan",
+	} {
+		var got string
+		if err := d.Pool.QueryRow(t.Context(), "SELECT current_setting($1)", setting).Scan(&got); err != nil || got != want {
+			t.Errorf("%s is %q, want %q: %v", setting, got, want, err)
+		}
+	}
+	tries := 0
+	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		if tries++; tries == 1 {
+			return &pgconn.PgError{Code: "55P03"}
+		}
+		return nil
+	})
+	if err != nil || tries != 2 {
+		t.Errorf("%d tries: %v", tries, err)
+	}
+	// The paused replica: PostgreSQL ends its transaction, and who waits gets the lock.
+	if _, err := d.Pool.Exec(t.Context(), "CREATE TABLE wallet (a integer); INSERT INTO wallet VALUES (1)"); err != nil {
+		t.Fatal(err)
+	}
+	paused, err := d.Pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer paused.Release()
+	if _, err := paused.Exec(t.Context(), "SET idle_in_transaction_session_timeout = '100ms'"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := paused.Exec(t.Context(), "BEGIN"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := paused.Exec(t.Context(), "UPDATE wallet SET a = 2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := tx.Exec(ctx, "UPDATE wallet SET a = a + 10")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var a int
+	if err := d.Pool.QueryRow(t.Context(), "SELECT a FROM wallet").Scan(&a); err != nil || a != 11 {
+		t.Errorf("the wallet is %d: %v", a, err)
 	}
 }

@@ -30,7 +30,8 @@ type Total struct {
 func (b TrialBalance) Balanced() bool { return len(b.Problems) == 0 }
 
 // Check adds up every transfer ever booked and compares: debits with credits, per currency; every cached balance with
-// the sum of its transfers and with its floor. It reads one snapshot.
+// the sum of its transfers and with its floor; what was given back of each lease's charges with the charges. It reads one
+// snapshot.
 func Check(ctx context.Context, d *db.DB) (TrialBalance, error) {
 	var b TrialBalance
 	err := d.InSnapshot(ctx, func(ctx context.Context, q *dbq.Queries) (err error) {
@@ -102,6 +103,13 @@ func check(ctx context.Context, q *dbq.Queries) (TrialBalance, error) {
 	}
 	if empty > 0 {
 		b.Problems = append(b.Problems, fmt.Sprintf("%d entries without transfers", empty))
+	}
+	over, err := q.LedgerOvercorrected(ctx)
+	if err != nil {
+		return b, fmt.Errorf("ledger: check corrections: %w", err)
+	}
+	for _, o := range over {
+		b.Problems = append(b.Problems, fmt.Sprintf("lease %s: %s was given back of charges of %s", o.Lease, o.GivenBack, o.Charged))
 	}
 	return b, nil
 }

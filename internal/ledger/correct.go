@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/big"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -71,13 +73,83 @@ func booked(ctx context.Context, q *dbq.Queries, ids []id.LedgerTx) ([]Booked, e
 	return out, nil
 }
 
+// LockCorrections makes whoever gives back charges for the same lease wait until tx ends. To be called before the lock of any
+// account, and after those of meters.
+func LockCorrections(ctx context.Context, tx *db.Tx, lease string) error {
+	if err := tx.Q.LockLedgerCorrections(ctx, "lease:"+lease); err != nil {
+		return fmt.Errorf("ledger: lock corrections of %s: %w", lease, err)
+	}
+	return nil
+}
+
+// ChargesLeft is what is left of the charges for a lease that were booked at since or later: what they were less what was
+// given back of them, by the kind of account that got it. ref is the cluster that the charges belong to. Corrections of the
+// kind except are left out; "" leaves out none.
+func ChargesLeft(ctx context.Context, q *dbq.Queries, ref, lease string, since time.Time, except string) (map[Kind]money.Nano, error) {
+	prefix := "usage:" + lease + ":"
+	charged, err := q.LedgerChargedSince(ctx, ref, prefix, since)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: charges for %s: %w", lease, err)
+	}
+	left := map[Kind]money.Nano{}
+	for _, c := range charged {
+		left[Kind(c.Kind)] += money.Nano(c.Amount)
+	}
+	corrections, err := q.LedgerCorrectionsOfRef(ctx, ref)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: corrections of %s: %w", lease, err)
+	}
+	var ids []id.LedgerTx
+	for _, c := range corrections {
+		if c.Kind != except && strings.HasPrefix(c.Corrected, prefix) && !c.CorrectedAt.Before(since) {
+			ids = append(ids, c.ID)
+		}
+	}
+	entries, err := booked(ctx, q, ids)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: corrections of %s: %w", lease, err)
+	}
+	for _, e := range entries {
+		for _, t := range e.Transfers {
+			left[t.Debit.Kind] -= t.Amount
+		}
+	}
+	return left, nil
+}
+
+// chargedFor is the lease that a charge is for, and its cluster. Faults: Conflict for another entry, NotFound.
+func chargedFor(ctx context.Context, q *dbq.Queries, charge id.LedgerTx) (lease, ref string, err error) {
+	rows, err := q.LedgerTxs(ctx, rawIDs([]id.LedgerTx{charge}))
+	switch {
+	case err != nil:
+		return "", "", fmt.Errorf("ledger: compensate: %w", err)
+	case len(rows) == 0:
+		return "", "", fault.New(fault.NotFound, "there is no such entry")
+	case rows[0].Kind != "usage":
+		return "", "", fault.New(fault.Conflict, "only charges for usage are compensated; this entry is of kind %s", rows[0].Kind)
+	}
+	if parts := strings.Split(rows[0].Key, ":"); len(parts) == 3 {
+		lease = parts[1]
+	}
+	return lease, rows[0].Ref, nil
+}
+
 // Compensate gives a charge back to whoever paid it: amount of it, or with zero all that was not given back before, from
 // those who got it, each in proportion. What was held when it was charged goes back to the wallet. All that corrects
-// one charge never exceeds it: fault.Invalid says how much is left. Only charges for usage are compensated here;
+// one charge never exceeds it, and all that corrects the charges for one lease, service credits among them, never exceeds
+// those: fault.Invalid says how much is left. Only charges for usage are compensated here;
 // another entry is fault.Conflict, an unknown one fault.NotFound.
 func Compensate(ctx context.Context, tx *db.Tx, charge id.LedgerTx, amount money.Nano, reason string) (Entry, error) {
-	if err := tx.Q.LockLedgerCorrections(ctx, charge.String()); err != nil {
-		return Entry{}, fmt.Errorf("ledger: compensate: %w", err)
+	lease, ref, err := chargedFor(ctx, tx.Q, charge)
+	if err != nil {
+		return Entry{}, err
+	}
+	if err := LockCorrections(ctx, tx, lease); err != nil {
+		return Entry{}, err
+	}
+	leftOfLease, err := ChargesLeft(ctx, tx.Q, ref, lease, time.Time{}, "")
+	if err != nil {
+		return Entry{}, err
 	}
 	corrections, err := tx.Q.LedgerCorrections(ctx, charge)
 	if err != nil {
@@ -93,9 +165,6 @@ func Compensate(ctx context.Context, tx *db.Tx, charge id.LedgerTx, amount money
 	var payer Account
 	for _, b := range all {
 		if b.ID == charge {
-			if b.Kind != "usage" {
-				return Entry{}, fault.New(fault.Conflict, "only charges for usage are compensated; this entry is of kind %s", b.Kind)
-			}
 			e.Ref, payer = b.Ref, Wallet(b.Transfers[0].Debit.Org, b.Transfers[0].Debit.Currency)
 			for _, t := range b.Transfers {
 				left[t.Credit.key()] += t.Amount
@@ -107,11 +176,9 @@ func Compensate(ctx context.Context, tx *db.Tx, charge id.LedgerTx, amount money
 			left[t.Debit.key()] -= t.Amount
 		}
 	}
-	if payer.Kind == "" {
-		return Entry{}, fault.New(fault.NotFound, "there is no such entry")
-	}
 	total := money.Nano(0)
-	for _, a := range from {
+	for _, a := range from { // a service credit corrects the lease's last charge for the time of several
+		left[a.key()] = min(left[a.key()], leftOfLease[a.Kind])
 		total += max(0, left[a.key()])
 	}
 	if amount == 0 {

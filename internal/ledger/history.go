@@ -58,6 +58,16 @@ type Balances struct {
 	Bond      money.Nano // kept as the bond of its hosts, whether or not it is reserved for a lease
 }
 
+// RetireHolds retires the empty holds of settled clusters whose settlement did not, a bounded number at a time, and says of
+// how many.
+func RetireHolds(ctx context.Context, d *db.DB) (int, error) {
+	n, err := d.Q.RetireLedgerHolds(ctx, 5000)
+	if err != nil {
+		return 0, fmt.Errorf("ledger: retire holds: %w", err)
+	}
+	return int(n), nil
+}
+
 // OrgBalances reads the org's balances in one statement, so that they belong together.
 func OrgBalances(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (Balances, error) {
 	rows, err := q.LedgerOrgBalances(ctx, org)

@@ -291,7 +291,7 @@ func TestACompensationIsCappedAtTheCharge(t *testing.T) {
 	for _, e := range []ledger.Entry{
 		topup(org, "1", 10*money.Unit),
 		{Kind: "authorise", Key: "2", Transfers: []ledger.Transfer{{Debit: ledger.Wallet(org, eur), Credit: hold, Amount: 4 * money.Unit}}},
-		{Kind: "usage", Key: "usage:x", Ref: cl.String(), Transfers: []ledger.Transfer{
+		{Kind: "usage", Key: "usage:x:4", Ref: cl.String(), Transfers: []ledger.Transfer{
 			{Debit: hold, Credit: ledger.HostPending(operator, eur), Amount: 3 * money.Unit},
 			{Debit: hold, Credit: ledger.Fee(eur), Amount: money.Unit}}},
 	} {
@@ -307,8 +307,8 @@ func TestACompensationIsCappedAtTheCharge(t *testing.T) {
 		}
 		return found[0]
 	}
-	charge := find("usage:x")
-	if find(charge.ID.String()).Key != "usage:x" || find(cl.String()).ID != charge.ID {
+	charge := find("usage:x:4")
+	if find(charge.ID.String()).Key != "usage:x:4" || find(cl.String()).ID != charge.ID {
 		t.Fatal("not found by id or by what it belongs to")
 	}
 	give := func(tx id.LedgerTx, n money.Nano) error {

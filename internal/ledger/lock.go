@@ -133,6 +133,19 @@ func (l *Locked) Write(ctx context.Context, tx *db.Tx, e Entry) error {
 	return writeMoves(ctx, tx, p, ids, deltas)
 }
 
+// Retire says that the object of a locked account has ended: while nothing is in the account, sums of what its org has leave
+// it out. With something in it this does nothing; money that moves into it later brings it back.
+func (l *Locked) Retire(ctx context.Context, a Account) error {
+	if l.by[a.key()].amount != 0 {
+		return nil
+	}
+	owner := pgtype.UUID{Bytes: a.Owner, Valid: true}
+	if err := l.tx.Q.RetireLedgerAccount(ctx, string(a.Kind), owner, a.Currency); err != nil {
+		return fmt.Errorf("ledger: retire %s: %w", l.by[a.key()].id, err)
+	}
+	return nil
+}
+
 func (l *Locked) check(e Entry) error {
 	if err := e.check(); err != nil {
 		return err

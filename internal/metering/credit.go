@@ -66,6 +66,11 @@ func bookCredits(ctx context.Context, tx *db.Tx, cluster id.Cluster, leases []*l
 	if len(rows) == 0 || len(leases) == 0 {
 		return nil
 	}
+	for _, r := range rows {
+		if err := ledger.LockCorrections(ctx, tx, r.LeaseID.String()); err != nil {
+			return err
+		}
+	}
 	var accounts []ledger.Account
 	for _, l := range leases {
 		accounts = append(accounts, ledger.HostPending(l.HostOrgID, l.Currency), ledger.Hold(l.RenterOrgID, cluster, l.Currency), ledger.Wallet(l.RenterOrgID, l.Currency))
@@ -91,8 +96,10 @@ func bookCredit(ctx context.Context, tx *db.Tx, r dbq.ServiceCreditsRow) error {
 		return fmt.Errorf("metering: segments of %s: %w", r.LeaseID, err)
 	}
 	l := leases[0]
-	total := creditOf(l, segs, Interval{Start: r.FromMs, End: r.ThroughMs})
-	host := money.Share(total, l.terms.SharePPM)
+	total, host, err := leftToCredit(ctx, tx.Q, l, r, creditOf(l, segs, Interval{Start: r.FromMs, End: r.ThroughMs}))
+	if err != nil {
+		return err
+	}
 	more, fromHost := total-money.Nano(r.Credited), host-money.Nano(r.HostPart)
 	if more <= 0 {
 		return nil
@@ -121,10 +128,35 @@ func bookCredit(ctx context.Context, tx *db.Tx, r dbq.ServiceCreditsRow) error {
 	if err := tx.Q.SetServiceCredit(ctx, l.ID, int64(total), int64(host)); err != nil {
 		return fmt.Errorf("metering: credit of %s: %w", l.ID, err)
 	}
-	if err := budget.Return(ctx, tx, l.RenterOrgID, l.ClusterID, l.Currency, more); err != nil {
+	if err := budget.Refund(ctx, tx, l.RenterOrgID, l.ClusterID, l.Currency, more, time.UnixMilli(r.FromMs)); err != nil {
 		return err
 	}
 	return tellOfCredit(ctx, tx, l, r, total, host)
+}
+
+// leftToCredit is what a credit of total comes to, and the host's part of it, when charges for the lease have been given back
+// otherwise too: no more than is left of the charges that were booked since the span began, and than is left of all. The
+// lease's corrections are locked.
+func leftToCredit(ctx context.Context, q *dbq.Queries, l *lease, r dbq.ServiceCreditsRow, total money.Nano) (all, host money.Nano, err error) {
+	ref, name := r.ClusterID.String(), l.ID.String()
+	span, err := ledger.ChargesLeft(ctx, q, ref, name, time.UnixMilli(r.FromMs), "service_credit")
+	if err != nil {
+		return 0, 0, err
+	}
+	left, err := ledger.ChargesLeft(ctx, q, ref, name, time.Time{}, "")
+	if err != nil {
+		return 0, 0, err
+	}
+	earned, fee := left[ledger.KindHostPending], left[ledger.KindPlatformFee]
+	total = min(total, span[ledger.KindHostPending]+span[ledger.KindPlatformFee])
+	more := min(total-money.Nano(r.Credited), earned+fee)
+	if more <= 0 {
+		return money.Nano(r.Credited), money.Nano(r.HostPart), nil
+	}
+	total = money.Nano(r.Credited) + more
+	fromHost := money.Share(total, l.terms.SharePPM) - money.Nano(r.HostPart)
+	fromHost = max(0, more-fee, min(fromHost, earned, more))
+	return total, money.Nano(r.HostPart) + fromHost, nil
 }
 
 // creditOf is what of the lease's charge falls into the span, at most what is posted of it.

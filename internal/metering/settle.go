@@ -31,7 +31,8 @@ func Post(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	if err := charge(ctx, tx, open, nil, nil, inSteps); err != nil || postedOf(open) == was {
 		return err
 	}
-	return tellSpent(ctx, tx, open)
+	tellSpent(ctx, tx, open)
+	return nil
 }
 
 // postedOf is what is booked of the leases in all.
@@ -42,15 +43,15 @@ func postedOf(leases []*lease) (n money.Nano) {
 	return n
 }
 
-// tellSpent tells of what the leases' clusters have spent of the budgets they count against. Last in a transaction.
-func tellSpent(ctx context.Context, tx *db.Tx, leases []*lease) error {
+// tellSpent notifies of what the leases' clusters have spent of the budgets they count against, once tx has committed.
+func tellSpent(ctx context.Context, tx *db.Tx, leases []*lease) {
 	var users []budget.User
 	for _, l := range leases {
 		if u := (budget.User{Org: l.RenterOrgID, Cluster: l.ClusterID, Currency: l.Currency}); !slices.Contains(users, u) {
 			users = append(users, u)
 		}
 	}
-	return budget.Spent(ctx, tx, users...)
+	tx.AfterCommitTx(ctx, func(ctx context.Context, tx *db.Tx) error { return budget.Spent(ctx, tx, users...) })
 }
 
 // Settle posts what can be posted and gives back what can no longer be needed of the hold. It is done when every
@@ -75,7 +76,8 @@ func Settle(ctx context.Context, tx *db.Tx, cluster id.Cluster) (done bool, err 
 	if err := release(ctx, tx, leases); err != nil {
 		return false, err
 	}
-	return len(unsettled(leases)) == 0, tellSpent(ctx, tx, leases[:1])
+	tellSpent(ctx, tx, leases[:1])
+	return len(unsettled(leases)) == 0, nil
 }
 
 func unsettled(leases []*lease) (out []*lease) {
@@ -177,15 +179,25 @@ func release(ctx context.Context, tx *db.Tx, leases []*lease) error {
 	}
 	spare := books.Balance(hold) - need(leases, from, until)
 	if spare <= 0 {
-		return nil
+		return retire(ctx, books, hold, leases)
 	}
 	if err := budget.Return(ctx, tx, l.RenterOrgID, l.ClusterID, l.Currency, spare); err != nil {
 		return err
 	}
-	_, err = books.Post(ctx, ledger.Entry{
+	if _, err = books.Post(ctx, ledger.Entry{
 		Kind: "hold_release", Key: "hold_release:" + id.New[id.LedgerTx]().String(), Ref: l.ClusterID.String(),
 		Memo:      "no longer needed",
 		Transfers: []ledger.Transfer{{Debit: hold, Credit: wallet, Amount: spare}},
-	})
-	return err
+	}); err != nil {
+		return err
+	}
+	return retire(ctx, books, hold, leases)
+}
+
+// retire takes the hold of a settled cluster out of the sums of what its org has.
+func retire(ctx context.Context, books *ledger.Locked, hold ledger.Account, leases []*lease) error {
+	if len(unsettled(leases)) > 0 {
+		return nil
+	}
+	return books.Retire(ctx, hold)
 }

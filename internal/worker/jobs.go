@@ -9,6 +9,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/budget"
 	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/dialback"
@@ -83,6 +84,13 @@ func Jobs(p Platform) []Job {
 		}},
 		{Name: "earnings", Every: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
 			return payout.Mature(ctx, p.DB, cmp.Or(p.Holdback, payout.DefaultHoldback))
+		}},
+		{Name: "budgets", Every: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
+			_, err := budget.NotifyAll(ctx, p.DB)
+			return 0, err
+		}},
+		{Name: "settled holds", Every: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
+			return ledger.RetireHolds(ctx, p.DB)
 		}},
 		{Name: "telemetry partitions", Every: time.Hour, Run: func(ctx context.Context) (int, error) {
 			return 0, host.TelemetryPartitions(ctx, p.DB, KeepTelemetry)

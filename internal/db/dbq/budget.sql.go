@@ -17,7 +17,7 @@ const budgets = `-- name: Budgets :many
 SELECT b.id, b.org_id, b.project, b.cap, b.max_rate, b.max_duration_s, b.committed, b.currency, b.created_at, (
     SELECT coalesce(sum(bal.amount), 0)
     FROM ledger_account a JOIN ledger_balance bal ON bal.account_id = a.id LEFT JOIN cluster c ON c.id = a.owner
-    WHERE a.kind = 'renter_hold' AND a.org_id = b.org_id AND a.currency = b.currency AND (b.project = '' OR c.project = b.project))::bigint AS held
+    WHERE a.kind = 'renter_hold' AND a.retired_at IS NULL AND a.org_id = b.org_id AND a.currency = b.currency AND (b.project = '' OR c.project = b.project))::bigint AS held
 FROM budget b
 WHERE b.org_id = $1 AND ($2::uuid IS NULL OR b.id = $2)
 ORDER BY b.project
@@ -68,6 +68,57 @@ func (q *Queries) Budgets(ctx context.Context, orgID id.Org, one pgtype.UUID) ([
 	return items, nil
 }
 
+const budgetsToWatch = `-- name: BudgetsToWatch :many
+SELECT b.id, b.org_id, b.project, b.cap::bigint AS cap, b.currency, b.committed, (b.committed - (
+    SELECT coalesce(sum(bal.amount), 0)
+    FROM ledger_account a JOIN ledger_balance bal ON bal.account_id = a.id LEFT JOIN cluster c ON c.id = a.owner
+    WHERE a.kind = 'renter_hold' AND a.retired_at IS NULL AND a.org_id = b.org_id AND a.currency = b.currency
+      AND (b.project = '' OR c.project = b.project)))::bigint AS spent
+FROM budget b
+WHERE b.id > $1::uuid AND b.cap IS NOT NULL AND 2 * b.committed >= b.cap
+ORDER BY b.id
+LIMIT $2
+`
+
+type BudgetsToWatchRow struct {
+	ID        id.Budget
+	OrgID     id.Org
+	Project   string
+	Cap       int64
+	Currency  string
+	Committed int64
+	Spent     int64
+}
+
+// Those of which at least half is committed, by id, with what is spent of each: see SpentOfBudgets.
+func (q *Queries) BudgetsToWatch(ctx context.Context, after pgtype.UUID, maxRows int32) ([]BudgetsToWatchRow, error) {
+	rows, err := q.db.Query(ctx, budgetsToWatch, after, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []BudgetsToWatchRow{}
+	for rows.Next() {
+		var i BudgetsToWatchRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.Project,
+			&i.Cap,
+			&i.Currency,
+			&i.Committed,
+			&i.Spent,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const commitBudgets = `-- name: CommitBudgets :exec
 UPDATE budget b SET committed = b.committed + $1::bigint
 WHERE b.org_id = $2 AND b.currency = $3 AND (b.project = '' OR b.project = $4::text)
@@ -103,23 +154,26 @@ func (q *Queries) DeleteBudget(ctx context.Context, iD id.Budget, orgID id.Org) 
 }
 
 const returnToBudgets = `-- name: ReturnToBudgets :exec
-UPDATE budget b SET committed = b.committed - $1::bigint
-WHERE b.org_id = $2 AND b.currency = $3
-  AND (b.project = '' OR b.project = (SELECT c.project FROM cluster c WHERE c.id = $4))
+UPDATE budget b SET committed = greatest(0, b.committed - $1::bigint)
+WHERE b.org_id = $2 AND b.currency = $3 AND ($4::timestamptz IS NULL OR b.created_at <= $4)
+  AND (b.project = '' OR b.project = (SELECT c.project FROM cluster c WHERE c.id = $5))
 `
 
 type ReturnToBudgetsParams struct {
 	Amount    int64
 	OrgID     id.Org
 	Currency  string
+	Since     *time.Time
 	ClusterID id.Cluster
 }
 
+// To those that counted it: a budget that was made after since has not, and would let more be spent than its cap.
 func (q *Queries) ReturnToBudgets(ctx context.Context, arg ReturnToBudgetsParams) error {
 	_, err := q.db.Exec(ctx, returnToBudgets,
 		arg.Amount,
 		arg.OrgID,
 		arg.Currency,
+		arg.Since,
 		arg.ClusterID,
 	)
 	return err
@@ -130,7 +184,7 @@ INSERT INTO budget (id, org_id, project, cap, max_rate, max_duration_s, currency
 VALUES ($1, $2, $3::text, $4, $5, $6, $7, (
     SELECT coalesce(sum(bal.amount), 0)::bigint
     FROM ledger_account a JOIN ledger_balance bal ON bal.account_id = a.id LEFT JOIN cluster c ON c.id = a.owner
-    WHERE a.kind = 'renter_hold' AND a.org_id = $2 AND a.currency = $7 AND ($3::text = '' OR c.project = $3::text)))
+    WHERE a.kind = 'renter_hold' AND a.retired_at IS NULL AND a.org_id = $2 AND a.currency = $7 AND ($3::text = '' OR c.project = $3::text)))
 ON CONFLICT (org_id, project) DO UPDATE SET cap = EXCLUDED.cap, max_rate = EXCLUDED.max_rate, max_duration_s = EXCLUDED.max_duration_s
 RETURNING id
 `
@@ -164,7 +218,7 @@ const spentOfBudgets = `-- name: SpentOfBudgets :many
 SELECT b.id, b.org_id, b.project, b.cap::bigint AS cap, b.currency, b.committed, (b.committed - (
     SELECT coalesce(sum(bal.amount), 0)
     FROM ledger_account a JOIN ledger_balance bal ON bal.account_id = a.id LEFT JOIN cluster c ON c.id = a.owner
-    WHERE a.kind = 'renter_hold' AND a.org_id = b.org_id AND a.currency = b.currency AND (b.project = '' OR c.project = b.project)))::bigint AS spent
+    WHERE a.kind = 'renter_hold' AND a.retired_at IS NULL AND a.org_id = b.org_id AND a.currency = b.currency AND (b.project = '' OR c.project = b.project)))::bigint AS spent
 FROM (SELECT unnest($1::uuid[]) AS org_id, unnest($2::uuid[]) AS cluster_id, unnest($3::text[]) AS currency) u
 JOIN budget b ON b.org_id = u.org_id AND b.currency = u.currency
     AND (b.project = '' OR b.project = (SELECT x.project FROM cluster x WHERE x.id = u.cluster_id))

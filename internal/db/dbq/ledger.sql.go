@@ -327,7 +327,7 @@ const ledgerBalancesOfOrgs = `-- name: LedgerBalancesOfOrgs :many
 SELECT a.org_id, a.kind, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit
 FROM ledger_account a
 JOIN ledger_balance b ON b.account_id = a.id
-WHERE a.org_id = ANY($1::uuid[]) AND a.currency = $2
+WHERE a.org_id = ANY($1::uuid[]) AND a.currency = $2 AND a.retired_at IS NULL
 GROUP BY a.org_id, a.kind
 `
 
@@ -465,6 +465,41 @@ func (q *Queries) LedgerBelowZero(ctx context.Context, maxRows int32) ([]LedgerB
 	return items, nil
 }
 
+const ledgerChargedSince = `-- name: LedgerChargedSince :many
+SELECT a.kind, sum(t.amount)::bigint AS amount
+FROM ledger_tx x
+JOIN ledger_transfer t ON t.tx_id = x.id
+JOIN ledger_account a ON a.id = t.credit_account_id
+WHERE x.ref = $1 AND x.kind = 'usage' AND starts_with(x.key, $2::text) AND x.created_at >= $3
+GROUP BY a.kind
+`
+
+type LedgerChargedSinceRow struct {
+	Kind   string
+	Amount int64
+}
+
+// What was charged from a moment on by entries of the object whose keys begin so, by the kind of account that got it.
+func (q *Queries) LedgerChargedSince(ctx context.Context, ref string, prefix string, since time.Time) ([]LedgerChargedSinceRow, error) {
+	rows, err := q.db.Query(ctx, ledgerChargedSince, ref, prefix, since)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LedgerChargedSinceRow{}
+	for rows.Next() {
+		var i LedgerChargedSinceRow
+		if err := rows.Scan(&i.Kind, &i.Amount); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ledgerChargesOf = `-- name: LedgerChargesOf :many
 SELECT id FROM ledger_tx WHERE ref = $1 AND (kind = 'usage' OR corrects IS NOT NULL) ORDER BY id
 `
@@ -507,6 +542,46 @@ func (q *Queries) LedgerCorrections(ctx context.Context, argID id.LedgerTx) ([]i
 			return nil, err
 		}
 		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ledgerCorrectionsOfRef = `-- name: LedgerCorrectionsOfRef :many
+SELECT x.id, x.kind, u.key AS corrected, u.created_at AS corrected_at
+FROM ledger_tx x JOIN ledger_tx u ON u.id = x.corrects
+WHERE x.ref = $1 AND x.corrects IS NOT NULL
+ORDER BY x.id
+`
+
+type LedgerCorrectionsOfRefRow struct {
+	ID          id.LedgerTx
+	Kind        string
+	Corrected   string
+	CorrectedAt time.Time
+}
+
+// All that corrects entries of an object.
+func (q *Queries) LedgerCorrectionsOfRef(ctx context.Context, ref string) ([]LedgerCorrectionsOfRefRow, error) {
+	rows, err := q.db.Query(ctx, ledgerCorrectionsOfRef, ref)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LedgerCorrectionsOfRefRow{}
+	for rows.Next() {
+		var i LedgerCorrectionsOfRefRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Kind,
+			&i.Corrected,
+			&i.CorrectedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -717,7 +792,7 @@ const ledgerOrgBalances = `-- name: LedgerOrgBalances :many
 SELECT a.kind, a.currency, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit
 FROM ledger_account a
 JOIN ledger_balance b ON b.account_id = a.id
-WHERE a.org_id = $1
+WHERE a.org_id = $1 AND a.retired_at IS NULL
 GROUP BY a.kind, a.currency
 `
 
@@ -744,6 +819,48 @@ func (q *Queries) LedgerOrgBalances(ctx context.Context, orgID id.Org) ([]Ledger
 			&i.Amount,
 			&i.Credit,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ledgerOvercorrected = `-- name: LedgerOvercorrected :many
+SELECT c.lease::text AS lease, c.given_back::text AS given_back, u.charged::text AS charged
+FROM (
+    SELECT u.ref, split_part(u.key, ':', 2) AS lease, sum(t.amount) AS given_back
+    FROM ledger_tx x JOIN ledger_tx u ON u.id = x.corrects JOIN ledger_transfer t ON t.tx_id = x.id
+    WHERE x.corrects IS NOT NULL AND u.kind = 'usage'
+    GROUP BY 1, 2) c
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(t.amount), 0) AS charged
+    FROM ledger_tx x JOIN ledger_transfer t ON t.tx_id = x.id
+    WHERE x.ref = c.ref AND x.kind = 'usage' AND split_part(x.key, ':', 2) = c.lease) u
+WHERE c.given_back > u.charged
+ORDER BY 1
+`
+
+type LedgerOvercorrectedRow struct {
+	Lease     string
+	GivenBack string
+	Charged   string
+}
+
+// Leases of which more was given back than charged. A charge's key names its lease.
+func (q *Queries) LedgerOvercorrected(ctx context.Context) ([]LedgerOvercorrectedRow, error) {
+	rows, err := q.db.Query(ctx, ledgerOvercorrected)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LedgerOvercorrectedRow{}
+	for rows.Next() {
+		var i LedgerOvercorrectedRow
+		if err := rows.Scan(&i.Lease, &i.GivenBack, &i.Charged); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -910,6 +1027,39 @@ SELECT pg_advisory_xact_lock(hashtextextended($1::text, 727276))
 func (q *Queries) LockLedgerCorrections(ctx context.Context, argID string) error {
 	_, err := q.db.Exec(ctx, lockLedgerCorrections, argID)
 	return err
+}
+
+const retireLedgerAccount = `-- name: RetireLedgerAccount :exec
+UPDATE ledger_account a SET retired_at = clock_timestamp()
+WHERE a.kind = $1 AND a.owner = $2 AND a.currency = $3 AND a.retired_at IS NULL
+  AND EXISTS (SELECT FROM ledger_balance b WHERE b.account_id = a.id AND b.amount = 0)
+`
+
+// If there is nothing in it. Its balance is locked.
+func (q *Queries) RetireLedgerAccount(ctx context.Context, kind string, owner pgtype.UUID, currency string) error {
+	_, err := q.db.Exec(ctx, retireLedgerAccount, kind, owner, currency)
+	return err
+}
+
+const retireLedgerHolds = `-- name: RetireLedgerHolds :execrows
+UPDATE ledger_account a SET retired_at = clock_timestamp()
+WHERE a.id IN (
+    SELECT x.id FROM ledger_account x JOIN ledger_balance b ON b.account_id = x.id
+    WHERE x.org_id IS NOT NULL AND x.retired_at IS NULL AND x.kind = 'renter_hold' AND b.amount = 0
+      AND x.created_at < clock_timestamp() - interval '1 day'
+      AND NOT EXISTS (SELECT FROM lease l WHERE l.cluster_id = x.owner AND l.settled_at IS NULL)
+    LIMIT $1
+    FOR UPDATE OF b SKIP LOCKED)
+`
+
+// Empty holds of clusters that are settled and were not retired by the settlement: those of before there was such a thing.
+// scan: done
+func (q *Queries) RetireLedgerHolds(ctx context.Context, maxRows int32) (int64, error) {
+	result, err := q.db.Exec(ctx, retireLedgerHolds, maxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const searchLedgerTxs = `-- name: SearchLedgerTxs :many

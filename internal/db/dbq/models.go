@@ -494,6 +494,7 @@ type LedgerAccount struct {
 	OrgID     id.Org
 	Currency  string
 	CreatedAt time.Time
+	RetiredAt *time.Time
 }
 
 type LedgerBalance struct {

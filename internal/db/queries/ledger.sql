@@ -86,7 +86,7 @@ WHERE a.kind = $1 AND a.owner = $2 AND a.currency = $3;
 SELECT a.kind, a.currency, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit
 FROM ledger_account a
 JOIN ledger_balance b ON b.account_id = a.id
-WHERE a.org_id = $1
+WHERE a.org_id = $1 AND a.retired_at IS NULL
 GROUP BY a.kind, a.currency;
 
 -- name: LedgerBalancesOfOrgs :many
@@ -94,8 +94,26 @@ GROUP BY a.kind, a.currency;
 SELECT a.org_id, a.kind, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit
 FROM ledger_account a
 JOIN ledger_balance b ON b.account_id = a.id
-WHERE a.org_id = ANY(@orgs::uuid[]) AND a.currency = @currency
+WHERE a.org_id = ANY(@orgs::uuid[]) AND a.currency = @currency AND a.retired_at IS NULL
 GROUP BY a.org_id, a.kind;
+
+-- name: RetireLedgerAccount :exec
+-- If there is nothing in it. Its balance is locked.
+UPDATE ledger_account a SET retired_at = clock_timestamp()
+WHERE a.kind = $1 AND a.owner = $2 AND a.currency = $3 AND a.retired_at IS NULL
+  AND EXISTS (SELECT FROM ledger_balance b WHERE b.account_id = a.id AND b.amount = 0);
+
+-- name: RetireLedgerHolds :execrows
+-- Empty holds of clusters that are settled and were not retired by the settlement: those of before there was such a thing.
+-- scan: done
+UPDATE ledger_account a SET retired_at = clock_timestamp()
+WHERE a.id IN (
+    SELECT x.id FROM ledger_account x JOIN ledger_balance b ON b.account_id = x.id
+    WHERE x.org_id IS NOT NULL AND x.retired_at IS NULL AND x.kind = 'renter_hold' AND b.amount = 0
+      AND x.created_at < clock_timestamp() - interval '1 day'
+      AND NOT EXISTS (SELECT FROM lease l WHERE l.cluster_id = x.owner AND l.settled_at IS NULL)
+    LIMIT @max_rows
+    FOR UPDATE OF b SKIP LOCKED);
 
 -- name: LedgerHistory :many
 -- One statement, so that an entry on its way into the chain is seen once. First what is not in the chain yet (n is NULL),
@@ -211,6 +229,37 @@ SELECT count(*) FROM ledger_tx x WHERE NOT EXISTS (SELECT FROM ledger_transfer t
 -- name: LedgerChargesOf :many
 -- Usage of the object and what corrects it.
 SELECT id FROM ledger_tx WHERE ref = @ref AND (kind = 'usage' OR corrects IS NOT NULL) ORDER BY id;
+
+-- name: LedgerCorrectionsOfRef :many
+-- All that corrects entries of an object.
+SELECT x.id, x.kind, u.key AS corrected, u.created_at AS corrected_at
+FROM ledger_tx x JOIN ledger_tx u ON u.id = x.corrects
+WHERE x.ref = @ref AND x.corrects IS NOT NULL
+ORDER BY x.id;
+
+-- name: LedgerChargedSince :many
+-- What was charged from a moment on by entries of the object whose keys begin so, by the kind of account that got it.
+SELECT a.kind, sum(t.amount)::bigint AS amount
+FROM ledger_tx x
+JOIN ledger_transfer t ON t.tx_id = x.id
+JOIN ledger_account a ON a.id = t.credit_account_id
+WHERE x.ref = @ref AND x.kind = 'usage' AND starts_with(x.key, @prefix::text) AND x.created_at >= @since
+GROUP BY a.kind;
+
+-- name: LedgerOvercorrected :many
+-- Leases of which more was given back than charged. A charge's key names its lease.
+SELECT c.lease::text AS lease, c.given_back::text AS given_back, u.charged::text AS charged
+FROM (
+    SELECT u.ref, split_part(u.key, ':', 2) AS lease, sum(t.amount) AS given_back
+    FROM ledger_tx x JOIN ledger_tx u ON u.id = x.corrects JOIN ledger_transfer t ON t.tx_id = x.id
+    WHERE x.corrects IS NOT NULL AND u.kind = 'usage'
+    GROUP BY 1, 2) c
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(t.amount), 0) AS charged
+    FROM ledger_tx x JOIN ledger_transfer t ON t.tx_id = x.id
+    WHERE x.ref = c.ref AND x.kind = 'usage' AND split_part(x.key, ':', 2) = c.lease) u
+WHERE c.given_back > u.charged
+ORDER BY 1;
 
 -- name: LockLedgerCorrections :exec
 -- Who corrects an entry waits for whoever does already. Released with the transaction.
