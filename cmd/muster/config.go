@@ -61,15 +61,17 @@ type serverConfig struct {
 	RelaySecret secretText `env:"MUSTER_RELAY_SECRET"`                 // base64, ≥ 32 bytes, on servers and relays; "" = made of MUSTER_SECRET
 	RelayMbps   int        `env:"MUSTER_RELAY_MBPS" envDefault:"2000"` // what one rank may send through a relay
 
-	ReplicaName    string        `env:"MUSTER_REPLICA" envDefault:""` // default: the machine's name
-	Currency       string        `env:"MUSTER_CURRENCY" envDefault:"USD"`
-	HostSharePPM   int           `env:"MUSTER_HOST_SHARE_PPM" envDefault:"850000"`
-	Holdback       time.Duration `env:"MUSTER_HOLDBACK" envDefault:"168h"`     // how long earnings wait before they are payable
-	PayoutMinimum  string        `env:"MUSTER_PAYOUT_MINIMUM" envDefault:"10"` // less is not paid out; a decimal
-	PayoutEvery    time.Duration `env:"MUSTER_PAYOUT_EVERY" envDefault:"168h"` // between payouts; a week: on Mondays at 06:00 UTC
-	SignUpOff      bool          `env:"MUSTER_SIGNUP_OFF"`
-	SignUpsPerHour int           `env:"MUSTER_SIGNUPS_PER_HOUR"` // from one address; 0 = 20
-	AllowSimulated bool          `env:"MUSTER_ALLOW_SIMULATED"`  // hosts with the fake NVML library; sandbox only
+	ReplicaName   string        `env:"MUSTER_REPLICA" envDefault:""` // default: the machine's name
+	Currency      string        `env:"MUSTER_CURRENCY" envDefault:"USD"`
+	HostSharePPM  int           `env:"MUSTER_HOST_SHARE_PPM" envDefault:"850000"`
+	Holdback      time.Duration `env:"MUSTER_HOLDBACK" envDefault:"168h"`     // how long earnings wait before they are payable
+	PayoutMinimum string        `env:"MUSTER_PAYOUT_MINIMUM" envDefault:"10"` // less is not paid out; a decimal
+	PayoutEvery   time.Duration `env:"MUSTER_PAYOUT_EVERY" envDefault:"168h"` // between payouts; a week: on Mondays at 06:00 UTC
+	// PayoutRecipients are countries whose operators get accounts at Stripe under the recipient service agreement: "BR,IN".
+	PayoutRecipients []string `env:"MUSTER_PAYOUT_RECIPIENT_COUNTRIES"`
+	SignUpOff        bool     `env:"MUSTER_SIGNUP_OFF"`
+	SignUpsPerHour   int      `env:"MUSTER_SIGNUPS_PER_HOUR"` // from one address; 0 = 20
+	AllowSimulated   bool     `env:"MUSTER_ALLOW_SIMULATED"`  // hosts with the fake NVML library; sandbox only
 
 	StripeKey           secretText `env:"MUSTER_STRIPE_KEY"` // "" = sandbox: our own fake Stripe
 	StripeWebhookSecret secretText `env:"MUSTER_STRIPE_WEBHOOK_SECRET"`
@@ -250,7 +252,7 @@ func (c *serverConfig) complete() error {
 // payouts is how operators are paid; c is complete.
 func (c *serverConfig) payouts() payout.Config {
 	least, _ := money.ParseNano(c.PayoutMinimum) // checked by complete
-	return payout.Config{Currency: c.Currency, Holdback: c.Holdback, Minimum: least, Every: c.PayoutEvery, PageURL: c.PublicURL + "/payouts", Sandbox: c.sandbox()}
+	return payout.Config{Currency: c.Currency, Holdback: c.Holdback, Minimum: least, Every: c.PayoutEvery, PageURL: c.PublicURL + "/payouts", RecipientCountries: c.PayoutRecipients, Sandbox: c.sandbox()}
 }
 
 // mailer is how mail goes out.

@@ -261,6 +261,10 @@ func (p *Payments) refresh(ctx context.Context, object string) (note string, err
 		return p.refreshRefund(ctx, object)
 	case strings.HasPrefix(object, "dp_"), strings.HasPrefix(object, "du_"):
 		return p.refreshDispute(ctx, object)
+	case strings.HasPrefix(object, "issfr_"):
+		return p.refreshFraudWarning(ctx, object)
+	case strings.HasPrefix(object, "mtr_"):
+		return p.meterErrors(ctx, object)
 	}
 	if note, watched, err := p.watch(ctx, object); watched {
 		return note, err

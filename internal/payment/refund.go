@@ -246,14 +246,17 @@ func (p *Payments) settleRefund(ctx context.Context, tx *db.Tx, ours id.Refund, 
 		}
 		return tx.Q.SettleRefund(ctx, dbq.SettleRefundParams{State: string(Succeeded), RefundID: &got.ID, ID: ours})
 	case got.Status == stripepay.Failed || got.Status == stripepay.Canceled:
-		if got.Status == stripepay.Failed && State(r.State) == Pending {
+		why := "The bank sent it back (" + strings.ReplaceAll(got.Failure, "_", " ") + ")."
+		if State(r.State) == Pending && !got.Booked {
+			why = "Stripe could not make it."
+		} else if State(r.State) == Pending {
 			// It had left Stripe's balance before anybody told us, and is there again.
 			if err := postRefundPaid(ctx, tx, r, got.ID); err != nil {
 				return err
 			}
 			r.State = string(Succeeded)
 		}
-		return p.failRefund(ctx, tx, r, got.ID, "The bank sent it back ("+strings.ReplaceAll(got.Failure, "_", " ")+").")
+		return p.failRefund(ctx, tx, r, got.ID, why)
 	}
 	return nil
 }

@@ -19,15 +19,16 @@ const (
 
 // WebhookEvents are the events the platform wants to hear of, sorted.
 var WebhookEvents = []string{
-	"charge.dispute.closed", "charge.dispute.created", "charge.dispute.funds_reinstated", "charge.dispute.funds_withdrawn", "charge.refund.updated",
+	"charge.dispute.closed", "charge.dispute.created", "charge.dispute.funds_reinstated", "charge.dispute.funds_withdrawn",
+	"charge.dispute.updated", "charge.refund.updated",
 	"checkout.session.completed", "checkout.session.expired", "customer.subscription.deleted", "customer.subscription.updated",
 	"invoice.created", "invoice.finalized", "invoice.marked_uncollectible", "invoice.paid", "invoice.payment_action_required", "invoice.payment_failed", "invoice.voided",
 	"payment_intent.canceled", "payment_intent.payment_failed", "payment_intent.processing", "payment_intent.requires_action", "payment_intent.succeeded",
-	"refund.created", "refund.updated", "setup_intent.succeeded", "transfer.created", "transfer.reversed",
+	"radar.early_fraud_warning.created", "radar.early_fraud_warning.updated", "refund.created", "refund.updated", "setup_intent.succeeded", "transfer.created", "transfer.reversed",
 }
 
 // ConnectEvents are those of operators' accounts. Their endpoint must have no others: by that it is known.
-var ConnectEvents = []string{"account.updated"}
+var ConnectEvents = []string{"account.application.deauthorized", "account.updated", "capability.updated"}
 
 // StripeSetup is what is at Stripe after SetUpStripe.
 type StripeSetup struct {

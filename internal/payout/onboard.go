@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
@@ -154,7 +155,8 @@ func (p *Payouts) wantAccount(ctx context.Context, tx *db.Tx, who account.Princi
 		return nil, err
 	}
 	return p.pay.Say(ctx, tx, kindAccount, who.Org.String(), fmt.Sprintf("account:%s:%d", who.Org, r.Tries),
-		stripepay.NewAccount{Org: who.Org.String(), Country: country, Email: who.Email})
+		stripepay.NewAccount{Org: who.Org.String(), Country: country, Email: who.Email,
+			Recipient: slices.Contains(p.cfg.RecipientCountries, country)})
 }
 
 // sayAccount makes an account. A second one, made a day later because no answer ever came, does no harm: the first one

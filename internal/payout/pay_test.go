@@ -2,7 +2,9 @@ package payout
 
 import (
 	"context"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
@@ -351,4 +353,50 @@ func TestDisputesHoldBack(t *testing.T) {
 	}
 	x.sent("decided for us", 2, 80*money.Unit)
 	x.square()
+}
+
+// An account that is not connected any more is paid no more: Stripe's word is final, and nothing is retried for a day.
+func TestADisconnectedAccount(t *testing.T) {
+	t.Parallel()
+	x := funded(t, 1000*money.Unit)
+	acct := x.fake.Accounts()[0]
+	x.earn(20 * money.Unit)
+	x.payable()
+	x.fake.Deauthorize(acct)
+	x.payDue()
+	if got := x.last(); got.State != Failed {
+		t.Fatalf("%+v", got)
+	}
+	x.want("payable again", 0, 20*money.Unit)
+	gone := func(by string) {
+		t.Helper()
+		a, err := x.p.Account(t.Context(), x.operator)
+		if err != nil || a.State != Disabled || a.Disabled != DisabledDisconnected {
+			t.Fatalf("%s: %+v %v", by, a, err)
+		}
+	}
+	gone("the transfer")
+	x.exec("UPDATE payout_account SET disabled = '', ready = true")
+	x.deliver(x.fake.Deliveries())
+	gone("the event")
+	if x.payDue() != 0 {
+		t.Fatal("paid into an account that is gone")
+	}
+	x.square()
+}
+
+// Money of charges is pending at Stripe for days: a payout is not made from it, nothing is lost, and it is made once there is enough.
+func TestPendingFundsAreNotPaidOut(t *testing.T) {
+	t.Parallel()
+	x := newDesk(t)
+	x.fake.SettleAfter(48 * time.Hour)
+	x.topUp(1000 * money.Unit)
+	x.onboard()
+	x.earn(20 * money.Unit)
+	x.payable()
+	x.payDue()
+	if got := x.last(); got.State != Failed || !strings.Contains(got.Failure, "not arrived") {
+		t.Fatalf("%+v", got)
+	}
+	x.want("payable again", 0, 20*money.Unit)
 }

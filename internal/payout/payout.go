@@ -44,7 +44,9 @@ type Config struct {
 	Every    time.Duration // between payouts; 0 = DefaultEvery: on Mondays at 06:00 UTC
 	// PageURL is the operators' payouts page, absolute: Stripe's form sends them back there.
 	PageURL string
-	Sandbox bool // the Stripe behind it is our own fake
+	// RecipientCountries are those, ISO 3166-1 alpha-2, whose operators get accounts under Stripe's recipient service agreement.
+	RecipientCountries []string
+	Sandbox            bool // the Stripe behind it is our own fake
 }
 
 // Payouts is the use cases. Safe for concurrent use.

@@ -136,10 +136,22 @@ func (p *Payouts) refuseTransfer(ctx context.Context, tx *db.Tx, row payment.Row
 	switch why.Code {
 	case stripepay.CodeNoBalance:
 		message = "The platform's money at Stripe has not arrived there yet." // cards take days to clear
-	case "insufficient_capabilities_for_transfer", "account_invalid":
+	case stripepay.CodeAccountInvalid:
+		message = "Your account at Stripe is closed, or not connected to the platform any more."
+		if err := tx.Q.SetPayoutAccountState(ctx, dbq.SetPayoutAccountStateParams{Submitted: a.Submitted, Due: []string{}, Checking: []string{},
+			Disabled: DisabledDisconnected, OrgID: r.OrgID}); err != nil {
+			return fmt.Errorf("payout: account of %s: %w", r.OrgID, err)
+		}
+	case "insufficient_capabilities_for_transfer":
 		message = "Your account at Stripe cannot receive money now: see what is missing."
 	case "given_up":
 		message = why.Message
+	default:
+		if int(a.Failures)+1 >= maxRefusals { // Stripe says the same each time: staff look at it
+			if err := p.stopRefused(ctx, tx, r, why); err != nil {
+				return err
+			}
+		}
 	}
 	if err := tx.Q.SettlePayout(ctx, dbq.SettlePayoutParams{State: string(Failed), Failure: message, ID: ours}); err != nil {
 		return fmt.Errorf("payout %s: %w", ours, err)
@@ -148,6 +160,20 @@ func (p *Payouts) refuseTransfer(ctx context.Context, tx *db.Tx, row payment.Row
 		return fmt.Errorf("payout %s: %w", ours, err)
 	}
 	return p.tell(ctx, tx, r, notify.Warn, fmt.Sprintf("A payout of %s %s did not work", r.Amount, r.Currency), message+" It is payable again and is tried again by itself.")
+}
+
+// maxRefusals is how often Stripe may refuse transfers to an account, for a reason that waiting does not mend, before they stop.
+const maxRefusals = 3
+
+// stopRefused stops payouts to an operator to whom Stripe does not let the platform send money. Administrators are notified; they
+// let payouts go on when the cause is removed.
+func (p *Payouts) stopRefused(ctx context.Context, tx *db.Tx, r dbq.Payout, why *stripepay.Error) error {
+	n, err := tx.Q.SetPayoutStopped(ctx, "Stripe refuses transfers to this account: "+why.Message, r.OrgID)
+	if err != nil || n == 0 {
+		return err
+	}
+	return payment.TellAdmins(ctx, tx, notify.Notice{Key: "payout_refused:" + r.ID.String(), Severity: notify.Bad, Object: r.OrgID.String(), Title: "Stripe refuses payouts to an operator",
+		Body: fmt.Sprintf("Stripe refused %d transfers to the operator's account: %s. Payouts to them are stopped until you let them go on.", maxRefusals, why.Message)})
 }
 
 func (p *Payouts) tell(ctx context.Context, tx *db.Tx, r dbq.Payout, s notify.Severity, title, body string) error {

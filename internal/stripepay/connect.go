@@ -16,6 +16,9 @@ type NewAccount struct {
 	Org     string `json:"org"` // prefixed id, kept as metadata
 	Country string `json:"country"`
 	Email   string `json:"email"`
+	// Recipient makes the account under Stripe's recipient service agreement, for countries in which Stripe does not let the
+	// platform have accounts under the full one.
+	Recipient bool `json:"recipient,omitempty"`
 }
 
 // Account is a connected account as it stands.
@@ -38,6 +41,9 @@ func (c *Client) CreateAccount(ctx context.Context, key string, p NewAccount) (A
 	params := &stripe.AccountParams{
 		Type: stripe.String(string(stripe.AccountTypeExpress)), Country: stripe.String(p.Country), Email: stripe.String(p.Email),
 		Capabilities: &stripe.AccountCapabilitiesParams{Transfers: &stripe.AccountCapabilitiesTransfersParams{Requested: stripe.Bool(true)}},
+	}
+	if p.Recipient {
+		params.TOSAcceptance = &stripe.AccountTOSAcceptanceParams{ServiceAgreement: stripe.String("recipient")}
 	}
 	params.AddMetadata(metaOrg, p.Org)
 	params.Context = ctx

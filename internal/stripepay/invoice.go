@@ -206,7 +206,7 @@ func (c *Client) invoice(ctx context.Context, in *stripe.Invoice) (Invoice, erro
 	out := Invoice{ID: in.ID, Number: in.Number, Status: string(in.Status), Reason: string(in.BillingReason), Currency: strings.ToUpper(string(in.Currency)),
 		Total: in.Total, StartingBalance: in.StartingBalance, EndingBalance: in.EndingBalance, AmountDue: in.AmountDue, AmountPaid: in.AmountPaid,
 		OutOfBand: in.PaidOutOfBand, PeriodStart: at(in.PeriodStart), PeriodEnd: at(in.PeriodEnd), CreatedAt: at(in.Created), DueAt: at(in.DueDate),
-		NextAttempt: at(in.NextPaymentAttempt), Attempts: int(in.AttemptCount), URL: in.HostedInvoiceURL}
+		NextAttempt: at(in.NextPaymentAttempt), Attempts: attempts(in), URL: in.HostedInvoiceURL}
 	if in.Customer != nil {
 		out.Customer = in.Customer.ID
 	}
@@ -245,4 +245,14 @@ func (c *Client) invoice(ctx context.Context, in *stripe.Invoice) (Invoice, erro
 		add(it.InvoiceLineItem())
 	}
 	return out, failure(it.Err())
+}
+
+// attempts is how often an invoice was to be collected: at least once where Stripe says that it tried, whatever it counts. An
+// invoice of a customer without any card may have been tried and counted as never attempted.
+func attempts(in *stripe.Invoice) int {
+	n := int(in.AttemptCount)
+	if in.Attempted && in.Status != stripe.InvoiceStatusDraft {
+		n = max(1, n)
+	}
+	return n
 }

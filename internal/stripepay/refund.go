@@ -27,6 +27,9 @@ type Refund struct {
 	Cents    int64
 	Currency string
 	Failure  string // Stripe's reason
+	// Booked: it has changed Stripe's balance. One that fails while it is pending may never have: there was no money for it, or
+	// it waited for the payer.
+	Booked bool
 }
 
 // CreateRefund gives money back. One that Stripe refuses (more than is left, disputed) is an Error with outcome Rejected.
@@ -73,6 +76,7 @@ func (c *Client) FindRefund(ctx context.Context, payment, ours string) (*Refund,
 
 func refund(r *stripe.Refund) Refund {
 	out := Refund{ID: r.ID, Refund: r.Metadata[metaRefund], Status: Waiting, Cents: r.Amount, Currency: strings.ToUpper(string(r.Currency)), Failure: string(r.FailureReason)}
+	out.Booked = r.BalanceTransaction != nil
 	if r.PaymentIntent != nil {
 		out.Payment = r.PaymentIntent.ID
 	}

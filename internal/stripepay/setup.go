@@ -168,6 +168,6 @@ func webhookEndpoint(e *stripe.WebhookEndpoint) Endpoint {
 	out := Endpoint{ID: e.ID, URL: e.URL, APIVersion: e.APIVersion, Events: slices.Clone(e.EnabledEvents), Enabled: e.Status == "enabled", Secret: e.Secret}
 	slices.Sort(out.Events)
 	// Stripe does not show which kind an endpoint is of. One of ours for connected accounts hears of accounts only.
-	out.Connect = len(out.Events) > 0 && !slices.ContainsFunc(out.Events, func(e string) bool { return !strings.HasPrefix(e, "account.") })
+	out.Connect = len(out.Events) > 0 && !slices.ContainsFunc(out.Events, func(e string) bool { return !strings.HasPrefix(e, "account.") && !strings.HasPrefix(e, "capability.") })
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -22,6 +23,31 @@ type account struct {
 	Requirements accountRequirements `json:"requirements"`
 	Created      int64               `json:"created"`
 	Metadata     map[string]string   `json:"metadata"`
+	TOS          tosAcceptance       `json:"tos_acceptance"`
+	Gone         bool                `json:"x_gone,omitempty"` // not connected to the platform any more
+}
+
+type tosAcceptance struct {
+	Agreement string `json:"service_agreement,omitempty"`
+}
+
+// capability is what an account may do.
+type capability struct {
+	ID        string `json:"id"`
+	Object    string `json:"object"`
+	Account   string `json:"account"`
+	Requested bool   `json:"requested"`
+	Status    string `json:"status"`
+}
+
+// regions are the countries whose platforms may pay accounts in all of them under the full service agreement: the United
+// States, the United Kingdom, Canada, Switzerland and the EEA.
+var regions = strings.Fields("US GB CA CH AT BE BG CY CZ DE DK EE ES FI FR GR HR HU IE IS IT LI LT LU LV MT NL NO PL PT RO SE SI SK")
+
+// accountGone is the answer to what concerns an account that is not connected any more.
+func accountGone(id string) answer {
+	return apiError{Status: 403, Type: "invalid_request_error", Code: "account_invalid",
+		Message: "The provided key does not have access to account '" + id + "' (or that account does not exist). Application access may have been revoked."}.answer()
 }
 
 type accountRequirements struct {
@@ -50,6 +76,9 @@ func (s *Server) accountRoutes() {
 	s.onPost("/v1/accounts", s.createAccount)
 	s.onGet("/v1/accounts/{id}", func(r *http.Request) answer {
 		if a := s.s.Accounts.get(r.PathValue("id")); a != nil {
+			if a.Gone {
+				return accountGone(a.ID)
+			}
 			return ok(a)
 		}
 		return missing("account", r.PathValue("id"))
@@ -69,7 +98,14 @@ func (s *Server) createAccount(_ *http.Request, form url.Values) answer {
 	if len(form.Get("country")) != 2 {
 		return invalid("country", "Country '%s' is unknown.", form.Get("country"))
 	}
-	a := &account{
+	agreement := or(form.Get("tos_acceptance[service_agreement]"), "full")
+	switch inside := slices.Contains(regions, form.Get("country")); {
+	case inside && agreement == "recipient":
+		return invalid("tos_acceptance[service_agreement]", "The recipient service agreement is for accounts outside the platform's region.")
+	case !inside && agreement != "recipient":
+		return invalid("country", "Accounts in %s cannot be created under the full service agreement by platforms in your country.", form.Get("country"))
+	}
+	a := &account{TOS: tosAcceptance{agreement},
 		ID: newID("acct"), Object: "account", Type: "express", Country: form.Get("country"), Email: orNull(form.Get("email")),
 		Capabilities: map[string]string{"transfers": "inactive"}, Currency: "eur", Created: s.now(), Metadata: nested(form, "metadata"),
 	}
@@ -159,7 +195,19 @@ func (s *Server) filledIn(r *http.Request) (back string) {
 func (s *Server) tell(a *account, due []string) {
 	a.Submitted = true
 	a.want(due, "requirements.past_due")
-	s.emit("account.updated", a)
+	s.emitAt(a.ID, "account.updated", a)
+	s.emitAt(a.ID, "capability.updated", capability{ID: "transfers", Object: "capability", Account: a.ID, Requested: true, Status: a.Capabilities["transfers"]})
+}
+
+// Deauthorize disconnects an account from the platform, as its owner or Stripe may.
+func (s *Server) Deauthorize(accountID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.s.Accounts.get(accountID); a != nil {
+		a.Gone = true
+		s.emitAt(a.ID, "account.application.deauthorized", map[string]any{"id": newID("ca"), "object": "application", "name": "Muster"})
+		s.save()
+	}
 }
 
 // Onboard is an account's owner telling Stripe everything but what is named as due. It is also how Stripe asks for more

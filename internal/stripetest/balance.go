@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 )
 
 // balanceTx is one change of the balance.
@@ -30,6 +31,32 @@ type feeDetail struct {
 	Currency    string  `json:"currency"`
 	Description *string `json:"description"`
 	Type        string  `json:"type"`
+}
+
+// SettleAfter makes the money of charges available so long after they are made; until then it is pending.
+func (s *Server) SettleAfter(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settleAfter = d
+}
+
+// available is what of the balance in a currency, lower case, can be sent now.
+func (s *Server) available(currency string) (cents int64) {
+	for _, b := range s.s.Balance.Objects {
+		if b.Currency == currency && (b.AvailableOn <= s.now() || b.Net < 0) {
+			cents += b.Net
+		}
+	}
+	return cents
+}
+
+// settle marks changes whose money has become available.
+func (s *Server) settle() {
+	for id, b := range s.s.Balance.Objects {
+		if b.Status == "pending" && b.AvailableOn <= s.now() {
+			s.s.Balance.get(id).Status = "available"
+		}
+	}
 }
 
 func (s *Server) balanceRoutes() {
@@ -90,6 +117,9 @@ func (s *Server) book(kind, source, currency string, cents, fee int64) *balanceT
 	b := &balanceTx{
 		ID: newID("txn"), Object: "balance_transaction", Amount: cents, Fee: fee, FeeDetails: []feeDetail{}, Net: cents - fee, Currency: currency,
 		Type: kind, Reporting: reporting[kind], Source: source, Status: "available", AvailableOn: s.now(), Created: s.now(),
+	}
+	if kind == "charge" && s.settleAfter > 0 {
+		b.AvailableOn, b.Status = s.cfg.Now().Add(s.settleAfter).Unix(), "pending"
 	}
 	if fee != 0 {
 		b.FeeDetails = []feeDetail{{Amount: fee, Currency: currency, Description: orNull("Stripe processing fees"), Type: "stripe_fee"}}

@@ -7,6 +7,17 @@ type card struct {
 	NotSaved     bool      // it is refused already when it is to be saved
 	Asks         bool      // the bank asks the payer (3-D Secure)
 	Slow         bool      // charges stay in processing until Finish
+	Kind         string    // of payment method; "" is card
+
+	RefundsWait bool // refunds stay pending until FinishRefund
+}
+
+// kind is Stripe's name for the kind of payment method.
+func (c card) kind() string {
+	if c.Kind == "" {
+		return "card"
+	}
+	return c.Kind
 }
 
 func declined(code, decline, message string) *apiError {
@@ -22,7 +33,7 @@ var (
 		Message: "We are unable to authenticate your payment method. Please choose a different payment method and try again."}
 )
 
-// cards are the test payment methods, by Stripe's names; pm_slow is ours.
+// cards are the test payment methods, by Stripe's names; pm_slow, and pm_sepa, a debit that takes days, are ours.
 var cards = map[string]card{
 	"pm_card_visa":                                 {Brand: "visa", Last4: "4242"},
 	"pm_card_mastercard":                           {Brand: "mastercard", Last4: "4444"},
@@ -31,7 +42,9 @@ var cards = map[string]card{
 	"pm_card_chargeDeclinedExpiredCard":            {Brand: "visa", Last4: "0069", Decline: expiredCard, NotSaved: true},
 	"pm_card_chargeCustomerFail":                   {Brand: "visa", Last4: "0341", Decline: genericDecline},
 	"pm_card_authenticationRequired":               {Brand: "visa", Last4: "3184", Asks: true},
+	"pm_card_pendingRefund":                        {Brand: "visa", Last4: "7726", RefundsWait: true},
 	"pm_slow":                                      {Brand: "visa", Last4: "1111", Slow: true},
+	"pm_sepa":                                      {Brand: "visa", Last4: "3000", Slow: true, Kind: "sepa_debit"},
 }
 
 var declinedAmounts = map[int64]*apiError{400002: genericDecline, 400095: noFunds, 400069: expiredCard}

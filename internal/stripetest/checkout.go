@@ -3,6 +3,7 @@ package stripetest
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 )
 
@@ -57,8 +58,11 @@ func (s *Server) createSession(_ *http.Request, form url.Values) answer {
 	}
 	x := &session{
 		ID: newID("cs_test"), Object: "checkout.session", CustomFields: []any{}, Customer: orNull(form.Get("customer")),
-		Reference: orNull(form.Get("client_reference_id")), ExpiresAt: s.now() + 24*3600, MethodTypes: []string{"card"}, Mode: form.Get("mode"),
+		Reference: orNull(form.Get("client_reference_id")), ExpiresAt: s.now() + 24*3600, MethodTypes: listed(form, "payment_method_types"), Mode: form.Get("mode"),
 		Status: "open", PayStatus: "unpaid", Shipping: []any{}, SuccessURL: form.Get("success_url"), CancelURL: form.Get("cancel_url"), Created: s.now(),
+	}
+	if x.MethodTypes == nil {
+		x.MethodTypes = dashboardMethods
 	}
 	switch x.Mode {
 	case "payment":
@@ -81,13 +85,17 @@ func (s *Server) createSession(_ *http.Request, form url.Values) answer {
 	return ok(x)
 }
 
+// dashboardMethods are the kinds of payment methods that a page offers when the request names none: what is switched on in the
+// dashboard.
+var dashboardMethods = []string{"card", "link", "sepa_debit"}
+
 // Pay is the payer paying, or saving a card, on a page with a payment method; done says whether the card was good. The
 // payer is there: a bank that asks is answered.
 func (s *Server) Pay(sessionID, method string) (done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.s.Sessions.get(sessionID)
-	if x == nil || x.Status != "open" {
+	if x == nil || x.Status != "open" || !slices.Contains(x.MethodTypes, cards[method].kind()) {
 		return false
 	}
 	if x.Mode == "setup" {
@@ -111,6 +119,7 @@ func (s *Server) payHere(x *session, method string) bool {
 			customer = *x.Customer
 		}
 		p := s.newPayment(*x.Amount, *x.Currency, customer, x.PaymentMeta)
+		p.MethodTypes = x.MethodTypes
 		p.FutureUsage, p.ReceiptEmail = orNull(x.PaymentUsage), orNull(x.PaymentReceipt)
 		x.Payment = &p.ID
 	}

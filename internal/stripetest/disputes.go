@@ -54,6 +54,53 @@ func (s *Server) disputeRoutes() {
 // Dispute is a card's owner taking back a payment, or part of it (cents). It returns the dispute's id, "" when the
 // payment cannot be disputed.
 func (s *Server) Dispute(paymentID string, cents int64) string {
+	return s.dispute(paymentID, cents, "needs_response")
+}
+
+// Inquire is a bank asking about a payment (cents of it): no money moves until it becomes a dispute, if it does (Escalate).
+func (s *Server) Inquire(paymentID string, cents int64) string {
+	return s.dispute(paymentID, cents, "warning_needs_response")
+}
+
+// Prevent is a dispute that is settled before it becomes one: for the payer, who gets cents back, or with 0 for the platform.
+func (s *Server) Prevent(paymentID string, cents, back int64) string {
+	id := s.dispute(paymentID, cents, "warning_needs_response")
+	if id == "" {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.s.Disputes.get(id)
+	if back > 0 {
+		d.BalanceTxs = []*balanceTx{s.book("adjustment", d.ID, d.Currency, -back, 0)}
+	}
+	d.Status = "prevented"
+	s.emit("charge.dispute.closed", d)
+	s.save()
+	return id
+}
+
+// Escalate ends an inquiry: it becomes a dispute, which takes the money, or is closed.
+func (s *Server) Escalate(disputeID string, disputed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.s.Disputes.get(disputeID)
+	if d == nil || d.Status != "warning_needs_response" {
+		return
+	}
+	if disputed {
+		d.Status = "needs_response"
+		d.BalanceTxs = []*balanceTx{s.book("adjustment", d.ID, d.Currency, -d.Amount, disputeFee)}
+		s.emit("charge.dispute.updated", d)
+		s.emit("charge.dispute.funds_withdrawn", d)
+	} else {
+		d.Status = "warning_closed"
+		s.emit("charge.dispute.closed", d)
+	}
+	s.save()
+}
+
+func (s *Server) dispute(paymentID string, cents int64, status string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.s.Payments.get(paymentID)
@@ -68,11 +115,17 @@ func (s *Server) Dispute(paymentID string, cents int64) string {
 	c.Disputed = true
 	due := s.now() + 7*24*3600
 	d := &dispute{ID: newID("dp"), Object: "dispute", Amount: cents, Charge: c.ID, Currency: c.Currency, Payment: &p.ID, Reason: "fraudulent",
-		Status: "needs_response", Details: evidenceDetails{DueBy: &due}, Created: s.now(), Metadata: map[string]string{}}
-	d.BalanceTxs = []*balanceTx{s.book("adjustment", d.ID, c.Currency, -cents, disputeFee)}
+		Status: status, Details: evidenceDetails{DueBy: &due}, Created: s.now(), Metadata: map[string]string{}}
+	d.BalanceTxs = []*balanceTx{}
+	inquiry := status != "needs_response"
+	if d.Refundable = inquiry; !inquiry {
+		d.BalanceTxs = append(d.BalanceTxs, s.book("adjustment", d.ID, c.Currency, -cents, disputeFee))
+	}
 	s.s.Disputes.put(d.ID, d)
 	s.emit("charge.dispute.created", d)
-	s.emit("charge.dispute.funds_withdrawn", d)
+	if !inquiry {
+		s.emit("charge.dispute.funds_withdrawn", d)
+	}
 	s.save()
 	return d.ID
 }

@@ -17,6 +17,7 @@ type event struct {
 	ID         string          `json:"id"`
 	Object     string          `json:"object"`
 	Type       string          `json:"type"`
+	Account    string          `json:"account,omitempty"` // where it happened, when that is a connected account
 	APIVersion string          `json:"api_version"`
 	Created    int64           `json:"created"`
 	Data       eventData       `json:"data"`
@@ -34,16 +35,33 @@ type waiting struct {
 	Event event `json:"event"`
 	// Taken is until when a server is delivering it, in Unix milliseconds: others leave it alone.
 	Taken int64 `json:"taken,omitempty"`
+	// Thin is the body of an event of Stripe's version 2 of events, which has no object: it is delivered instead of Event.
+	Thin json.RawMessage `json:"thin,omitempty"`
+}
+
+// emitThin queues an event that only names the object that it is about.
+func (s *Server) emitThin(kind, object, of, url string) {
+	id := newID("evt")
+	b, err := json.Marshal(map[string]any{"id": id, "object": "v2.core.event", "type": kind, "livemode": false, "created": s.cfg.Now().UTC().Format(time.RFC3339Nano),
+		"context": nil, "reason": nil, "related_object": map[string]string{"id": object, "type": of, "url": url}})
+	if err != nil {
+		panic(err) // our own types
+	}
+	s.s.Events.put(id, &waiting{Event: event{ID: id, Type: kind}, Thin: b})
+	s.ring()
 }
 
 // emit queues an event with the object as it is now.
-func (s *Server) emit(kind string, object any) {
+func (s *Server) emit(kind string, object any) { s.emitAt("", kind, object) }
+
+// emitAt is emit for what happens at a connected account; "": at the platform's own.
+func (s *Server) emitAt(account, kind string, object any) {
 	b, err := json.Marshal(object)
 	if err != nil {
 		panic(err) // our own types
 	}
 	e := event{
-		ID: newID("evt"), Object: "event", Type: kind, APIVersion: APIVersion, Created: s.now(),
+		ID: newID("evt"), Object: "event", Type: kind, Account: account, APIVersion: APIVersion, Created: s.now(),
 		Data: eventData{b}, Pending: 1, Request: json.RawMessage("null"),
 	}
 	s.s.Events.put(e.ID, &waiting{Event: e})
@@ -80,9 +98,13 @@ func (s *Server) Deliveries() []Delivery {
 }
 
 func (s *Server) delivery(event string) Delivery {
-	b, err := json.Marshal(s.s.Events.Objects[event].Event)
+	w := s.s.Events.Objects[event]
+	b, err := json.Marshal(w.Event)
 	if err != nil {
 		panic(err) // our own types
+	}
+	if w.Thin != nil {
+		b = w.Thin
 	}
 	return Delivery{b, Sign(b, s.cfg.WebhookSecret, s.cfg.Now()), event}
 }

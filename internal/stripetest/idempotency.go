@@ -24,6 +24,7 @@ func (s *Server) once(key string, r *http.Request, f func(*http.Request, url.Val
 		s.s.Keys.drop(s.s.Keys.Order[0])
 	}
 	s.bill()
+	s.settle()
 	a := f(r, r.PostForm)
 	if a.Status != 400 && a.Status != 404 { // requests that fail validation are not remembered
 		a.Params, a.At = params, s.now()

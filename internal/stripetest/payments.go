@@ -3,6 +3,7 @@ package stripetest
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 )
 
@@ -115,6 +116,9 @@ func (s *Server) charge(p *payment, method, back string, form url.Values) answer
 		return invalid("payment_method", "The payment method belongs to another customer.")
 	}
 	c := cards[m.Test]
+	if !slices.Contains(p.MethodTypes, c.kind()) {
+		return invalid("payment_method", "The PaymentMethod provided (%s) is not allowed for this PaymentIntent.", c.kind())
+	}
 	bad := c.Decline
 	if as := declinedAmounts[p.Amount]; as != nil {
 		bad = as
@@ -190,10 +194,20 @@ func (s *Server) Finish(paymentID string, well bool) {
 	if p == nil || p.Status != "processing" {
 		return
 	}
+	outcome := "failed"
 	if well {
 		s.collect(p)
+		outcome = "succeeded"
 	} else {
 		s.refuse(p, *genericDecline)
+	}
+	for id, x := range s.s.Sessions.Objects { // a page that was left before the money came
+		if x.Payment != nil && *x.Payment == p.ID && x.Status == "complete" {
+			if x = s.s.Sessions.get(id); well {
+				x.PayStatus = "paid"
+			}
+			s.emit("checkout.session.async_payment_"+outcome, x)
+		}
 	}
 	s.save()
 }

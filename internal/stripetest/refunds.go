@@ -14,6 +14,7 @@ type refund struct {
 	Charge        *string           `json:"charge"`
 	Currency      string            `json:"currency"`
 	FailureReason *string           `json:"failure_reason,omitempty"`
+	FailureTx     *string           `json:"failure_balance_transaction,omitempty"`
 	Payment       *string           `json:"payment_intent"`
 	Reason        *string           `json:"reason"`
 	Status        string            `json:"status"`
@@ -67,13 +68,54 @@ func (s *Server) createRefund(_ *http.Request, form url.Values) answer {
 	}
 	x := &refund{ID: newID("re"), Object: "refund", Amount: amount, Charge: &c.ID, Currency: c.Currency, Payment: &p.ID, Status: "succeeded",
 		Reason: orNull(form.Get("reason")), Created: s.now(), Metadata: nested(form, "metadata")}
-	x.BalanceTx = &s.book("refund", x.ID, c.Currency, -amount, 0).ID
+	if s.refundWaits(c, amount) {
+		x.Status = "pending" // the balance is not changed yet
+	} else {
+		x.BalanceTx = &s.book("refund", x.ID, c.Currency, -amount, 0).ID
+	}
 	c.AmountRefunded += amount
 	c.Refunded = c.AmountRefunded == c.Amount
 	s.s.Refunds.put(x.ID, x)
 	s.emit("charge.refunded", c)
 	s.emit("refund.created", x)
 	return ok(x)
+}
+
+// refundWaits says that a refund stays pending: by its test card, or because it needs more than is available.
+func (s *Server) refundWaits(c *charge, cents int64) bool {
+	id, _ := c.PaymentMethod.(string)
+	if m := s.s.Methods.get(id); m != nil && cards[m.Test].RefundsWait {
+		return true
+	}
+	return s.needFunds && cents > s.available(c.Currency)
+}
+
+// NeedFunds keeps refunds pending that need more than is available, as Stripe does for an account that cannot be below zero.
+func (s *Server) NeedFunds() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.needFunds = true
+}
+
+// FinishRefund ends a pending refund: it succeeds, or fails without ever having changed the balance.
+func (s *Server) FinishRefund(refundID string, well bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.s.Refunds.get(refundID)
+	if x == nil || x.Status != "pending" {
+		return
+	}
+	if x.Status = "succeeded"; well {
+		x.BalanceTx = &s.book("refund", x.ID, x.Currency, -x.Amount, 0).ID
+	} else {
+		x.Status, x.FailureReason = "failed", orNull("insufficient_funds")
+		c := s.s.Charges.get(*x.Charge)
+		c.AmountRefunded -= x.Amount
+		c.Refunded = false
+	}
+	s.emit("refund.updated", x)
+	s.emit("charge.refund.updated", x)
+	s.save()
 }
 
 // RefundByHand is somebody giving back a payment, or a part of it (cents), in Stripe's dashboard. It returns the refund's id, "" when
@@ -101,7 +143,7 @@ func (s *Server) FailRefund(refundID string) {
 	c := s.s.Charges.get(*x.Charge)
 	c.AmountRefunded -= x.Amount
 	c.Refunded = false
-	s.book("refund_failure", x.ID, x.Currency, x.Amount, 0)
+	x.FailureTx = &s.book("refund_failure", x.ID, x.Currency, x.Amount, 0).ID
 	s.emit("charge.refund.updated", x)
 	s.save()
 }

@@ -57,6 +57,9 @@ type Server struct {
 	faults []Fault
 	calls  int // changing requests
 
+	settleAfter time.Duration // until the money of a charge is available
+	needFunds   bool          // refunds of more than is available stay pending
+
 	throttled bool // only room more of them are let through
 	room      int
 	news      chan struct{} // an event waits; holds one
@@ -72,6 +75,7 @@ type state struct {
 	Refunds   shelf[refund]        `json:"refunds"`
 	Disputes  shelf[dispute]       `json:"disputes"`
 	Balance   shelf[balanceTx]     `json:"balance"`
+	Warnings  shelf[fraudWarning]  `json:"early_fraud_warnings"`
 	Sessions  shelf[session]       `json:"sessions"`
 	Accounts  shelf[account]       `json:"accounts"`
 	Links     shelf[accountLink]   `json:"account_links"`
@@ -110,6 +114,7 @@ func New(cfg Config) (*Server, error) {
 	s.chargeRoutes()
 	s.refundRoutes()
 	s.disputeRoutes()
+	s.warningRoutes()
 	s.balanceRoutes()
 	s.checkoutRoutes()
 	s.meterRoutes()

@@ -116,11 +116,13 @@ func (s *Server) createTransfer(_ *http.Request, form url.Values) answer {
 	case a == nil:
 		refused.Param, refused.Message = "destination", "No such destination: '"+form.Get("destination")+"'"
 		return refused.answer()
+	case a.Gone:
+		return accountGone(a.ID)
 	case a.Capabilities["transfers"] != "active":
 		refused.Code = "insufficient_capabilities_for_transfer"
 		refused.Message = "Your destination account needs to have at least one of the following capabilities enabled: transfers, crypto_transfers, legacy_payments"
 		return refused.answer()
-	case cents > s.held(form.Get("currency")):
+	case cents > s.available(form.Get("currency")):
 		refused.Code, refused.Message = "balance_insufficient", "You have insufficient available funds in your Stripe account."
 		return refused.answer()
 	}

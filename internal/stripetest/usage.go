@@ -89,12 +89,15 @@ func (s *Server) createMeterEvent(_ *http.Request, form url.Values) answer {
 		return invalid("identifier", "Invalid string: must be at most 100 characters")
 	case err != nil || value < 0:
 		return refused("The value of the payload's %s must be a whole number.", m.Value.Key)
-	case s.s.Customers.get(customer) == nil:
-		return missing("customer", customer)
 	case now.Sub(at) > oldestUsage:
 		return refused("The timestamp must be within the past 35 calendar days.")
 	case at.Sub(now) > aheadOfUsage:
 		return refused("The timestamp must be at most 5 minutes in the future.")
+	}
+	if s.s.Customers.get(customer) == nil {
+		// Customers are validated later: the answer is 200, nothing is counted, and an error report follows.
+		s.emitThin("v1.billing.meter.error_report_triggered", m.ID, "billing.meter", "/v1/billing/meters/"+m.ID)
+		return ok(e)
 	}
 	if was := s.s.Usage.get(e.Identifier); was != nil {
 		if now.Sub(time.Unix(was.Created, 0)) < uniqueFor {
