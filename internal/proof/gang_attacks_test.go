@@ -438,3 +438,33 @@ func TestSabotageIsPaidByTheSaboteur(t *testing.T) {
 		t.Logf("sabotage: culprit pays %.2f an hour, %d s stalled an hour", units(w.debit, 24), w.stalled/second/24)
 	}
 }
+
+// TestReliefIsNotCreditedToo lets one person be renter and both operators: a run ends undecided, so that relief is paid;
+// then the dear host is reclaimed, which credits the renter with what it was charged. Without fairness.FeeBack the same fee
+// would leave the platform twice.
+func TestReliefIsNotCreditedToo(t *testing.T) {
+	t.Parallel()
+	w := newAttackWorld(after, 1)
+	w.price = 1_000_000_000
+	s := w.story(3*minute, &w.hosts[0])
+	apart := interval.Of(interval.Span{Start: s.Run.Start + 102*second, End: s.Run.End})
+	s.Ranks[0].Deaf[1], s.Ranks[1].Deaf[0] = apart, apart
+	if e := w.play(s, &w.hosts[0]); e.rank != undecidedEnd || w.relief == 0 {
+		t.Fatalf("the run ended as %+v, relief %s", e, w.relief)
+	}
+	dear := fairness.Pay(s.leases, []fairness.Run{{Facts: s.Facts, Verdict: fairness.Decide(s.Facts)}}, 0, fairness.DefaultRelief).Usage[0]
+	credit, _ := fairness.Credit(fairness.Loss{
+		Ended:    fairness.Suspension{Span: interval.Span{Start: w.now, End: w.now + minute}, Class: fairness.Proof, Culprits: []int{0}},
+		LastHour: dear.Renter, Posted: dear.Renter,
+	})
+	part := credit - money.Share(credit, hostPPM)
+	if w.relief+part <= w.fee {
+		t.Fatalf("relief %s and the fee on the credit %s are not more than the fee %s: the test proves nothing", w.relief, part, w.fee)
+	}
+	if gain := w.relief + fairness.FeeBack(part, w.fee, w.relief) - w.fee; gain > 0 {
+		t.Errorf("the platform loses %s", gain)
+	}
+	if os.Getenv(envTables) != "" {
+		t.Logf("relief and credit: fee %s, relief %s, part of the credit %s", w.fee, w.relief, part)
+	}
+}

@@ -139,7 +139,8 @@ var gangMutants = []mutant{
 		by:  []suite{gangs, {"./internal/proof", "TestAttacksDoNotPay"}},
 	},
 	{
-		name: "fee-twice", rule: "a fee that became relief is not given back as well", file: "internal/fairness/credit.go", by: []suite{limits},
+		name: "fee-twice", rule: "a fee that became relief is not given back as well", file: "internal/fairness/credit.go",
+		by:  []suite{limits, {"./internal/proof", "TestReliefIsNotCreditedToo"}},
 		old: "max(0, min(part, usageFee-relief))",
 		new: "max(0, min(part, usageFee))",
 	},
