@@ -137,6 +137,8 @@ func (a *API) inside(t *table) {
 	get(t, "/admin/transactions", platformAdmin, "searchBooks: Entries of the books by id, key or what they belong to", a.searchBooks)
 	post(t, "/admin/transactions/{id}/compensate", platformAdmin, 201, "compensateCharge: Give a charge back, at most what it was, with a reason", a.compensate)
 	get(t, "/admin/frozen-leases", platformAdmin, "listFrozenLeases: Leases whose money waits because their host signed two accounts of the same time", a.frozenLeases)
+	get(t, "/admin/held-credits", platformAdmin, "listHeldCredits: Credits for a host's failure that wait for a person, because the renter could have caused it", a.heldCredits)
+	post(t, "/admin/leases/{id}/credit", platformAdmin, 200, "decideHeldCredit: Approve or refuse the credit of a lease that waits for a person", a.decideCredit)
 	post(t, "/admin/leases/{id}/unfreeze", platformAdmin, 200, "unfreezeLease: Let a frozen lease's money move again; the first account stands", a.unfreeze)
 	get(t, "/admin/quarantine", platformAdmin, "listQuarantine: Usage segments that were refused, newest first", a.quarantine)
 	get(t, "/admin/payouts", platformAdmin, "listAllPayouts: Everybody's payouts, newest first", a.listAllPayouts)

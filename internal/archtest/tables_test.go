@@ -33,6 +33,8 @@ var owners = map[string]string{
 	"cluster":        "cluster", "node": "cluster", "node_status": "cluster", "cluster_event": "cluster", "node_log": "cluster",
 	"node_replacement": "cluster", "node_log_retry": "cluster",
 	"bond_terms": "bond", "bond_host_terms": "bond", "bond_deposited": "bond", "lease_bond": "bond", "standby": "bond", "standby_relief": "bond",
+	"rank_gap": "cluster", "silence": "cluster", "undecided_span": "cluster", "suspension": "cluster", "gang_strike": "cluster", "pair_ban": "cluster",
+	"deaf_span": "metering", "pulse": "host", "deaf_gap": "host",
 	"replica":        "hostlink",
 	"sandbox_object": "stripetest",
 	"invoice":        "report",

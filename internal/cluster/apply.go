@@ -19,13 +19,14 @@ const (
 func (x *change) apply(d Decision) {
 	x.row.State = string(d.To)
 	x.creditLost(d)
+	x.countEnd(d)
 	switch d.On {
 	case OnAllAtBarrier:
 		x.release()
 	case OnAllStarted:
 		x.running()
 	case OnNodeLost:
-		x.suspend()
+		x.doubt()
 		x.row.Reason, x.row.Detail = string(d.Reason), x.told(d)
 	case OnNodeBack, OnResumed:
 		x.resume()
@@ -39,7 +40,7 @@ func (x *change) apply(d Decision) {
 	case OnReplaced:
 		x.replaced(d)
 	case OnRestart:
-		x.suspendAt(x.firstFailure())
+		x.stopWindow(x.firstFailure())
 		x.countFailure()
 		x.startAgain()
 	case OnAllGone:
@@ -75,32 +76,57 @@ func (x *change) running() {
 	x.books = append(x.books, x.authorise)
 }
 
-func (x *change) resume() { x.resumeAt(x.now) }
+// resume lets seconds count again from now on. Whether the time in doubt before it counts is decided when its proof is
+// there: see judge.go.
+func (x *change) resume() {
+	if !x.doubtFrom.IsZero() {
+		x.doubtFrom = time.Time{}
+		x.book(func(ctx context.Context) error { return metering.ResumeWindow(ctx, x.tx, x.row.ID, x.now) })
+		return
+	}
+	x.resumeAt(x.now)
+}
 
 func (x *change) resumeAt(at time.Time) {
 	x.window = true
 	x.book(func(ctx context.Context) error { return metering.OpenWindow(ctx, x.tx, x.row.ID, at) })
 }
 
-// suspend ends the window at the last moment every required rank is proven to have been up.
-func (x *change) suspend() { x.suspendAt(time.Time{}) }
+// doubt keeps anything from being confirmed after the last moment at which every required rank is proven to have been up.
+func (x *change) doubt() {
+	if !x.sure() {
+		return
+	}
+	from := x.confirmed()
+	x.doubtFrom = from
+	x.book(func(ctx context.Context) error {
+		if err := metering.AdvanceConfirmed(ctx, x.tx, x.row.ID, from); err != nil {
+			return err
+		}
+		return metering.DoubtWindow(ctx, x.tx, x.row.ID, from)
+	})
+}
 
-func (x *change) suspendAt(at time.Time) {
+// sure reports whether seconds count at present.
+func (x *change) sure() bool { return x.window && x.doubtFrom.IsZero() }
+
+// stopWindow ends the window at the given moment. What is not proven up to there stays pending.
+func (x *change) stopWindow(at time.Time) {
 	if !x.window {
 		return
 	}
-	x.window = false
-	confirmed := x.confirmed()
-	if !at.IsZero() {
-		if confirmed.Before(at) {
-			at = time.Time{}
-		} else {
-			confirmed = at
-		}
-	}
+	confirmed, doubted := x.confirmed(), !x.doubtFrom.IsZero()
+	x.window, x.doubtFrom = false, time.Time{}
 	x.book(func(ctx context.Context) error {
-		if err := metering.AdvanceConfirmed(ctx, x.tx, x.row.ID, confirmed); err != nil {
-			return err
+		if !doubted {
+			if err := metering.AdvanceConfirmed(ctx, x.tx, x.row.ID, earliest(confirmed, at)); err != nil {
+				return err
+			}
+			if confirmed.Before(at) {
+				if err := metering.DoubtWindow(ctx, x.tx, x.row.ID, confirmed); err != nil {
+					return err
+				}
+			}
 		}
 		_, err := metering.CloseWindow(ctx, x.tx, x.row.ID, at)
 		return err
@@ -138,6 +164,9 @@ func (x *change) startAgain() {
 	x.row.GoAt, x.row.Reason, x.row.Detail = nil, "", ""
 	x.deadline(x.c.cfg.StartTimeout)
 	for _, n := range x.nodes {
+		if n.ended != nil {
+			continue // its rank waits for another host
+		}
 		x.step(n, NodeAgain, ReasonNone, "")
 		n.Epoch, n.StartedAt, n.ExitCode, n.ExitAt = x.row.Epoch, nil, nil, nil
 		n.WgKey, n.Endpoints, n.Preflight, n.dirty = "", []string{}, []byte("{}"), true
@@ -173,24 +202,22 @@ func (x *change) end(r Reason, detail string) {
 	x.book(func(ctx context.Context) error { return metering.EndLeases(ctx, x.tx, x.row.ID, at) })
 }
 
-// closeWindow ends the window of an ended run: at the end, when every required rank is proven up to it; at the last
-// proven moment, when a rank that is not can no longer be heard of. Till then it stays open and nothing past the
-// proven moment is posted.
+// closeWindow ends the window of an ended run when every required rank is proven up to its end. When a rank is not, and is
+// not likely to be heard of soon, the time that is not proven becomes pending. Until then the window stays open and nothing
+// past the proven moment is posted.
 func (x *change) closeWindow() {
 	if !x.window || !State(x.row.State).Ended() {
 		return
 	}
 	confirmed, stop := x.confirmed(), *x.row.StopAt
-	if confirmed.Before(stop) {
+	if x.doubtFrom.IsZero() && confirmed.Before(stop) {
 		for _, n := range x.nodes {
 			if n.required && x.goodThrough(n).Before(stop) && !n.given(x.now, x.c.cfg.AbandonAfter) {
 				return
 			}
 		}
-		x.suspend()
-		return
 	}
-	x.suspendAt(stop)
+	x.stopWindow(stop)
 }
 
 // given reports whether nothing more will be heard that proves the node's last seconds.

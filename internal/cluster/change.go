@@ -29,6 +29,13 @@ type change struct {
 
 	nodes  []*node
 	window bool // a billing window is open
+	// doubtFrom is since when a rank is in doubt while the window is open; zero: none is.
+	doubtFrom time.Time
+	hearing   host.Hearing             // when we could not hear hosts
+	disputed  []dbq.OpenUndecidedRow   // undecided suspensions that go on
+	undecided []undecided              // those to be written
+	strikes   []dbq.InsertStrikeParams // to be written
+	bans      []ban                    // to be written
 	// reach is how far money, budgets and duration go, at most an hour; nil: it was not asked in this change.
 	reach *time.Time
 	// lost are leases of lost hosts whose ranks went on elsewhere, of which something may still be left there.
@@ -43,15 +50,20 @@ type change struct {
 // node is one rank in a change.
 type node struct {
 	dbq.Node
-	status   dbq.NodeStatus
-	gpus     []id.GPU
-	required bool
-	ended    *time.Time // lease: no longer desired
-	gone     *time.Time // lease: nothing left on the host
-	back     reclaim    // of its host by the operator
-	capped   *time.Time // its host's data cap is used up until then
-	dirty    bool
-	moved    bool // LeaseID and HostID are new
+	status    dbq.NodeStatus
+	gpus      []id.GPU
+	required  bool
+	ended     *time.Time // lease: no longer desired
+	gone      *time.Time // lease: nothing left on the host
+	back      reclaim    // of its host by the operator
+	operator  id.Org     // of its host
+	hostName  string
+	listener  string     // the NATS server that its host is connected to
+	connected time.Time  // since when it is
+	doubts    int        // of its host within the last hour
+	capped    *time.Time // its host's data cap is used up until then
+	dirty     bool
+	moved     bool // LeaseID and HostID are new
 }
 
 // alter locks a cluster, lets f put in what happened, applies what follows from it, and writes the result in tx.
@@ -75,7 +87,9 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change,
 	p := db.NewPipe(tx.Q) // each statement sees what is there once the first has the lock
 	one := []id.Cluster{cl}
 	locked, clock := p.Q.LockCluster(ctx, one), p.Now()
-	nodes, open, lost := p.Q.ClusterNodes(ctx, [][]pgtype.UUID{uuids(cl)}), p.Q.HasOpenWindow(ctx, one), p.Q.LostLeases(ctx, one)
+	nodes, window, lost := p.Q.ClusterNodes(ctx, [][]pgtype.UUID{uuids(cl)}), p.Q.WindowState(ctx, one), p.Q.LostLeases(ctx, one)
+	disputed := p.Q.OpenUndecided(ctx, one)
+	hearing := host.AskHearing(ctx, p, time.Now().Add(-oldestSilence)) // only bounds what is read
 	p.Send(ctx)
 	x := &change{c: c, tx: tx, raise: map[id.Host]bool{}}
 	var r dbq.LockClusterRow
@@ -83,8 +97,11 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change,
 	x.now = clock()
 	var rows []dbq.ClusterNodesRow
 	nodes.Query(db.Keep(p, &rows))
-	open.QueryRow(db.Keep(p, &x.window))
+	var w dbq.WindowStateRow
+	window.QueryRow(db.Keep(p, &w))
 	lost.Query(db.Keep(p, &x.lost))
+	disputed.Query(db.Keep(p, &x.disputed))
+	x.hearing = hearing()
 	err := p.Close()
 	if db.NoRows(err) {
 		return nil, errNotFound
@@ -92,7 +109,10 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change,
 	if err != nil {
 		return nil, fmt.Errorf("lock cluster %s: %w", cl, err)
 	}
-	x.row = r.Cluster
+	x.row, x.window = r.Cluster, w.Open
+	if w.DoubtFromMs != 0 {
+		x.doubtFrom = time.UnixMilli(w.DoubtFromMs).UTC()
+	}
 	if err := json.Unmarshal(x.row.Spec, &x.spec); err != nil {
 		return nil, fmt.Errorf("read the spec of cluster %s: %w", cl, err)
 	}
@@ -100,10 +120,14 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change,
 		x.nodes = append(x.nodes, &node{
 			Node: r.Node, status: r.NodeStatus, gpus: r.GPUIds, required: r.Required, ended: r.LeaseEndedAt, gone: r.LeaseGoneAt,
 			back: reclaim{deref(r.ReclaimAt), deref(r.ReclaimAskedAt)}, capped: r.CappedUntil,
+			operator: r.OperatorID, hostName: r.HostName, listener: r.Listener, connected: deref(r.ConnectedAt), doubts: int(r.Doubts),
 		})
 	}
 	return x, nil
 }
+
+// oldestSilence is how far back gaps of our hearing matter to what is decided at present.
+const oldestSilence = 24 * time.Hour
 
 // maxSteps bounds how many transitions follow from one set of facts: at barrier, started, exited, gone.
 const maxSteps = 8
@@ -123,11 +147,12 @@ func (x *change) settleDown(ctx context.Context) error {
 // facts is what Next decides from.
 func (x *change) facts() Facts {
 	f := Facts{
-		Now: x.now, Go: x.row.GoAt != nil, WindowOpen: x.window, MoneyReason: Reason(x.row.MoneyReason),
+		Now: x.now, Go: x.row.GoAt != nil, WindowOpen: x.sure(), MoneyReason: Reason(x.row.MoneyReason),
 		Ignore: x.spec.OnNodeFailure == "ignore", Replace: x.spec.OnNodeFailure == "replace", LossGrace: x.c.cfg.LossGrace, StartSilence: x.c.cfg.StartSilence,
 		StartDeadline: deref(x.row.StartDeadline), MaxUntil: deref(x.maxUntil()),
 		ReplaceUntil: deref(x.row.ReplaceUntil), ReplaceNote: x.row.ReplaceNote, Ran: x.row.RunningAt != nil,
 	}
+	f.Dispute = x.disputeFacts()
 	if x.living() {
 		f.RunUntil = deref(x.row.RunUntil) // without a live lease nothing runs that could outlast it
 	}
@@ -137,7 +162,8 @@ func (x *change) facts() Facts {
 		f.Nodes = append(f.Nodes, NodeFacts{
 			Rank: int(n.Rank), State: NodeState(n.State), Reason: Reason(n.Reason), Detail: n.Detail, Required: n.required,
 			Started: n.StartedAt != nil, Exit: intp(n.ExitCode), ExitSeen: deref(n.ExitAt), Heard: n.status.ReportedAt,
-			Since: n.Since, Gone: n.gone != nil, Ended: n.ended != nil,
+			Since: x.now.Add(-x.heardFor(n, n.Since)), Gone: n.gone != nil, Ended: n.ended != nil,
+			Doubted: len(x.nodes) > 1 && n.doubts > maxDoubts,
 		})
 	}
 	f.RestartOnFail = whole && x.spec.Restart == "on_failure" && x.row.QuickFailures < maxQuickFailures
@@ -260,6 +286,9 @@ func (x *change) write(ctx context.Context, tx *db.Tx) error {
 		}); err != nil {
 			return err
 		}
+	}
+	if err := x.writeFacts(ctx, tx); err != nil {
+		return err
 	}
 	for _, e := range x.said {
 		if err := tx.Q.InsertClusterEvent(ctx, e); err != nil {

@@ -38,11 +38,17 @@ type Config struct {
 	ControlEpoch int64
 
 	StartTimeout time.Duration // rent or restart to the barrier; 30 min
-	GoTimeout    time.Duration // barrier released to every rank started; 90 s
+	GoTimeout    time.Duration // barrier released to every rank started; 30 s
 	LostAfter    time.Duration // silence of a running node until it counts as lost; 35 s
 	StartSilence time.Duration // silence of a starting node until it counts as lost; 150 s
 	LossGrace    time.Duration // how long a lost node may take to come back; 90 s
-	ReplaceWait  time.Duration // on_node_failure: replace: how long a lost rank waits for another host; 10 min
+	ReplaceWait  time.Duration // on_node_failure: replace: how long a lost rank waits for another host; 120 s
+	StartSkew    time.Duration // how much later than the first rank another may start without being to blame; 5 s
+	// OneSided is how long one rank alone may claim not to hear another before the cluster is suspended; 30 s.
+	OneSided time.Duration
+	// UndGrace is how long a suspension may last that is nobody's fault; 45 s. In a run younger than Young (15 min) it lasts
+	// UndYoung (2 s): little is lost by starting again.
+	UndGrace, Young, UndYoung time.Duration
 	// AbandonAfter is how long the host of an ended lease may be silent before the cluster stops waiting for it: 10 min,
 	// as host.AbandonAfter.
 	AbandonAfter time.Duration
@@ -53,8 +59,9 @@ func (c Config) withDefaults() Config {
 		v *time.Duration
 		d time.Duration
 	}{
-		{&c.StartTimeout, 30 * time.Minute}, {&c.GoTimeout, 90 * time.Second}, {&c.LostAfter, 35 * time.Second},
-		{&c.StartSilence, 150 * time.Second}, {&c.LossGrace, 90 * time.Second}, {&c.AbandonAfter, 10 * time.Minute}, {&c.ReplaceWait, 10 * time.Minute},
+		{&c.StartTimeout, 30 * time.Minute}, {&c.GoTimeout, 30 * time.Second}, {&c.LostAfter, 35 * time.Second},
+		{&c.StartSilence, 150 * time.Second}, {&c.LossGrace, 90 * time.Second}, {&c.AbandonAfter, 10 * time.Minute}, {&c.ReplaceWait, 120 * time.Second},
+		{&c.StartSkew, 5 * time.Second}, {&c.OneSided, 30 * time.Second}, {&c.UndGrace, 45 * time.Second}, {&c.Young, 15 * time.Minute}, {&c.UndYoung, 2 * time.Second},
 	} {
 		if *d.v == 0 {
 			*d.v = d.d

@@ -3,7 +3,9 @@ package cluster
 import (
 	"context"
 	"slices"
+	"time"
 
+	"github.com/musterhq/muster/internal/interval"
 	"github.com/musterhq/muster/internal/metering"
 )
 
@@ -18,11 +20,7 @@ func (x *change) creditLost(d Decision) {
 	default:
 		return
 	}
-	for _, n := range x.nodes {
-		s := NodeState(n.State)
-		if s != NodeLost && s != NodeFailed || n.StartedAt == nil || n.ended != nil || d.On != OnLossFinal && !slices.Contains(d.Ranks, int(n.Rank)) {
-			continue
-		}
+	for _, n := range x.culprits(d) {
 		r := Reason(n.Reason)
 		if r == ReasonNone || sentences[r].NodeOnly {
 			r = ReasonHostLost
@@ -33,4 +31,38 @@ func (x *change) creditLost(d Decision) {
 		lease := n.LeaseID
 		x.book(func(ctx context.Context) error { return metering.CreditLoss(ctx, x.tx, x.row.ID, lease, string(r)) })
 	}
+}
+
+// noCreditAfterGap is how long after a gap of our own hearing a loss is credited to nobody: the gap may have caused it.
+const noCreditAfterGap = 10 * time.Minute
+
+// culprits returns the node whose loss ended the billed time, when it is exactly one, it is lost for good, and we have heard
+// its host without a gap. A rank that is in doubt beside it, and may come back, is not to blame.
+func (x *change) culprits(d Decision) (out []*node) {
+	f := x.facts()
+	for i, n := range x.nodes {
+		s := NodeState(n.State)
+		if s != NodeLost && s != NodeFailed || n.StartedAt == nil || n.ended != nil || !n.required {
+			continue
+		}
+		if !f.Nodes[i].finally(f) || d.On != OnLossFinal && !slices.Contains(d.Ranks, int(n.Rank)) {
+			continue
+		}
+		since := interval.Span{Start: x.goodThrough(n).Add(-noCreditAfterGap).UnixMilli(), End: x.now.UnixMilli()}
+		if len(x.deaf(n).Clip(since)) > 0 {
+			continue
+		}
+		out = append(out, n)
+	}
+	if len(out) != 1 {
+		return nil
+	}
+	// Another rank that went first, or within the same moments, has a part in it.
+	for _, m := range x.nodes {
+		s := NodeState(m.State)
+		if m != out[0] && m.required && m.ended == nil && (s == NodeLost || s == NodeFailed) && x.goodThrough(m).Before(x.goodThrough(out[0])) {
+			return nil
+		}
+	}
+	return out
 }

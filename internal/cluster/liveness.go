@@ -9,7 +9,7 @@ import (
 )
 
 // assess compares what hosts said last with the clock: nodes that are no longer proven up become lost, and lost ones
-// that are come back.
+// that are come back. While we cannot hear a host, nothing is concluded from its silence.
 func (x *change) assess() {
 	switch State(x.row.State) {
 	case Provisioning, Running, Degraded:
@@ -21,7 +21,7 @@ func (x *change) assess() {
 			continue
 		}
 		if n.StartedAt == nil {
-			if heard := latest(n.status.ReportedAt, n.Since); x.now.Sub(heard) > x.c.cfg.StartSilence && NodeState(n.State) != NodeReady {
+			if heard := latest(n.status.ReportedAt, n.Since); x.heardFor(n, heard) > x.c.cfg.StartSilence && NodeState(n.State) != NodeReady {
 				x.step(n, NodeSilent, ReasonHostLost, fmt.Sprintf("nothing was heard of its host for %s", x.now.Sub(heard).Round(time.Second)))
 			}
 			continue
@@ -30,80 +30,60 @@ func (x *change) assess() {
 			if NodeState(n.State) == NodeLost {
 				x.step(n, NodeHeard, ReasonNone, "")
 			}
-		} else if !x.step(n, NodeSilent, r, why) {
+		} else if x.deafNow(n) && NodeState(n.State) != NodeLost {
+			continue
+		} else if x.step(n, NodeSilent, r, why) {
+			x.countDoubt(n)
+		} else {
 			x.blame(n, r, why)
 		}
 	}
+	x.dispute()
 }
 
 // unproven says why a started node is not proven up: which of its parts is dead, and how that is known. ReasonNone: it is
-// proven.
+// proven. Only the node's own host decides: what other ranks say of it may explain its silence, and no more.
 func (x *change) unproven(n *node) (Reason, string) {
 	good := latest(time.UnixMilli(n.status.LastGoodMs), *n.StartedAt)
 	said := n.status.Epoch == n.Epoch && n.status.ReportedAt.After(*n.StartedAt)
-	deaf, hears := x.heardByOthers(n)
-	silent := x.now.Sub(latest(n.status.ReportedAt, *n.StartedAt))
+	last := latest(n.status.ReportedAt, *n.StartedAt)
+	silent := x.now.Sub(last)
 	switch {
-	case silent > x.c.cfg.LostAfter && hears != nil && deaf == "":
-		return ReasonAgentLost, fmt.Sprintf("nothing was heard of its agent for %s; rank %d hears the node over the cluster's network", silent.Round(time.Second), hears.Rank)
-	case silent > x.c.cfg.LostAfter:
+	case x.heardFor(n, last) > x.c.cfg.LostAfter:
+		if m := x.hears(n); m != nil {
+			return ReasonAgentLost, fmt.Sprintf("nothing was heard of its agent for %s; rank %d hears the node over the cluster's network", silent.Round(time.Second), m.Rank)
+		}
 		why := fmt.Sprintf("no report for %s", silent.Round(time.Second))
-		if deaf != "" {
-			why += ", and " + deaf
+		for _, m := range x.nodes {
+			if m != n && x.speaks(m) && slices.Contains(m.status.PeersDown, n.Rank) {
+				why += fmt.Sprintf(", and rank %d hears nothing from it over the cluster's network", m.Rank)
+				break
+			}
 		}
 		return ReasonHostLost, why
 	case said && !n.status.Good && n.status.Trouble != "":
 		return Reason(n.status.Trouble), n.status.TroubleDetail
 	case said && !n.status.Good:
 		return ReasonHostLost, "its host reports that it is not well"
-	case deaf != "" && NodeState(n.State) == NodeLost && n.status.ReportedAt.After(n.Since):
-		return ReasonOverlayFailed, "its host answers, but " + deaf
-	case deaf != "": // its host was not heard of since: it may be dead as a whole
-		return ReasonHostLost, deaf
-	case x.now.Sub(good) > x.c.cfg.LostAfter:
+	case x.heardFor(n, good) > x.c.cfg.LostAfter:
 		return ReasonHostLost, fmt.Sprintf("no good report for %s", x.now.Sub(good).Round(time.Second))
 	}
 	return ReasonNone, ""
 }
 
-// heardByOthers tells in words that n and another rank do not hear each other over the cluster's network, where n is to
-// blame, and finds a rank that hears it. Only who is itself heard of may speak of others. Of two ranks it is the one that
-// lacks more of them: where one host's line lets nothing through, it hears none of the others and none of them hears it,
-// and they are well. Where both lack as many, it is the one that is not heard.
-func (x *change) heardByOthers(n *node) (deaf string, hears *node) {
+// hears finds a rank that hears n over the cluster's network; nil: none does, as far as we know.
+func (x *change) hears(n *node) *node {
 	for _, m := range x.nodes {
-		if m == n || !x.speaks(m) {
-			continue
-		}
-		more := x.lacks(n) - x.lacks(m)
-		switch {
-		case slices.Contains(m.status.PeersDown, n.Rank):
-			if more >= 0 {
-				deaf = fmt.Sprintf("rank %d hears nothing from it over the cluster's network", m.Rank)
-			}
-		case m.status.Good:
-			hears = m
-		}
-		if deaf == "" && more > 0 && x.speaks(n) && slices.Contains(n.status.PeersDown, m.Rank) {
-			deaf = fmt.Sprintf("it hears nothing from rank %d over the cluster's network", m.Rank)
+		if m != n && x.speaks(m) && m.status.Good && !slices.Contains(m.status.PeersDown, n.Rank) {
+			return m
 		}
 	}
-	return deaf, hears
+	return nil
 }
 
 // speaks reports whether a rank that runs was heard of lately.
 func (x *change) speaks(m *node) bool {
 	return m.ended == nil && m.StartedAt != nil && m.status.Epoch == m.Epoch && x.now.Sub(m.status.ReportedAt) <= x.c.cfg.LostAfter
-}
-
-// lacks counts the ranks that n does not hear, or that do not hear n, as those say who speak.
-func (x *change) lacks(n *node) (ranks int) {
-	for _, m := range x.nodes {
-		if m != n && (x.speaks(m) && slices.Contains(m.status.PeersDown, n.Rank) || x.speaks(n) && slices.Contains(n.status.PeersDown, m.Rank)) {
-			ranks++
-		}
-	}
-	return ranks
 }
 
 // blame says of a node that is lost already what is known better by now.
@@ -152,6 +132,9 @@ func (x *change) due() *time.Time {
 		sooner(deref(x.row.RunUntil))
 		sooner(deref(x.maxUntil()))
 		x.dueReplacing(sooner)
+		for _, u := range x.disputed {
+			sooner(time.UnixMilli(u.FromMs).Add(x.undGrace() + time.Millisecond))
+		}
 		for _, n := range x.nodes {
 			if NodeState(n.State) == NodeLost {
 				sooner(n.Since.Add(x.c.cfg.LossGrace))

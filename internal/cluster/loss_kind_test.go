@@ -35,12 +35,12 @@ func TestKindsOfLossAreToldApart(t *testing.T) {
 		{"overlay, as its host says", trouble("overlay_failed", "the process does not answer"), cluster.Degraded, cluster.ReasonOverlayFailed, "does not answer"},
 		{"engine", trouble("runtime_failed", "the container engine does not answer"), cluster.Degraded, cluster.ReasonRuntimeFailed, "engine"},
 		{"what no host may say", trouble("completed", "ha"), cluster.Degraded, cluster.ReasonHostLost, "not well"},
-		{"overlay, as its peers hear", func(w *world, c cluster.Cluster) {
+		{"the path between two hosts that are well", func(w *world, c cluster.Cluster) {
 			w.behave(0, func(_ *fakeHost, r *run) { r.PeersDown = []int{1} })
+			w.behave(1, func(_ *fakeHost, r *run) { r.PeersDown = []int{0} })
 			w.must(w.hostOf(c, 0).sync(w.ctx, 0))
-			w.must(w.hostOf(c, 1).sync(w.ctx, 0)) // it is there, so it is not dead as a whole
-			w.tick(c)
-		}, cluster.Degraded, cluster.ReasonOverlayFailed, "its host answers, but rank 0 hears nothing"},
+			w.must(w.hostOf(c, 1).sync(w.ctx, 0))
+		}, cluster.Degraded, cluster.ReasonPeersUnreachable, "^$"},
 		{"container", func(w *world, c cluster.Cluster) {
 			w.fail(w.hostOf(c, 1), agentapi.ReasonGuestDied)
 			w.must(w.hostOf(c, 1).sync(w.ctx, 0))

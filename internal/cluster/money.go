@@ -72,6 +72,11 @@ func (c *Clusters) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
 	if err != nil {
 		return err
 	}
+	if x.row.SettledAt == nil && x.row.RunningAt != nil {
+		if _, err := x.judge(ctx); err != nil {
+			return fmt.Errorf("judge cluster %s: %w", cl, err)
+		}
+	}
 	switch s := State(x.row.State); {
 	case s.Ended():
 		if x.row.SettledAt != nil || !x.heardOut() {
@@ -82,6 +87,7 @@ func (c *Clusters) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
 		}
 	default:
 		if x.window {
+			// Nothing is done while a rank is in doubt.
 			if err := metering.AdvanceConfirmed(ctx, tx, cl, x.confirmed()); err != nil {
 				return fmt.Errorf("confirm cluster %s: %w", cl, err)
 			}

@@ -139,13 +139,65 @@ func newLoss(f Facts) (Trigger, Decision) {
 			return OnNodeLost, about(n)
 		}
 	}
+	if len(f.Dispute.Pairs) > 0 {
+		return OnNodeLost, f.Dispute.about()
+	}
 	return "", Decision{}
+}
+
+// about names the two ranks that do not hear each other.
+func (d Dispute) about() Decision {
+	p := d.Pairs[0]
+	return Decision{Reason: ReasonPeersUnreachable, Detail: fmt.Sprintf("ranks %d and %d do not hear each other", p[0], p[1]), Ranks: []int{p[0], p[1]}}
+}
+
+// undecidedFinal: ranks did not hear each other for too long, and nothing tells which of them is to blame. With
+// on_node_failure ignore or replace the largest set of ranks that hear each other stays, of equal ones that with the lower
+// ranks.
+func undecidedFinal(f Facts) (Trigger, Decision) {
+	d := f.Dispute
+	if f.WindowOpen || len(d.Pairs) == 0 || f.Now.Sub(d.Since) < d.Grace {
+		return "", Decision{}
+	}
+	out := d.about()
+	switch {
+	case f.Replace && f.Ran:
+		out.Ranks = f.leaveOut()
+		return OnReplacing, out
+	case f.Ignore:
+		out.Ranks = f.leaveOut()
+		return OnRankIgnored, out
+	}
+	return OnLossFinal, out
+}
+
+// leaveOut returns the ranks that are not in the largest set of ranks that hear each other. It takes ranks out one by one:
+// of those in the most disputes the highest.
+func (f Facts) leaveOut() (out []int) {
+	left := slices.Clone(f.Dispute.Pairs)
+	for len(left) > 0 {
+		count := map[int]int{}
+		for _, p := range left {
+			count[p[0]]++
+			count[p[1]]++
+		}
+		worst := -1
+		for r, n := range count {
+			if worst < 0 || n > count[worst] || n == count[worst] && r > worst {
+				worst = r
+			}
+		}
+		out = append(out, worst)
+		left = slices.DeleteFunc(left, func(p [2]int) bool { return p[0] == worst || p[1] == worst })
+	}
+	slices.Sort(out)
+	return out
 }
 
 // nodeBack: every required rank is proven up again. The cluster is whole only when none was given up.
 func nodeBack(f Facts) (Trigger, Decision) {
 	nodes := f.required()
-	if f.WindowOpen || len(nodes) == 0 {
+	if f.WindowOpen || len(nodes) == 0 || len(f.Dispute.Pairs) > 0 {
 		return "", Decision{}
 	}
 	for _, n := range nodes {
@@ -278,10 +330,10 @@ func (n NodeFacts) down(f Facts) bool {
 // stopSlack is how much before run_until by PostgreSQL's clock a host may stop a node by its own.
 const stopSlack = 5 * time.Second
 
-// finally reports whether a rank that is down stays so: its host says it has failed, its GPU is broken, or it was lost for
-// too long.
+// finally reports whether a rank that is down stays so: its host says it has failed, its GPU is broken, it was lost for
+// too long, or its host was in doubt too often.
 func (n NodeFacts) finally(f Facts) bool {
-	return n.State != NodeLost || n.Reason == ReasonGPUFailed || f.Now.Sub(n.Since) >= f.LossGrace
+	return n.State != NodeLost || n.Reason == ReasonGPUFailed || n.Doubted || f.Now.Sub(n.Since) >= f.LossGrace
 }
 
 func about(n NodeFacts) Decision {

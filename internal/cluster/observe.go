@@ -158,6 +158,9 @@ func (c *Clusters) saveStatuses(ctx context.Context, s agentapi.Sync, at time.Ti
 	if len(p.Nodes) == 0 {
 		return nil
 	}
+	if err := c.saveGaps(ctx, s, at, all); err != nil {
+		return err
+	}
 	if err := c.db.Q.SaveNodeStatuses(ctx, p); err != nil {
 		return fmt.Errorf("keep node statuses: %w", err)
 	}

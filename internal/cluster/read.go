@@ -240,14 +240,14 @@ func haveOpenWindow(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) 
 		return out, nil
 	}
 	p := db.NewPipe(q)
-	ask := p.Q.HasOpenWindow(ctx, clusters)
+	ask := p.Q.WindowState(ctx, clusters)
 	p.Send(ctx)
 	var wrong error
-	ask.QueryRow(func(i int, open bool, err error) {
+	ask.QueryRow(func(i int, w dbq.WindowStateRow, err error) {
 		if err != nil && wrong == nil {
 			wrong = err
 		}
-		out[clusters[i]] = open
+		out[clusters[i]] = w.Open && w.DoubtFromMs == 0
 	})
 	return out, errors.Join(wrong, p.Close())
 }

@@ -20,8 +20,10 @@ const (
 	ReasonAgentLost       Reason = "agent_lost"
 	ReasonTimeout         Reason = "timeout"
 	ReasonPlatformOutage  Reason = "platform_outage"
-	ReasonHostReclaimed   Reason = "host_reclaimed" // at once, or with little notice: a host's fault
-	ReasonHostWithdrawn   Reason = "host_withdrawn" // with notice
+	// ReasonPeersUnreachable: ranks did not hear each other though all their hosts are well. It is nobody's fault.
+	ReasonPeersUnreachable Reason = "peers_unreachable"
+	ReasonHostReclaimed    Reason = "host_reclaimed" // at once, or with little notice: a host's fault
+	ReasonHostWithdrawn    Reason = "host_withdrawn" // with notice
 
 	ReasonImageNotFound     Reason = agentapi.ReasonImageNotFound
 	ReasonImageUnauthorized Reason = agentapi.ReasonImageUnauthorized
@@ -66,6 +68,7 @@ var sentences = map[Reason]Sentence{
 	ReasonWorkloadFailed:    {Happened: "The command ended with an error on at least one rank.", Do: "Read the log of the rank that failed first; restart: on_failure starts the command again by itself."},
 	ReasonHostLost:          {Happened: "A host of the cluster could no longer be reached.", Do: "Rent again; on_node_failure: replace lets another host take the rank, ignore goes on with the remaining ranks."},
 	ReasonAgentLost:         {Happened: "The agent on a host of the cluster fell silent, though its node is still heard on the cluster's network.", Do: "Rent again; on_node_failure: replace lets another host take the rank."},
+	ReasonPeersUnreachable:  {Happened: "Ranks of the cluster did not hear each other, and nothing tells which of their hosts is to blame.", Do: "Rent again; these hosts are not put together for you within a day."},
 	ReasonHostReclaimed:     {Happened: "The operator of a host took the machine back.", Do: "Rent again; on_node_failure: replace lets another host take the rank."},
 	ReasonHostWithdrawn:     {Happened: "The operator of a host took the machine back, as was said well before.", Do: "Rent again; on_node_failure: replace lets another host take the rank."},
 	ReasonTimeout:           {Happened: "The cluster was not ready in time.", Do: "The timeline shows which step of which rank took so long; rent again, on other hosts if it repeats."},

@@ -42,6 +42,10 @@ func (x *change) giveUp(d Decision) {
 		lease := n.LeaseID
 		x.book(func(ctx context.Context) error { return metering.EndLease(ctx, x.tx, lease, x.now) })
 	}
+	x.stopWindow(x.now)
+	if x.row.GoAt != nil { // what the others would compute now is lost, and nobody pays for it: they stop, and wait at the barrier
+		x.startAgain()
+	}
 	x.raiseLive() // the others no longer see them among their peers
 	until := x.now.Add(x.c.cfg.ReplaceWait)
 	x.row.ReplaceUntil, x.row.ReplaceNote, x.row.StartDeadline = &until, "", nil
@@ -231,6 +235,7 @@ func (x *change) replace(ctx context.Context, want market.Placement, g gang) err
 // move writes where a replaced rank is now.
 func (x *change) move(ctx context.Context, tx *db.Tx, n *node) error {
 	return errors.Join(
+		tx.Q.InsertLostGap(ctx, n.ID),
 		tx.Q.InsertReplacement(ctx, dbq.InsertReplacementParams{ClusterID: x.row.ID, LeaseID: n.LeaseID, HostID: n.HostID, At: x.now, NodeID: n.ID}),
 		tx.Q.MoveNode(ctx, n.LeaseID, n.HostID, n.ID),
 		tx.Q.ForgetNodeStatus(ctx, n.Epoch, x.now, n.ID))

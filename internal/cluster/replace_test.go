@@ -79,7 +79,7 @@ func TestAnotherHostTakesALostRank(t *testing.T) {
 	w.vanish(c, 1)
 	w.one(c)
 	c = w.get(c)
-	if c.State != cluster.Provisioning || c.Epoch != 2 || c.Billing || c.Nodes[1].HostID == gone.id || c.Nodes[1].Address != address || c.Replacing != nil {
+	if c.State != cluster.Provisioning || c.Epoch != 3 || c.Billing || c.Nodes[1].HostID == gone.id || c.Nodes[1].Address != address || c.Replacing != nil {
 		_, text := w.events(c)
 		t.Fatalf("%s, epoch %d, billing %v, %+v\n%s", c.State, c.Epoch, c.Billing, c.Nodes[1], text)
 	}
@@ -109,7 +109,7 @@ func TestAnotherHostTakesALostRank(t *testing.T) {
 		}
 	}
 	var opened int64
-	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT opened_ms FROM cluster_window WHERE cluster_id = $1 AND closed_ms IS NULL", c.ID).Scan(&opened))
+	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT opened_ms FROM cluster_window WHERE cluster_id = $1 AND closed_ms IS NULL AND limit_ms IS NULL", c.ID).Scan(&opened))
 	var started time.Time
 	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT max(started_at) FROM node WHERE cluster_id = $1", c.ID).Scan(&started))
 	if opened < closed || opened < started.UnixMilli() {
@@ -147,6 +147,9 @@ func TestALostRankWaitsForAHostWithTheReasonShown(t *testing.T) {
 	if r := c.Replacing; c.State != cluster.Degraded || c.Billing || r == nil || len(r.Ranks) != 1 || r.Ranks[0] != 1 ||
 		!strings.Contains(r.Why, "no host fits") || !strings.Contains(c.Detail, r.Why) || !strings.Contains(c.Detail, "nothing is billed") {
 		t.Fatalf("%s, billing %v: %+v: %s", c.State, c.Billing, r, c.Detail)
+	}
+	for range 8 { // the other rank stops and starts again up to where it waits
+		w.must(w.hostOf(c, 0).sync(w.ctx, 0))
 	}
 	before, _ := w.events(c)
 	for range 3 {
@@ -198,7 +201,7 @@ func TestAHostThatComesInTimeIsTaken(t *testing.T) {
 	w.addHost(2, 1)
 	w.tick(c)
 	c = w.rounds(c, "running", in(cluster.Running))
-	if w.hostOf(c, 1) != w.hosts[2] || c.Epoch != 2 {
+	if w.hostOf(c, 1) != w.hosts[2] || c.Epoch != 3 {
 		t.Errorf("rank 1 is on %s in epoch %d", c.Nodes[1].HostName, c.Epoch)
 	}
 	w.one(c)
@@ -223,7 +226,7 @@ func TestAReplacementMayBeLostToo(t *testing.T) {
 	w.rounds(c, "lost again", func(c cluster.Cluster) bool { return c.State == cluster.Degraded })
 	w.one(c)
 	w.tick(c)
-	if c = w.get(c); c.State != cluster.Provisioning || c.Epoch != 3 || w.hostOf(c, 1) == second {
+	if c = w.get(c); c.State != cluster.Provisioning || c.Epoch != 4 || w.hostOf(c, 1) == second {
 		t.Fatalf("%s, epoch %d, %s", c.State, c.Epoch, c.Detail)
 	}
 	c = w.rounds(c, "running", in(cluster.Running))
@@ -351,7 +354,7 @@ func TestAServerThatDiesAnywhereStillReplaces(t *testing.T) {
 	c = w.rounds(c, "running", in(cluster.Running), gone)
 	credits, err := metering.Credits(w.ctx, w.d.Q, c.ID)
 	w.must(err)
-	if len(credits) != 1 || c.Epoch != 2 {
+	if len(credits) != 1 || c.Epoch != 3 {
 		t.Errorf("epoch %d, credited %+v", c.Epoch, credits)
 	}
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))

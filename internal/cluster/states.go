@@ -130,7 +130,15 @@ type Facts struct {
 	Ran           bool      // it has been running before the present start
 	LossGrace     time.Duration
 	StartSilence  time.Duration // after which a starting rank's host that says nothing is given up
+	Dispute       Dispute
 	Nodes         []NodeFacts
+}
+
+// Dispute is that ranks claim not to hear each other while their hosts are all well, so that nobody is to blame.
+type Dispute struct {
+	Pairs [][2]int // none: there is no dispute
+	Since time.Time
+	Grace time.Duration // how long it may last
 }
 
 // NodeFacts is what is known of one rank.
@@ -144,7 +152,8 @@ type NodeFacts struct {
 	Exit     *int
 	ExitSeen time.Time // when it exited, by its host's word
 	Heard    time.Time // the last report, on the server's clock
-	Since    time.Time // in State
+	Since    time.Time // in State; later than that by the time in which its host could not have been heard
+	Doubted  bool      // its host was in doubt too often within the last hour
 	Gone     bool      // nothing left on the host
 	Ended    bool      // its lease has ended: it never comes back
 }
@@ -167,7 +176,7 @@ func Next(s State, f Facts) (Decision, bool) {
 	case Running:
 		return first(s, f, exited, newLoss, maxDuration, moneyOut)
 	case Degraded:
-		return first(s, f, exited, rankIgnored, lostForGood, lossFinal, newLoss, nodeBack, maxDuration, moneyOut)
+		return first(s, f, exited, rankIgnored, lostForGood, lossFinal, undecidedFinal, newLoss, nodeBack, maxDuration, moneyOut)
 	case Releasing:
 		return first(s, f, allGone)
 	}

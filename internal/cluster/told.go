@@ -22,7 +22,7 @@ func (x *change) told(d Decision) string {
 	what := join(d.Reason.Happened(), d.Detail)
 	switch d.On {
 	case OnNodeLost:
-		return words(what, suspended, x.ifItStaysAway(d))
+		return words(what, x.doubtSentence(d), suspended, x.ifItStaysAway(d))
 	case OnRankIgnored:
 		return words(what, goesOn, d.Reason.credited(), "If your program needs every rank, release the cluster and rent again; on_node_failure: replace lets another host take a lost one.")
 	case OnReplacing:
@@ -36,6 +36,9 @@ func (x *change) told(d Decision) string {
 // ifItStaysAway is what comes of a silent rank; "" of one that is lost for good, for that is told next.
 func (x *change) ifItStaysAway(d Decision) string {
 	f := x.facts()
+	if d.Reason == ReasonPeersUnreachable {
+		return ""
+	}
 	for _, n := range f.Nodes {
 		if slices.Contains(d.Ranks, n.Rank) && n.finally(f) {
 			return ""

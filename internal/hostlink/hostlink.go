@@ -157,6 +157,7 @@ func (l *Link) Start(c Clusters, m Metering, o Offers) error {
 		{l.hosts, agentapi.SubjectSync("*"), l.reports, l.onHost(l.handleSync)},
 		{l.hosts, agentapi.SubjectInventory("*"), l.reports, l.onHost(l.handleInventory)},
 		{l.hosts, agentapi.SubjectTelemetry("*"), l.reports, l.onHost(l.handleTelemetry)},
+		{l.hosts, subjectPulse, l.reports, l.handlePulse},
 		{l.sys, "$SYS.ACCOUNT." + accountHosts + ".DISCONNECT", l.doors, l.handleDisconnect},
 		// Last: whoever is let in finds everything else in place.
 		{l.auth, server.AuthCalloutSubject, l.doors, l.handleAuth},
@@ -174,6 +175,8 @@ func (l *Link) Start(c Clusters, m Metering, o Offers) error {
 		}
 	}
 	l.watchKeys()
+	l.pulse(l.ctx)
+	l.loop(host.PulseEvery, l.pulse)
 	l.loop(l.cfg.HeartbeatEvery, l.closeUnwelcome)
 	l.loop(l.cfg.FlushEvery, l.recorder.flush)
 	return nil

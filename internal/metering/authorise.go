@@ -333,7 +333,10 @@ func (l *lease) possible(from, until int64) Set {
 	open := false
 	for _, w := range l.windows {
 		i := w.Billable()
-		if w.ClosedMS == 0 {
+		switch {
+		case w.pending():
+			i.End = w.LimitMS
+		case w.running():
 			open = true
 			i.End = max(i.End, until)
 		}

@@ -15,7 +15,18 @@ const forever = math.MaxInt64
 type Window struct {
 	OpenedMS, ConfirmedMS int64
 	ClosedMS              int64 // 0 = open
+	// DoubtMS is since when a rank of the cluster is in doubt while the window runs: nothing later is confirmed. 0 = none is.
+	DoubtMS int64
+	// LimitMS makes an open window a pending one: the past time up to LimitMS, of which it is not decided yet whether it
+	// counts. None of it is billable. 0 = the window runs now.
+	LimitMS int64
 }
+
+func (w Window) running() bool { return w.ClosedMS == 0 && w.LimitMS == 0 }
+func (w Window) pending() bool { return w.ClosedMS == 0 && w.LimitMS != 0 }
+
+// undecided is the time of a pending window.
+func (w Window) undecided() Interval { return Interval{Start: w.OpenedMS, End: w.LimitMS} }
 
 // Billable is the time of the window that may be posted now.
 func (w Window) Billable() Interval { return Interval{Start: w.OpenedMS, End: w.end()} }
@@ -74,9 +85,16 @@ func Charge(m Meter, fresh []Interval, windows []Window, t Terms) (Meter, Postin
 
 	// The watermark rises to the first billable millisecond that is not proven, or as far as windows reach: a window
 	// that opens later starts no earlier.
-	mark := max(m.SettledThrough, horizon)
+	// It does not rise into a pending window, of which a part may become billable.
+	mark := horizon
+	for _, w := range windows {
+		if w.pending() && w.undecided().And(t.Life).Len() > 0 {
+			mark = min(mark, w.OpenedMS)
+		}
+	}
+	mark = max(m.SettledThrough, mark)
 	if missing := due.Clip(above).Minus(proven); len(missing) > 0 {
-		mark = missing[0].Start
+		mark = min(mark, missing[0].Start)
 	}
 	below := due.Intersect(proven).Clip(Interval{Start: m.SettledThrough, End: mark})
 	m.SettledThrough = mark

@@ -3,11 +3,13 @@ package metering
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/internal/budget"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fairness"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
@@ -36,15 +38,26 @@ type Credit struct {
 // is lost once: called again, it changes nothing. The cluster's last window is closed; the caller holds its lock.
 func CreditLoss(ctx context.Context, tx *db.Tx, cluster id.Cluster, lost id.Lease, reason string) error {
 	w, err := lastWindow(ctx, tx.Q, cluster)
-	if err != nil || w == nil || w.ClosedMs == nil {
+	if err != nil || w == nil {
 		return err // never billed
 	}
+	from := lossMoment(w)
+	if from == 0 {
+		return nil
+	}
+	// What the lease proves to have run after that is part of it.
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return err
+	}
+	through := max(from, now.UnixMilli())
 	leases, err := lockCluster(ctx, tx, cluster)
 	if err != nil {
 		return err
 	}
 	err = tx.Q.InsertServiceCredit(ctx, dbq.InsertServiceCreditParams{
-		LeaseID: lost, ClusterID: cluster, Reason: reason, FromMs: *w.ClosedMs - CreditSpan.Milliseconds(), ThroughMs: *w.ClosedMs,
+		LeaseID: lost, ClusterID: cluster, Reason: reason, FromMs: from - CreditSpan.Milliseconds(), ThroughMs: through,
+		Inducible: inducible(reason),
 	})
 	if err != nil {
 		return fmt.Errorf("metering: credit for %s: %w", lost, err)
@@ -52,7 +65,65 @@ func CreditLoss(ctx context.Context, tx *db.Tx, cluster id.Cluster, lost id.Leas
 	if err := charge(ctx, tx, unsettled(leases), nil, nil, inFull); err != nil {
 		return err
 	}
+	if inducible(reason) {
+		if err := holdCredit(ctx, tx, leases, lost); err != nil {
+			return err
+		}
+	}
 	return bookCredits(ctx, tx, cluster, leases)
+}
+
+// lossMoment is when the billed time ended by a loss, unix ms: where the window is in doubt, the beginning of the doubt.
+func lossMoment(w *dbq.ClusterWindow) int64 {
+	switch {
+	case w.ClosedMs != nil:
+		return *w.ClosedMs
+	case w.LimitMs != nil:
+		return w.OpenedMs
+	case w.DoubtFromMs != nil:
+		return *w.DoubtFromMs
+	}
+	return 0
+}
+
+// inducible reports whether a renter could have caused a failure of a host: by its load on line, network, runtime or GPU.
+func inducible(reason string) bool {
+	switch reason {
+	case "host_reclaimed", "host_interrupted", "gpu_in_use":
+		return false
+	}
+	return true
+}
+
+// holdCredit lets the credit of a lease wait for a person when it is above what may be booked at once for a failure that
+// the renter could have caused.
+func holdCredit(ctx context.Context, tx *db.Tx, leases []*lease, lost id.Lease) error {
+	i := slices.IndexFunc(leases, func(l *lease) bool { return l.ID == lost })
+	if i < 0 {
+		return nil
+	}
+	l := leases[i]
+	f, err := tx.Q.CreditFacts(ctx, l.RenterOrgID, lost, l.HostOrgID)
+	if err != nil {
+		return fmt.Errorf("metering: earlier credits of %s: %w", l.RenterOrgID, err)
+	}
+	left := max(fairness.CreditLeast, money.Share(money.Nano(f.Charged), fairness.CreditPPM)) - money.Nano(f.Credited)
+	if !f.PairCredited && min(l.meter.Posted, hourOf(l)) <= left {
+		return nil
+	}
+	if err := tx.Q.HoldServiceCredit(ctx, lost); err != nil {
+		return fmt.Errorf("metering: hold the credit of %s: %w", lost, err)
+	}
+	return nil
+}
+
+// hourOf is the most that an hour of a lease has cost.
+func hourOf(l *lease) money.Nano {
+	var rate money.Micro
+	for _, p := range l.terms.Prices {
+		rate = max(rate, p.Rate)
+	}
+	return money.CostOf(rate, CreditSpan.Milliseconds())
 }
 
 // bookCredits books what the cluster's credits have come to beyond what is booked already. Its meters are locked. All
@@ -79,6 +150,9 @@ func bookCredits(ctx context.Context, tx *db.Tx, cluster id.Cluster, leases []*l
 		return fmt.Errorf("metering: credits of %s: %w", cluster, err)
 	}
 	for _, r := range rows {
+		if r.State != "booked" {
+			continue
+		}
 		if err := bookCredit(ctx, tx, r); err != nil {
 			return err
 		}

@@ -74,6 +74,9 @@ func prove(ctx context.Context, q *dbq.Queries, cluster id.Cluster, ids []id.Lea
 	f := evidence.File{Version: 1, Cluster: cluster.String(), MadeAt: now.UTC().Truncate(time.Second), Currency: leases[0].Currency,
 		Windows: []evidence.Window{}, Anchors: []evidence.Anchor{}}
 	for _, w := range leases[0].windows {
+		if w.Billable().Len() == 0 {
+			continue
+		}
 		f.Windows = append(f.Windows, evidence.Window{FromMS: w.OpenedMS, UntilMS: w.end()})
 	}
 	var hosts []pgtype.UUID

@@ -91,8 +91,13 @@ func withMeters(ctx context.Context, q *dbq.Queries, meters []dbq.LeaseMeter, ab
 	byCluster := map[id.Cluster][]Window{}
 	for _, r := range windowRows {
 		w := Window{OpenedMS: r.OpenedMs, ConfirmedMS: r.ConfirmedUntilMs}
-		if r.ClosedMs != nil {
-			w.ClosedMS = *r.ClosedMs
+		for _, f := range []struct {
+			to   *int64
+			from *int64
+		}{{&w.ClosedMS, r.ClosedMs}, {&w.DoubtMS, r.DoubtFromMs}, {&w.LimitMS, r.LimitMs}} {
+			if f.from != nil {
+				*f.to = *f.from
+			}
 		}
 		byCluster[r.ClusterID] = append(byCluster[r.ClusterID], w)
 	}

@@ -22,7 +22,7 @@ func (l *lease) due(p Posting) bool {
 		return true
 	}
 	for _, w := range l.windows {
-		if w.ClosedMS == 0 {
+		if w.running() {
 			return false
 		}
 	}

@@ -107,7 +107,7 @@ func settleLeases(ctx context.Context, tx *db.Tx, leases []*lease) error {
 	}
 	var ids []pgtype.UUID
 	for _, l := range leases {
-		if heard[l.ID] || !slices.Contains(open, l) {
+		if heard[l.ID] && !l.waits() || !slices.Contains(open, l) {
 			l.SettledAt = &now
 			ids = append(ids, raw(l.ID))
 		}
@@ -125,11 +125,19 @@ func settleLeases(ctx context.Context, tx *db.Tx, leases []*lease) error {
 // the windows leave all of it to be posted.
 func (l *lease) proven() bool {
 	for _, w := range l.windows {
-		if w.ClosedMS == 0 && w.ConfirmedMS < l.terms.Life.End {
+		if w.running() && w.ConfirmedMS < l.terms.Life.End {
 			return false
 		}
 	}
+	if l.waits() {
+		return false
+	}
 	return len(l.possible(forever, forever).Minus(l.meter.Proven)) == 0
+}
+
+// waits reports whether it is not decided yet of some time of the lease whether it counts.
+func (l *lease) waits() bool {
+	return slices.ContainsFunc(l.windows, func(w Window) bool { return w.pending() && w.undecided().And(l.terms.Life).Len() > 0 })
 }
 
 // heardOut says of which leases everything has arrived that their hosts will ever send: no run has a hole, and the

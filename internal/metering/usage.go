@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -142,7 +143,16 @@ func (l *lease) unproven(now int64) Set {
 	if r := l.runUntil(); r != 0 {
 		now = min(now, r)
 	}
-	return l.possible(now, now)
+	out := l.possible(now, now)
+	for _, w := range l.windows { // in doubt: it is not billed unless proof of it comes
+		switch {
+		case w.pending():
+			out = out.Minus(SetOf(w.undecided()))
+		case w.running() && w.DoubtMS != 0:
+			out = out.Minus(SetOf(Interval{Start: w.DoubtMS, End: forever}))
+		}
+	}
+	return out
 }
 
 // Running is what clusters cost at this moment.
@@ -201,7 +211,8 @@ func runningOf(ctx context.Context, q *dbq.Queries, ids []id.Lease) (Running, er
 	var r Running
 	for _, l := range leases {
 		r.Accrued += l.soFar(now) - l.meter.Posted
-		if n := len(l.windows); n > 0 && l.windows[n-1].ClosedMS == 0 && !l.ended() {
+		counts := func(w Window) bool { return w.running() && w.DoubtMS == 0 }
+		if slices.ContainsFunc(l.windows, counts) && !l.ended() {
 			r.Burn += l.terms.rateAt(now)
 		}
 	}

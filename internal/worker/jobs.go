@@ -74,7 +74,8 @@ func Jobs(p Platform) []Job {
 			changes, err3 := p.Market.Prune(ctx)
 			traffic, err4 := host.DropOldTraffic(ctx, p.DB)
 			letters, err5 := notify.SweepDeadLetters(ctx, p.DB.Q)
-			return int(keys + swept.Sessions + swept.Attempts + changes + traffic + letters), errors.Join(err, err2, err3, err4, err5)
+			gaps, err6 := host.DropOldGaps(ctx, p.DB)
+			return int(keys + swept.Sessions + swept.Attempts + changes + traffic + letters + gaps), errors.Join(err, err2, err3, err4, err5, err6)
 		}},
 		{Name: "ledger chain", Every: 5 * time.Second, Run: func(ctx context.Context) (did int, err error) {
 			for n := 1; n > 0 && err == nil && ctx.Err() == nil; did += n {

@@ -330,12 +330,15 @@ func (b *ClaimIdempotencyKeyBatchResults) Close() error {
 }
 
 const clusterNodes = `-- name: ClusterNodes :batchmany
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
-       h.name AS host_name, h.reclaim_at, h.reclaim_asked_at, h.capped_until
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+       h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
+       hs.nats_server AS listener, hs.connected_at,
+       (SELECT count(*) FROM gang_strike g WHERE g.host_id = n.host_id AND g.kind = 'doubt' AND g.at > clock_timestamp() - interval '1 hour')::integer AS doubts
 FROM node n
 JOIN node_status s ON s.node_id = n.id
 JOIN lease l ON l.id = n.lease_id
 JOIN host h ON h.id = n.host_id
+JOIN host_status hs ON hs.host_id = n.host_id
 WHERE n.cluster_id = ANY ($1::uuid[])
 ORDER BY n.cluster_id, n.rank
 `
@@ -356,9 +359,13 @@ type ClusterNodesRow struct {
 	LeaseEndedAt   *time.Time
 	LeaseGoneAt    *time.Time
 	HostName       string
+	OperatorID     id.Org
 	ReclaimAt      *time.Time
 	ReclaimAskedAt *time.Time
 	CappedUntil    *time.Time
+	Listener       string
+	ConnectedAt    *time.Time
+	Doubts         int32
 }
 
 func (q *Queries) ClusterNodes(ctx context.Context, clusters [][]pgtype.UUID) *ClusterNodesBatchResults {
@@ -425,6 +432,8 @@ func (b *ClusterNodesBatchResults) Query(f func(int, []ClusterNodesRow, error)) 
 					&i.NodeStatus.Paths,
 					&i.NodeStatus.Trouble,
 					&i.NodeStatus.TroubleDetail,
+					&i.NodeStatus.UnwellSinceMs,
+					&i.NodeStatus.PeersSinceMs,
 					&i.GPUIds,
 					&i.GPUModel,
 					&i.Required,
@@ -432,9 +441,13 @@ func (b *ClusterNodesBatchResults) Query(f func(int, []ClusterNodesRow, error)) 
 					&i.LeaseEndedAt,
 					&i.LeaseGoneAt,
 					&i.HostName,
+					&i.OperatorID,
 					&i.ReclaimAt,
 					&i.ReclaimAskedAt,
 					&i.CappedUntil,
+					&i.Listener,
+					&i.ConnectedAt,
+					&i.Doubts,
 				); err != nil {
 					return err
 				}
@@ -449,6 +462,83 @@ func (b *ClusterNodesBatchResults) Query(f func(int, []ClusterNodesRow, error)) 
 }
 
 func (b *ClusterNodesBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const deafTime = `-- name: DeafTime :batchmany
+SELECT g.listener, g.from_ms, g.to_ms FROM deaf_gap g WHERE g.to_ms > $1
+UNION ALL
+SELECT p.listener, p.last_ms, 9223372036854775807
+FROM pulse p
+WHERE p.last_ms < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - $2::bigint
+  AND NOT EXISTS (SELECT FROM deaf_gap g WHERE g.listener = p.listener AND g.from_ms = p.last_ms)
+`
+
+type DeafTimeBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type DeafTimeParams struct {
+	SinceMs int64
+	GapMs   int64
+}
+
+type DeafTimeRow struct {
+	Listener string
+	FromMs   int64
+	ToMs     int64
+}
+
+// When the control plane could not hear the hosts of a listener, as far as it ends after @since_ms. A gap that lasts ends
+// in the far future.
+func (q *Queries) DeafTime(ctx context.Context, arg []DeafTimeParams) *DeafTimeBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.SinceMs,
+			a.GapMs,
+		}
+		batch.Queue(deafTime, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &DeafTimeBatchResults{br, len(arg), false}
+}
+
+func (b *DeafTimeBatchResults) Query(f func(int, []DeafTimeRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []DeafTimeRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i DeafTimeRow
+				if err := rows.Scan(&i.Listener, &i.FromMs, &i.ToMs); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *DeafTimeBatchResults) Close() error {
 	b.closed = true
 	return b.br.Close()
 }
@@ -983,51 +1073,6 @@ func (b *FleetQuotesBatchResults) Close() error {
 	return b.br.Close()
 }
 
-const hasOpenWindow = `-- name: HasOpenWindow :batchone
-SELECT EXISTS (SELECT FROM cluster_window WHERE cluster_id = $1 AND closed_ms IS NULL)
-`
-
-type HasOpenWindowBatchResults struct {
-	br     pgx.BatchResults
-	tot    int
-	closed bool
-}
-
-func (q *Queries) HasOpenWindow(ctx context.Context, clusterID []id.Cluster) *HasOpenWindowBatchResults {
-	batch := &pgx.Batch{}
-	for _, a := range clusterID {
-		vals := []interface{}{
-			a,
-		}
-		batch.Queue(hasOpenWindow, vals...)
-	}
-	br := q.db.SendBatch(ctx, batch)
-	return &HasOpenWindowBatchResults{br, len(clusterID), false}
-}
-
-func (b *HasOpenWindowBatchResults) QueryRow(f func(int, bool, error)) {
-	defer b.br.Close()
-	for t := 0; t < b.tot; t++ {
-		var exists bool
-		if b.closed {
-			if f != nil {
-				f(t, exists, ErrBatchAlreadyClosed)
-			}
-			continue
-		}
-		row := b.br.QueryRow()
-		err := row.Scan(&exists)
-		if f != nil {
-			f(t, exists, err)
-		}
-	}
-}
-
-func (b *HasOpenWindowBatchResults) Close() error {
-	b.closed = true
-	return b.br.Close()
-}
-
 const hostForReport = `-- name: HostForReport :batchone
 SELECT org_id, state, revision, needs_full_report, engine_away FROM host WHERE id = $1
 `
@@ -1088,7 +1133,7 @@ func (b *HostForReportBatchResults) Close() error {
 }
 
 const hostLeases = `-- name: HostLeases :batchmany
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision, h.capped_until,
        EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND (m.exit_code <> 0 OR m.reason = 'preflight_failed')) AS in_doubt,
        coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
@@ -1198,6 +1243,8 @@ func (b *HostLeasesBatchResults) Query(f func(int, []HostLeasesRow, error)) {
 					&i.NodeStatus.Paths,
 					&i.NodeStatus.Trouble,
 					&i.NodeStatus.TroubleDetail,
+					&i.NodeStatus.UnwellSinceMs,
+					&i.NodeStatus.PeersSinceMs,
 					&i.LeaseID,
 					&i.LeaseEpoch,
 					&i.LeaseEndedAt,
@@ -2273,6 +2320,76 @@ func (b *NewestAnchorBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const openUndecided = `-- name: OpenUndecided :batchmany
+SELECT epoch, low, high, from_ms FROM undecided_span WHERE cluster_id = $1 AND to_ms IS NULL ORDER BY low, high
+`
+
+type OpenUndecidedBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type OpenUndecidedRow struct {
+	Epoch  int32
+	Low    int32
+	High   int32
+	FromMs int64
+}
+
+func (q *Queries) OpenUndecided(ctx context.Context, clusterID []id.Cluster) *OpenUndecidedBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range clusterID {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(openUndecided, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &OpenUndecidedBatchResults{br, len(clusterID), false}
+}
+
+func (b *OpenUndecidedBatchResults) Query(f func(int, []OpenUndecidedRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []OpenUndecidedRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i OpenUndecidedRow
+				if err := rows.Scan(
+					&i.Epoch,
+					&i.Low,
+					&i.High,
+					&i.FromMs,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *OpenUndecidedBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const peersOfHost = `-- name: PeersOfHost :batchmany
 SELECT n.cluster_id, n.rank, n.address, n.wg_key, n.endpoints
 FROM node n JOIN lease l ON l.id = n.lease_id
@@ -2551,8 +2668,60 @@ func (b *UnshownEndedLeasesBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const windowState = `-- name: WindowState :batchone
+SELECT (count(*) > 0)::boolean AS open, coalesce(max(doubt_from_ms), 0)::bigint AS doubt_from_ms
+FROM cluster_window WHERE cluster_id = $1 AND closed_ms IS NULL AND limit_ms IS NULL
+`
+
+type WindowStateBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type WindowStateRow struct {
+	Open        bool
+	DoubtFromMs int64
+}
+
+// Whether a window is open, and since when a rank is in doubt in it, unix ms (0: none is).
+func (q *Queries) WindowState(ctx context.Context, clusterID []id.Cluster) *WindowStateBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range clusterID {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(windowState, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &WindowStateBatchResults{br, len(clusterID), false}
+}
+
+func (b *WindowStateBatchResults) QueryRow(f func(int, WindowStateRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		var i WindowStateRow
+		if b.closed {
+			if f != nil {
+				f(t, i, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		row := b.br.QueryRow()
+		err := row.Scan(&i.Open, &i.DoubtFromMs)
+		if f != nil {
+			f(t, i, err)
+		}
+	}
+}
+
+func (b *WindowStateBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const windowsOfLeases = `-- name: WindowsOfLeases :batchmany
-SELECT w.cluster_id, w.n, w.opened_ms, w.confirmed_until_ms, w.closed_ms
+SELECT w.cluster_id, w.n, w.opened_ms, w.confirmed_until_ms, w.closed_ms, w.doubt_from_ms, w.limit_ms
 FROM (
     SELECT l.cluster_id, min(u.since) AS since
     FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS since) u
@@ -2560,7 +2729,7 @@ FROM (
     GROUP BY l.cluster_id
 ) c
 CROSS JOIN LATERAL (
-    SELECT k.cluster_id, k.n, k.opened_ms, k.confirmed_until_ms, k.closed_ms FROM cluster_window k
+    SELECT k.cluster_id, k.n, k.opened_ms, k.confirmed_until_ms, k.closed_ms, k.doubt_from_ms, k.limit_ms FROM cluster_window k
     WHERE k.cluster_id = c.cluster_id AND coalesce(k.closed_ms, 9223372036854775807) > c.since
     OFFSET 0) w
 ORDER BY w.cluster_id, w.n
@@ -2615,6 +2784,8 @@ func (b *WindowsOfLeasesBatchResults) Query(f func(int, []ClusterWindow, error))
 					&i.OpenedMs,
 					&i.ConfirmedUntilMs,
 					&i.ClosedMs,
+					&i.DoubtFromMs,
+					&i.LimitMs,
 				); err != nil {
 					return err
 				}

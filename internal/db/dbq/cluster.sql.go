@@ -843,21 +843,24 @@ func (q *Queries) SaveNodeLog(ctx context.Context, arg SaveNodeLogParams) error 
 const saveNodeStatuses = `-- name: SaveNodeStatuses :exec
 UPDATE node_status s
 SET epoch = r.epoch, last_good_ms = greatest(s.last_good_ms, r.last_good_ms), good = r.good, peers_down = r.peers_down::integer[],
+    unwell_since_ms = CASE WHEN r.good THEN NULL ELSE coalesce(s.unwell_since_ms, floor(extract(epoch FROM $1::timestamptz) * 1000)::bigint) END,
+    peers_since_ms = CASE WHEN r.peers_down::integer[] = '{}' THEN NULL WHEN r.peers_down::integer[] = s.peers_down THEN s.peers_since_ms
+                          ELSE floor(extract(epoch FROM $1::timestamptz) * 1000)::bigint END,
     progress = r.progress::jsonb, paths = r.paths::jsonb, trouble = r.trouble, trouble_detail = r.trouble_detail,
-    boot_id = $1, boot_ms = $2, reported_at = greatest(s.reported_at, $3)
+    boot_id = $2, boot_ms = $3, reported_at = greatest(s.reported_at, $1)
 FROM (SELECT unnest($4::uuid[]) AS node_id, unnest($5::integer[]) AS epoch,
              unnest($6::bigint[]) AS last_good_ms, unnest($7::boolean[]) AS good,
              unnest($8::text[]) AS peers_down, -- array literals: unnest would flatten arrays
              unnest($9::text[]) AS progress, unnest($10::text[]) AS paths,
              unnest($11::text[]) AS trouble, unnest($12::text[]) AS trouble_detail) r
 WHERE s.node_id = r.node_id AND s.epoch <= r.epoch
-  AND CASE WHEN s.boot_id = $1 THEN s.boot_ms <= $2 ELSE s.reported_at <= $3 END
+  AND CASE WHEN s.boot_id = $2 THEN s.boot_ms <= $3 ELSE s.reported_at <= $1 END
 `
 
 type SaveNodeStatusesParams struct {
+	ReportedAt     time.Time
 	BootID         string
 	BootMs         int64
-	ReportedAt     time.Time
 	Nodes          []pgtype.UUID
 	Epochs         []int32
 	GoodMs         []int64
@@ -872,9 +875,9 @@ type SaveNodeStatusesParams struct {
 // Only forward: a report older than the one a row comes from changes nothing.
 func (q *Queries) SaveNodeStatuses(ctx context.Context, arg SaveNodeStatusesParams) error {
 	_, err := q.db.Exec(ctx, saveNodeStatuses,
+		arg.ReportedAt,
 		arg.BootID,
 		arg.BootMs,
-		arg.ReportedAt,
 		arg.Nodes,
 		arg.Epochs,
 		arg.GoodMs,

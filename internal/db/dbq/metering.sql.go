@@ -243,6 +243,16 @@ func (q *Queries) DatabaseTime(ctx context.Context) (time.Time, error) {
 	return now, err
 }
 
+const doubtWindow = `-- name: DoubtWindow :exec
+UPDATE cluster_window SET doubt_from_ms = $1::bigint, confirmed_until_ms = $1::bigint
+WHERE cluster_id = $2 AND n = $3 AND closed_ms IS NULL AND doubt_from_ms IS NULL
+`
+
+func (q *Queries) DoubtWindow(ctx context.Context, doubtFromMs int64, clusterID id.Cluster, n int32) error {
+	_, err := q.db.Exec(ctx, doubtWindow, doubtFromMs, clusterID, n)
+	return err
+}
+
 const endLease = `-- name: EndLease :exec
 UPDATE lease l
 SET ended_at = greatest($1::timestamptz, (
@@ -417,6 +427,26 @@ func (q *Queries) InsertAnchor(ctx context.Context, arg InsertAnchorParams) erro
 	return err
 }
 
+const insertClosedWindow = `-- name: InsertClosedWindow :exec
+INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms, closed_ms)
+SELECT $1, coalesce(max(n), 0) + 1, $2, $2, $3 FROM cluster_window WHERE cluster_id = $1
+`
+
+func (q *Queries) InsertClosedWindow(ctx context.Context, clusterID id.Cluster, openedMs int64, closedMs *int64) error {
+	_, err := q.db.Exec(ctx, insertClosedWindow, clusterID, openedMs, closedMs)
+	return err
+}
+
+const insertPending = `-- name: InsertPending :exec
+INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms, limit_ms)
+SELECT $1, coalesce(max(n), 0) + 1, $2, $2, $3 FROM cluster_window WHERE cluster_id = $1
+`
+
+func (q *Queries) InsertPending(ctx context.Context, clusterID id.Cluster, openedMs int64, limitMs *int64) error {
+	_, err := q.db.Exec(ctx, insertPending, clusterID, openedMs, limitMs)
+	return err
+}
+
 const insertQuarantined = `-- name: InsertQuarantined :many
 INSERT INTO segment_quarantine (host_id, lease_id, reason, payload, payload_hash)
 SELECT u.host_id, nullif(u.lease_id, '00000000-0000-0000-0000-000000000000'), u.reason, u.payload, u.payload_hash
@@ -523,22 +553,24 @@ func (q *Queries) InsertSegments(ctx context.Context, arg InsertSegmentsParams) 
 }
 
 const insertWindow = `-- name: InsertWindow :exec
-INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms) VALUES ($1, $2, $3, $3)
+INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms)
+SELECT $1, coalesce(max(n), 0) + 1, $2, $2 FROM cluster_window WHERE cluster_id = $1
 `
 
-func (q *Queries) InsertWindow(ctx context.Context, clusterID id.Cluster, n int32, openedMs int64) error {
-	_, err := q.db.Exec(ctx, insertWindow, clusterID, n, openedMs)
+func (q *Queries) InsertWindow(ctx context.Context, clusterID id.Cluster, openedMs int64) error {
+	_, err := q.db.Exec(ctx, insertWindow, clusterID, openedMs)
 	return err
 }
 
 const lastWindow = `-- name: LastWindow :one
-SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms
+SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms, doubt_from_ms, limit_ms
 FROM cluster_window
 WHERE cluster_id = $1
-ORDER BY n DESC
+ORDER BY coalesce(limit_ms, closed_ms, 9223372036854775807) DESC, n DESC
 LIMIT 1
 `
 
+// The window that runs now, or the one whose time ends last.
 func (q *Queries) LastWindow(ctx context.Context, clusterID id.Cluster) (ClusterWindow, error) {
 	row := q.db.QueryRow(ctx, lastWindow, clusterID)
 	var i ClusterWindow
@@ -548,6 +580,8 @@ func (q *Queries) LastWindow(ctx context.Context, clusterID id.Cluster) (Cluster
 		&i.OpenedMs,
 		&i.ConfirmedUntilMs,
 		&i.ClosedMs,
+		&i.DoubtFromMs,
+		&i.LimitMs,
 	)
 	return i, err
 }
@@ -946,6 +980,41 @@ func (q *Queries) MetersByID(ctx context.Context, ids []pgtype.UUID) ([]MetersBy
 			&i.LeaseMeter.Frozen,
 			&i.LeaseMeter.UnpostedSinceMs,
 			&i.SettledAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const pendingWindows = `-- name: PendingWindows :many
+SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms, doubt_from_ms, limit_ms
+FROM cluster_window
+WHERE cluster_id = $1 AND closed_ms IS NULL AND limit_ms IS NOT NULL
+ORDER BY opened_ms, n
+`
+
+func (q *Queries) PendingWindows(ctx context.Context, clusterID id.Cluster) ([]ClusterWindow, error) {
+	rows, err := q.db.Query(ctx, pendingWindows, clusterID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ClusterWindow{}
+	for rows.Next() {
+		var i ClusterWindow
+		if err := rows.Scan(
+			&i.ClusterID,
+			&i.N,
+			&i.OpenedMs,
+			&i.ConfirmedUntilMs,
+			&i.ClosedMs,
+			&i.DoubtFromMs,
+			&i.LimitMs,
 		); err != nil {
 			return nil, err
 		}

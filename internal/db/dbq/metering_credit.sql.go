@@ -9,11 +9,128 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
 )
 
+const creditFacts = `-- name: CreditFacts :one
+SELECT coalesce((SELECT sum(m.posted) FROM lease l JOIN lease_meter m ON m.lease_id = l.id
+                 WHERE l.renter_org_id = $1 AND coalesce(l.ended_at, clock_timestamp()) > clock_timestamp() - interval '30 days'), 0)::bigint AS charged,
+       coalesce((SELECT sum(c.credited) FROM service_credit c JOIN lease l ON l.id = c.lease_id
+                 WHERE l.renter_org_id = $1 AND c.inducible AND c.lease_id <> $2 AND c.created_at > clock_timestamp() - interval '30 days'), 0)::bigint AS credited,
+       EXISTS (SELECT FROM service_credit c JOIN lease l ON l.id = c.lease_id
+               WHERE l.renter_org_id = $1 AND l.host_org_id = $3 AND c.inducible AND c.lease_id <> $2
+                 AND c.state <> 'refused' AND c.created_at > clock_timestamp() - interval '7 days') AS pair_credited
+`
+
+type CreditFactsRow struct {
+	Charged      int64
+	Credited     int64
+	PairCredited bool
+}
+
+// What bounds the credits of a renter for failures that it could have caused: what it was charged for leases that ran
+// within 30 days, what was credited in that time, and whether another such credit from the same operator is at most a week
+// old. The lease in question is left out.
+func (q *Queries) CreditFacts(ctx context.Context, renter id.Org, leaseID id.Lease, operator id.Org) (CreditFactsRow, error) {
+	row := q.db.QueryRow(ctx, creditFacts, renter, leaseID, operator)
+	var i CreditFactsRow
+	err := row.Scan(&i.Charged, &i.Credited, &i.PairCredited)
+	return i, err
+}
+
+const decideServiceCredit = `-- name: DecideServiceCredit :one
+UPDATE service_credit SET state = $1, decided_by = $2, decided_at = clock_timestamp(), decided_why = $3
+WHERE lease_id = $4 AND state = 'held'
+RETURNING cluster_id
+`
+
+type DecideServiceCreditParams struct {
+	State     string
+	DecidedBy pgtype.UUID
+	Why       string
+	LeaseID   id.Lease
+}
+
+func (q *Queries) DecideServiceCredit(ctx context.Context, arg DecideServiceCreditParams) (id.Cluster, error) {
+	row := q.db.QueryRow(ctx, decideServiceCredit,
+		arg.State,
+		arg.DecidedBy,
+		arg.Why,
+		arg.LeaseID,
+	)
+	var cluster_id id.Cluster
+	err := row.Scan(&cluster_id)
+	return cluster_id, err
+}
+
+const heldServiceCredits = `-- name: HeldServiceCredits :many
+SELECT c.lease_id, c.cluster_id, c.reason, c.from_ms, c.through_ms, c.created_at, l.rank, l.host_id, h.name AS host_name, l.renter_org_id, l.host_org_id, l.currency
+FROM service_credit c JOIN lease l ON l.id = c.lease_id JOIN host h ON h.id = l.host_id
+WHERE c.state = 'held'
+ORDER BY c.created_at
+LIMIT $1
+`
+
+type HeldServiceCreditsRow struct {
+	LeaseID     id.Lease
+	ClusterID   id.Cluster
+	Reason      string
+	FromMs      int64
+	ThroughMs   int64
+	CreatedAt   time.Time
+	Rank        int32
+	HostID      id.Host
+	HostName    string
+	RenterOrgID id.Org
+	HostOrgID   id.Org
+	Currency    string
+}
+
+func (q *Queries) HeldServiceCredits(ctx context.Context, maxRows int32) ([]HeldServiceCreditsRow, error) {
+	rows, err := q.db.Query(ctx, heldServiceCredits, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []HeldServiceCreditsRow{}
+	for rows.Next() {
+		var i HeldServiceCreditsRow
+		if err := rows.Scan(
+			&i.LeaseID,
+			&i.ClusterID,
+			&i.Reason,
+			&i.FromMs,
+			&i.ThroughMs,
+			&i.CreatedAt,
+			&i.Rank,
+			&i.HostID,
+			&i.HostName,
+			&i.RenterOrgID,
+			&i.HostOrgID,
+			&i.Currency,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const holdServiceCredit = `-- name: HoldServiceCredit :exec
+UPDATE service_credit SET state = 'held' WHERE lease_id = $1 AND state = 'booked' AND credited = 0
+`
+
+func (q *Queries) HoldServiceCredit(ctx context.Context, leaseID id.Lease) error {
+	_, err := q.db.Exec(ctx, holdServiceCredit, leaseID)
+	return err
+}
+
 const insertServiceCredit = `-- name: InsertServiceCredit :exec
-INSERT INTO service_credit (lease_id, cluster_id, reason, from_ms, through_ms) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO service_credit (lease_id, cluster_id, reason, from_ms, through_ms, inducible) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (lease_id) DO NOTHING
 `
 
@@ -23,6 +140,7 @@ type InsertServiceCreditParams struct {
 	Reason    string
 	FromMs    int64
 	ThroughMs int64
+	Inducible bool
 }
 
 func (q *Queries) InsertServiceCredit(ctx context.Context, arg InsertServiceCreditParams) error {
@@ -32,6 +150,7 @@ func (q *Queries) InsertServiceCredit(ctx context.Context, arg InsertServiceCred
 		arg.Reason,
 		arg.FromMs,
 		arg.ThroughMs,
+		arg.Inducible,
 	)
 	return err
 }
@@ -48,7 +167,7 @@ func (q *Queries) LedgerTxByKey(ctx context.Context, key string) (id.LedgerTx, e
 }
 
 const serviceCredits = `-- name: ServiceCredits :many
-SELECT c.lease_id, c.cluster_id, c.reason, c.from_ms, c.through_ms, c.credited, c.host_part, c.created_at, l.rank, l.host_id, h.name AS host_name
+SELECT c.lease_id, c.cluster_id, c.reason, c.from_ms, c.through_ms, c.credited, c.host_part, c.created_at, c.state, l.rank, l.host_id, h.name AS host_name
 FROM service_credit c JOIN lease l ON l.id = c.lease_id JOIN host h ON h.id = l.host_id
 WHERE c.cluster_id = $1 ORDER BY c.lease_id
 `
@@ -62,6 +181,7 @@ type ServiceCreditsRow struct {
 	Credited  int64
 	HostPart  int64
 	CreatedAt time.Time
+	State     string
 	Rank      int32
 	HostID    id.Host
 	HostName  string
@@ -85,6 +205,7 @@ func (q *Queries) ServiceCredits(ctx context.Context, clusterID id.Cluster) ([]S
 			&i.Credited,
 			&i.HostPart,
 			&i.CreatedAt,
+			&i.State,
 			&i.Rank,
 			&i.HostID,
 			&i.HostName,

@@ -172,6 +172,8 @@ type ClusterWindow struct {
 	OpenedMs         int64
 	ConfirmedUntilMs int64
 	ClosedMs         *int64
+	DoubtFromMs      *int64
+	LimitMs          *int64
 }
 
 type DeadLetter struct {
@@ -182,6 +184,23 @@ type DeadLetter struct {
 	FailingSince time.Time
 	FailedAt     time.Time
 	ParkedAt     *time.Time
+}
+
+type DeafGap struct {
+	Listener   string
+	FromMs     int64
+	ToMs       int64
+	Cause      string
+	RecordedAt time.Time
+}
+
+type DeafSpan struct {
+	LeaseID    id.Lease
+	Epoch      int32
+	Peer       int32
+	FromMs     int64
+	ToMs       int64
+	ReceivedAt time.Time
 }
 
 type Dispute struct {
@@ -283,6 +302,15 @@ type GPUHealth struct {
 	Detail string
 	State  string
 	At     time.Time
+}
+
+type GangStrike struct {
+	ID         int64
+	HostID     id.Host
+	ClusterID  id.Cluster
+	AgainstOrg pgtype.UUID
+	Kind       string
+	At         time.Time
 }
 
 type Host struct {
@@ -651,6 +679,8 @@ type NodeStatus struct {
 	Paths         []byte
 	Trouble       string
 	TroubleDetail string
+	UnwellSinceMs *int64
+	PeersSinceMs  *int64
 }
 
 type Notice struct {
@@ -706,6 +736,12 @@ type OrgLegal struct {
 	Country   string
 	VatID     string
 	ChangedAt time.Time
+}
+
+type PairBan struct {
+	A     pgtype.UUID
+	B     pgtype.UUID
+	Until time.Time
 }
 
 type PaymentCard struct {
@@ -900,6 +936,13 @@ type PromoRedemption struct {
 	CreatedAt time.Time
 }
 
+type Pulse struct {
+	Listener     string
+	FirstMs      int64
+	LastMs       int64
+	ControlEpoch int64
+}
+
 type Quote struct {
 	ID        id.Quote
 	OrgID     id.Org
@@ -914,6 +957,15 @@ type Quote struct {
 	CreatedAt time.Time
 	ExpiresAt time.Time
 	EndedAt   *time.Time
+}
+
+type RankGap struct {
+	LeaseID    id.Lease
+	Epoch      int32
+	FromMs     int64
+	ToMs       int64
+	Unwell     bool
+	RecordedAt time.Time
 }
 
 type Receipt struct {
@@ -989,14 +1041,19 @@ type SegmentQuarantine struct {
 }
 
 type ServiceCredit struct {
-	LeaseID   id.Lease
-	ClusterID id.Cluster
-	Reason    string
-	FromMs    int64
-	ThroughMs int64
-	Credited  int64
-	HostPart  int64
-	CreatedAt time.Time
+	LeaseID    id.Lease
+	ClusterID  id.Cluster
+	Reason     string
+	FromMs     int64
+	ThroughMs  int64
+	Credited   int64
+	HostPart   int64
+	CreatedAt  time.Time
+	State      string
+	Inducible  bool
+	DecidedBy  pgtype.UUID
+	DecidedAt  *time.Time
+	DecidedWhy string
 }
 
 type Session struct {
@@ -1011,6 +1068,14 @@ type Session struct {
 	RotatedAt    time.Time
 	LastSeenAt   time.Time
 	ExpiresAt    time.Time
+}
+
+type Silence struct {
+	HostID     id.Host
+	FromMs     int64
+	ToMs       int64
+	Kind       string
+	RecordedAt time.Time
 }
 
 type Standby struct {
@@ -1082,6 +1147,16 @@ type StripeOutbox struct {
 	CreatedAt   time.Time
 	DoneAt      *time.Time
 	Mismatch    bool
+}
+
+type Suspension struct {
+	ClusterID id.Cluster
+	N         int32
+	FromMs    int64
+	ToMs      int64
+	Class     string
+	Culprits  []pgtype.UUID
+	DecidedAt time.Time
 }
 
 type TaxEntry struct {
@@ -1165,6 +1240,15 @@ type Topup struct {
 	TaxCountry      string
 	TaxVatID        string
 	PollAt          time.Time
+}
+
+type UndecidedSpan struct {
+	ClusterID id.Cluster
+	Epoch     int32
+	Low       int32
+	High      int32
+	FromMs    int64
+	ToMs      *int64
 }
 
 type UsageSegment struct {

@@ -57,16 +57,21 @@ WHERE id = @id;
 
 -- name: ClusterNodes :batchmany
 SELECT sqlc.embed(n), sqlc.embed(s), l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
-       h.name AS host_name, h.reclaim_at, h.reclaim_asked_at, h.capped_until
+       h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
+       hs.nats_server AS listener, hs.connected_at,
+       (SELECT count(*) FROM gang_strike g WHERE g.host_id = n.host_id AND g.kind = 'doubt' AND g.at > clock_timestamp() - interval '1 hour')::integer AS doubts
 FROM node n
 JOIN node_status s ON s.node_id = n.id
 JOIN lease l ON l.id = n.lease_id
 JOIN host h ON h.id = n.host_id
+JOIN host_status hs ON hs.host_id = n.host_id
 WHERE n.cluster_id = ANY (@clusters::uuid[])
 ORDER BY n.cluster_id, n.rank;
 
--- name: HasOpenWindow :batchone
-SELECT EXISTS (SELECT FROM cluster_window WHERE cluster_id = @cluster_id AND closed_ms IS NULL);
+-- name: WindowState :batchone
+-- Whether a window is open, and since when a rank is in doubt in it, unix ms (0: none is).
+SELECT (count(*) > 0)::boolean AS open, coalesce(max(doubt_from_ms), 0)::bigint AS doubt_from_ms
+FROM cluster_window WHERE cluster_id = @cluster_id AND closed_ms IS NULL AND limit_ms IS NULL;
 
 -- name: GPUNames :many
 SELECT id, uuid, model FROM gpu WHERE id = ANY (@ids::uuid[]);
@@ -91,6 +96,9 @@ ORDER BY l.cluster_id, l.id;
 -- Only forward: a report older than the one a row comes from changes nothing.
 UPDATE node_status s
 SET epoch = r.epoch, last_good_ms = greatest(s.last_good_ms, r.last_good_ms), good = r.good, peers_down = r.peers_down::integer[],
+    unwell_since_ms = CASE WHEN r.good THEN NULL ELSE coalesce(s.unwell_since_ms, floor(extract(epoch FROM @reported_at::timestamptz) * 1000)::bigint) END,
+    peers_since_ms = CASE WHEN r.peers_down::integer[] = '{}' THEN NULL WHEN r.peers_down::integer[] = s.peers_down THEN s.peers_since_ms
+                          ELSE floor(extract(epoch FROM @reported_at::timestamptz) * 1000)::bigint END,
     progress = r.progress::jsonb, paths = r.paths::jsonb, trouble = r.trouble, trouble_detail = r.trouble_detail,
     boot_id = @boot_id, boot_ms = @boot_ms, reported_at = greatest(s.reported_at, @reported_at)
 FROM (SELECT unnest(@nodes::uuid[]) AS node_id, unnest(@epochs::integer[]) AS epoch,

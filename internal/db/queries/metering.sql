@@ -146,7 +146,7 @@ ORDER BY l.rank, p.lease_id, p.from_ms;
 
 -- name: WindowsOfLeases :batchmany
 -- Those that end after since, by cluster and time; of several leases of one cluster the earliest since counts.
-SELECT w.cluster_id, w.n, w.opened_ms, w.confirmed_until_ms, w.closed_ms
+SELECT w.cluster_id, w.n, w.opened_ms, w.confirmed_until_ms, w.closed_ms, w.doubt_from_ms, w.limit_ms
 FROM (
     SELECT l.cluster_id, min(u.since) AS since
     FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@since::bigint[]) AS since) u
@@ -154,17 +154,36 @@ FROM (
     GROUP BY l.cluster_id
 ) c
 CROSS JOIN LATERAL (
-    SELECT k.cluster_id, k.n, k.opened_ms, k.confirmed_until_ms, k.closed_ms FROM cluster_window k
+    SELECT k.cluster_id, k.n, k.opened_ms, k.confirmed_until_ms, k.closed_ms, k.doubt_from_ms, k.limit_ms FROM cluster_window k
     WHERE k.cluster_id = c.cluster_id AND coalesce(k.closed_ms, 9223372036854775807) > c.since
     OFFSET 0) w
 ORDER BY w.cluster_id, w.n;
 
 -- name: LastWindow :one
-SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms
+-- The window that runs now, or the one whose time ends last.
+SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms, doubt_from_ms, limit_ms
 FROM cluster_window
 WHERE cluster_id = $1
-ORDER BY n DESC
+ORDER BY coalesce(limit_ms, closed_ms, 9223372036854775807) DESC, n DESC
 LIMIT 1;
+
+-- name: PendingWindows :many
+SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms, doubt_from_ms, limit_ms
+FROM cluster_window
+WHERE cluster_id = $1 AND closed_ms IS NULL AND limit_ms IS NOT NULL
+ORDER BY opened_ms, n;
+
+-- name: InsertPending :exec
+INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms, limit_ms)
+SELECT @cluster_id, coalesce(max(n), 0) + 1, @opened_ms, @opened_ms, @limit_ms FROM cluster_window WHERE cluster_id = @cluster_id;
+
+-- name: InsertClosedWindow :exec
+INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms, closed_ms)
+SELECT @cluster_id, coalesce(max(n), 0) + 1, @opened_ms, @opened_ms, @closed_ms FROM cluster_window WHERE cluster_id = @cluster_id;
+
+-- name: DoubtWindow :exec
+UPDATE cluster_window SET doubt_from_ms = @doubt_from_ms::bigint, confirmed_until_ms = @doubt_from_ms::bigint
+WHERE cluster_id = @cluster_id AND n = @n AND closed_ms IS NULL AND doubt_from_ms IS NULL;
 
 -- name: ClusterCover :one
 -- What bounds a window: the earliest run_until of the live leases (0: one has none yet), and from when money is held.
@@ -177,7 +196,8 @@ FROM lease
 WHERE cluster_id = $1;
 
 -- name: InsertWindow :exec
-INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms) VALUES (@cluster_id, @n, @opened_ms, @opened_ms);
+INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms)
+SELECT @cluster_id, coalesce(max(n), 0) + 1, @opened_ms, @opened_ms FROM cluster_window WHERE cluster_id = @cluster_id;
 
 -- name: AdvanceWindow :exec
 UPDATE cluster_window SET confirmed_until_ms = @confirmed_until_ms

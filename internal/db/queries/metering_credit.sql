@@ -1,9 +1,36 @@
 -- name: InsertServiceCredit :exec
-INSERT INTO service_credit (lease_id, cluster_id, reason, from_ms, through_ms) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO service_credit (lease_id, cluster_id, reason, from_ms, through_ms, inducible) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (lease_id) DO NOTHING;
 
+-- name: CreditFacts :one
+-- What bounds the credits of a renter for failures that it could have caused: what it was charged for leases that ran
+-- within 30 days, what was credited in that time, and whether another such credit from the same operator is at most a week
+-- old. The lease in question is left out.
+SELECT coalesce((SELECT sum(m.posted) FROM lease l JOIN lease_meter m ON m.lease_id = l.id
+                 WHERE l.renter_org_id = @renter AND coalesce(l.ended_at, clock_timestamp()) > clock_timestamp() - interval '30 days'), 0)::bigint AS charged,
+       coalesce((SELECT sum(c.credited) FROM service_credit c JOIN lease l ON l.id = c.lease_id
+                 WHERE l.renter_org_id = @renter AND c.inducible AND c.lease_id <> @lease_id AND c.created_at > clock_timestamp() - interval '30 days'), 0)::bigint AS credited,
+       EXISTS (SELECT FROM service_credit c JOIN lease l ON l.id = c.lease_id
+               WHERE l.renter_org_id = @renter AND l.host_org_id = @operator AND c.inducible AND c.lease_id <> @lease_id
+                 AND c.state <> 'refused' AND c.created_at > clock_timestamp() - interval '7 days') AS pair_credited;
+
+-- name: HoldServiceCredit :exec
+UPDATE service_credit SET state = 'held' WHERE lease_id = $1 AND state = 'booked' AND credited = 0;
+
+-- name: HeldServiceCredits :many
+SELECT c.lease_id, c.cluster_id, c.reason, c.from_ms, c.through_ms, c.created_at, l.rank, l.host_id, h.name AS host_name, l.renter_org_id, l.host_org_id, l.currency
+FROM service_credit c JOIN lease l ON l.id = c.lease_id JOIN host h ON h.id = l.host_id
+WHERE c.state = 'held'
+ORDER BY c.created_at
+LIMIT @max_rows;
+
+-- name: DecideServiceCredit :one
+UPDATE service_credit SET state = @state, decided_by = @decided_by, decided_at = clock_timestamp(), decided_why = @why
+WHERE lease_id = @lease_id AND state = 'held'
+RETURNING cluster_id;
+
 -- name: ServiceCredits :many
-SELECT c.lease_id, c.cluster_id, c.reason, c.from_ms, c.through_ms, c.credited, c.host_part, c.created_at, l.rank, l.host_id, h.name AS host_name
+SELECT c.lease_id, c.cluster_id, c.reason, c.from_ms, c.through_ms, c.credited, c.host_part, c.created_at, c.state, l.rank, l.host_id, h.name AS host_name
 FROM service_credit c JOIN lease l ON l.id = c.lease_id JOIN host h ON h.id = l.host_id
 WHERE c.cluster_id = $1 ORDER BY c.lease_id;
 

@@ -1,0 +1,45 @@
+-- When the control plane could hear its hosts.
+
+-- name: LockPulse :many
+-- What was heard last of every listener, and PostgreSQL's clock, unix ms. The rows are locked: pulses of several replicas
+-- are taken one after the other.
+SELECT p.listener, p.first_ms, p.last_ms, p.control_epoch FROM pulse p ORDER BY p.listener FOR UPDATE;
+
+-- name: PutPulse :exec
+INSERT INTO pulse (listener, first_ms, last_ms, control_epoch) VALUES (@listener, @now_ms, @now_ms, @control_epoch)
+ON CONFLICT (listener) DO UPDATE SET last_ms = greatest(pulse.last_ms, excluded.last_ms), control_epoch = excluded.control_epoch;
+
+-- name: InsertDeafGap :exec
+INSERT INTO deaf_gap (listener, from_ms, to_ms, cause) VALUES (@listener, @from_ms, @to_ms, @cause) ON CONFLICT DO NOTHING;
+
+-- name: ListenerSilence :one
+-- Of the hosts with leases that were heard through a listener lately, how many fell silent at about the same time, and the
+-- first moment of it, unix ms.
+WITH heard AS (
+    SELECT floor(extract(epoch FROM s.last_sync_at) * 1000)::bigint AS at_ms
+    FROM host_status s
+    WHERE s.nats_server = @listener AND s.last_sync_at > clock_timestamp() - interval '70 seconds'
+      AND EXISTS (SELECT FROM lease l WHERE l.host_id = s.host_id AND l.ended_at IS NULL)
+)
+SELECT count(*) AS hosts, coalesce(sum(CASE WHEN h.at_ms < @silent_ms::bigint THEN 1 ELSE 0 END), 0)::bigint AS silent,
+       coalesce(min(CASE WHEN h.at_ms < @silent_ms::bigint THEN h.at_ms END), 0)::bigint AS since_ms
+FROM heard h;
+
+-- name: DeafTime :batchmany
+-- When the control plane could not hear the hosts of a listener, as far as it ends after @since_ms. A gap that lasts ends
+-- in the far future.
+SELECT g.listener, g.from_ms, g.to_ms FROM deaf_gap g WHERE g.to_ms > @since_ms
+UNION ALL
+SELECT p.listener, p.last_ms, 9223372036854775807
+FROM pulse p
+WHERE p.last_ms < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - @gap_ms::bigint
+  AND NOT EXISTS (SELECT FROM deaf_gap g WHERE g.listener = p.listener AND g.from_ms = p.last_ms);
+
+-- name: DropPulses :exec
+-- Listeners that are gone, once their gap is written down.
+DELETE FROM pulse WHERE listener = ANY (@listeners::text[]);
+
+-- name: PruneDeafGaps :execrows
+DELETE FROM deaf_gap WHERE (listener, from_ms, to_ms) IN (
+    SELECT g.listener, g.from_ms, g.to_ms FROM deaf_gap g
+    WHERE g.to_ms < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 90 * 86400000::bigint LIMIT 1000);

@@ -1,0 +1,99 @@
+package metering
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// HeldCredit is a credit for a host's failure that waits for a person: the renter could have caused the failure, and the
+// credit is above what is booked without a look.
+type HeldCredit struct {
+	Lease    id.Lease   `json:"lease_id"`
+	Cluster  id.Cluster `json:"cluster_id"`
+	Rank     int        `json:"rank"`
+	Host     id.Host    `json:"host_id"`
+	HostName string     `json:"host_name"`
+	Renter   id.Org     `json:"renter_org_id"`
+	Operator id.Org     `json:"host_org_id"`
+	Reason   string     `json:"reason" doc:"of the failure: gpu_failed, host_lost, …"`
+	From     time.Time  `json:"from"`
+	To       time.Time  `json:"to"`
+	Amount   money.Nano `json:"amount" doc:"what approving it credits, as of the charges so far"`
+	Currency string     `json:"currency"`
+	At       time.Time  `json:"at" doc:"when the host failed"`
+}
+
+// maxHeld bounds the list of held credits.
+const maxHeld = 200
+
+// HeldCredits lists the credits that wait for a decision, oldest first, at most 200. Only a platform operator sees them.
+func HeldCredits(ctx context.Context, q *dbq.Queries, who account.Principal) ([]HeldCredit, error) {
+	if !who.Admin {
+		return nil, fault.New(fault.Forbidden, "only a platform operator sees held credits")
+	}
+	rows, err := q.HeldServiceCredits(ctx, maxHeld)
+	if err != nil {
+		return nil, fmt.Errorf("metering: held credits: %w", err)
+	}
+	out := make([]HeldCredit, len(rows))
+	for i, r := range rows {
+		leases, err := readLeases(ctx, q, []id.Lease{r.LeaseID})
+		if err != nil {
+			return nil, err
+		}
+		segs, err := q.SegmentsWithin(ctx, r.LeaseID, r.FromMs, r.ThroughMs)
+		if err != nil {
+			return nil, fmt.Errorf("metering: segments of %s: %w", r.LeaseID, err)
+		}
+		out[i] = HeldCredit{
+			Lease: r.LeaseID, Cluster: r.ClusterID, Rank: int(r.Rank), Host: r.HostID, HostName: r.HostName, Renter: r.RenterOrgID, Operator: r.HostOrgID,
+			Reason: r.Reason, From: time.UnixMilli(r.FromMs).UTC(), To: time.UnixMilli(r.ThroughMs).UTC(),
+			Amount: creditOf(leases[0], segs, Interval{Start: r.FromMs, End: r.ThroughMs}), Currency: r.Currency, At: r.CreatedAt.UTC(),
+		}
+	}
+	return out, nil
+}
+
+// DecideCredit approves or refuses a held credit. An approved one is booked in this transaction, and the rest of it as later
+// charges arrive. Only a platform operator may; the audit trail keeps the reason. Fault: NotFound when no such credit is
+// held.
+func DecideCredit(ctx context.Context, tx *db.Tx, who account.Principal, l id.Lease, approve bool, why string) error {
+	if !who.Admin {
+		return fault.New(fault.Forbidden, "only a platform operator decides held credits")
+	}
+	cluster, err := tx.Q.ClusterOfLease(ctx, l)
+	if err != nil && !db.NoRows(err) {
+		return fmt.Errorf("metering: lease %s: %w", l, err)
+	}
+	leases, lockErr := lockCluster(ctx, tx, cluster) // before the row: a settlement books under the same locks
+	if lockErr != nil {
+		return lockErr
+	}
+	state, action := "refused", "credit.refuse"
+	if approve {
+		state, action = "booked", "credit.approve"
+	}
+	_, err = tx.Q.DecideServiceCredit(ctx, dbq.DecideServiceCreditParams{LeaseID: l, State: state, DecidedBy: raw(who.User), Why: why})
+	if db.NoRows(err) {
+		return fault.New(fault.NotFound, "no credit of this lease waits for a decision")
+	}
+	if err != nil {
+		return fmt.Errorf("metering: decide the credit of %s: %w", l, err)
+	}
+	if err := audit.Record(ctx, tx, who.Event(action, l.String(), map[string]any{"reason": why})); err != nil {
+		return err
+	}
+	if !approve {
+		return nil
+	}
+	return bookCredits(ctx, tx, cluster, leases)
+}
