@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/musterhq/muster/internal/fairness"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metering"
 )
@@ -24,7 +25,11 @@ func (x *change) apply(d Decision) {
 	case OnAllAtBarrier:
 		x.release()
 	case OnAllStarted:
+		x.lateStarts()
 		x.running()
+	case OnStartTimeout:
+		x.lateStarts()
+		x.end(d.Reason, d.Detail)
 	case OnNodeLost:
 		x.doubt()
 		x.row.Reason, x.row.Detail = string(d.Reason), x.told(d)
@@ -199,7 +204,28 @@ func (x *change) end(r Reason, detail string) {
 			x.step(n, NodeDismissed, ReasonNone, "")
 		}
 	}
-	x.book(func(ctx context.Context) error { return metering.EndLeases(ctx, x.tx, x.row.ID, at) })
+	until := x.tail(r, at)
+	x.book(func(ctx context.Context) error { return metering.EndLeases(ctx, x.tx, x.row.ID, until) })
+}
+
+// tail is until when a lease's processes may run on after an end of the renter's own doing, and are billed for it: each
+// lease alone, as its host signs it, from the stop to the end of its process. Grace and a moment, but never past run_until.
+// Other ends have no tail.
+func (x *change) tail(r Reason, stop time.Time) time.Time {
+	switch r {
+	case ReasonReleasedByUser, ReasonMaxDuration, ReasonWorkloadFailed, ReasonCompleted:
+	default:
+		return stop
+	}
+	until := stop.Add(graceSeconds*time.Second + fairness.TailSlack)
+	if x.row.RunUntil == nil {
+		return stop
+	}
+	if until = earliest(until, *x.row.RunUntil); !until.After(stop) || !x.window {
+		return stop
+	}
+	x.book(func(ctx context.Context) error { return metering.AddTail(ctx, x.tx, x.row.ID, stop, until) })
+	return until
 }
 
 // closeWindow ends the window of an ended run when every required rank is proven up to its end. When a rank is not, and is

@@ -31,11 +31,12 @@ type change struct {
 	window bool // a billing window is open
 	// doubtFrom is since when a rank is in doubt while the window is open; zero: none is.
 	doubtFrom time.Time
-	hearing   host.Hearing             // when we could not hear hosts
-	disputed  []dbq.OpenUndecidedRow   // undecided suspensions that go on
-	undecided []undecided              // those to be written
-	strikes   []dbq.InsertStrikeParams // to be written
-	bans      []ban                    // to be written
+	hearing   host.Hearing                 // when we could not hear hosts
+	disputed  []dbq.OpenUndecidedRow       // undecided suspensions that go on
+	undecided []undecided                  // those to be written
+	strikes   []dbq.InsertStrikeParams     // to be written
+	suspended []dbq.InsertSuspensionParams // to be written
+	bans      []ban                        // to be written
 	// reach is how far money, budgets and duration go, at most an hour; nil: it was not asked in this change.
 	reach *time.Time
 	// lost are leases of lost hosts whose ranks went on elsewhere, of which something may still be left there.

@@ -188,7 +188,12 @@ func (x *change) writeFacts(ctx context.Context, tx *db.Tx) error {
 			return err
 		}
 	}
-	x.strikes, x.undecided, x.bans = nil, nil, nil
+	for _, s := range x.suspended {
+		if err := tx.Q.InsertSuspension(ctx, s); err != nil {
+			return err
+		}
+	}
+	x.strikes, x.undecided, x.bans, x.suspended = nil, nil, nil, nil
 	return nil
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/metering"
 )
 
@@ -276,4 +278,79 @@ func TestARepeatedInducibleCreditWaitsForAPerson(t *testing.T) {
 		t.Errorf("approved %s, the wallet rose by %s", held[0].Amount, got)
 	}
 	w.books()
+}
+
+// What a renter's processes run after its own release is billed as signed: a program that ignores the signal to end computes
+// nothing for free.
+func TestTheGraceOfAReleaseIsBilled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
+	c := w.runUp(spec(1, 1))
+	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	for range 3 {
+		w.tick(c) // time goes by
+	}
+	w.rounds(c, "released", in(cluster.Released))
+	w.clean(c)
+	var signed int64
+	w.must(w.d.Pool.QueryRow(w.ctx, `SELECT sum(s.end_ms - greatest(s.start_ms, w.opened_ms))::bigint
+		FROM usage_segment s, (SELECT min(opened_ms) AS opened_ms FROM cluster_window) w`).Scan(&signed))
+	if got := w.billed(c); len(got) != 1 || got[0] != signed {
+		t.Errorf("billed %v ms, signed %d ms", got, signed)
+	}
+}
+
+// Starts that fail by the renter's doing hold GPUs only so long within an hour.
+func TestFailedStartsHoldGPUsForABoundedTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 1, gpus: 8})
+	w.behave(0, func(h *fakeHost, r *run) {
+		if r.State == agentapi.NodePulling {
+			h.fail(r, agentapi.ReasonRegistryAway)
+		}
+	})
+	for range 2 {
+		c := w.rounds(w.rent(spec(1, 8)), "failed", in(cluster.Failed))
+		w.clean(c)
+	}
+	if got := w.get(w.rent(spec(1, 8))); got.State != cluster.Provisioning {
+		t.Fatalf("two quick failures: %s", got.State)
+	}
+	w.exec("UPDATE cluster SET created_at = created_at - interval '5 minutes' WHERE ended_at IS NOT NULL")
+	_, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
+	f := fault.From(err)
+	if f == nil || f.Kind != fault.RateLimited || f.RetryAfter <= 0 || f.Extra["limit"] != "start_quota" {
+		t.Fatalf("after 80 GPU-minutes of failed starts: %v", err)
+	}
+}
+
+// A rank that never starts is to blame for the time that the others computed meanwhile, and nothing is billed.
+func TestARankThatNeverStartsIsToBlame(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
+	w.behave(1, func(_ *fakeHost, r *run) { r.Started, r.Good = false, false })
+	c := w.rounds(w.rent(spec(2, 1)), "released to start", func(cluster.Cluster) bool {
+		var started bool
+		w.must(w.d.Pool.QueryRow(w.ctx, "SELECT bool_or(started_at IS NOT NULL) FROM node").Scan(&started))
+		return started
+	})
+	w.exec("UPDATE cluster SET start_deadline = clock_timestamp() - interval '1 ms', go_at = go_at - interval '30 s' WHERE id = $1", c.ID)
+	w.exec("UPDATE node SET started_at = started_at - interval '30 s' WHERE started_at IS NOT NULL")
+	w.tick(c)
+	if got := w.get(c); got.State != cluster.Failed || got.Reason != cluster.ReasonTimeout {
+		t.Fatalf("%s %s", got.State, got.Detail)
+	}
+	var ms int64
+	var rank int
+	w.must(w.d.Pool.QueryRow(w.ctx, `SELECT s.to_ms - s.from_ms, l.rank FROM suspension s JOIN lease l ON l.id = ANY (s.culprits)
+		WHERE s.class = 'proof' AND cardinality(s.culprits) = 1`).Scan(&ms, &rank))
+	if rank != 1 || ms < 30_000 {
+		t.Errorf("rank %d is to blame for %d ms", rank, ms)
+	}
+	w.clean(c)
+	for rank, ms := range w.billed(c) {
+		if ms != 0 {
+			t.Errorf("rank %d is billed %d ms", rank, ms)
+		}
+	}
 }

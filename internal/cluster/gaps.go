@@ -67,3 +67,15 @@ func (h heard) gaps(boot string, lostAfter time.Duration) (out []rankGap) {
 	}
 	return out
 }
+
+// DropOldFacts removes strikes and silences of more than 90 days ago and bans that are over. It says how many it removed.
+func (c *Clusters) DropOldFacts(ctx context.Context) (n int64, err error) {
+	for _, drop := range []func(context.Context) (int64, error){c.db.Q.DropOldStrikes, c.db.Q.DropOldSilences, c.db.Q.DropOldBans} {
+		dropped, err := drop(ctx)
+		if err != nil {
+			return n, fmt.Errorf("old facts about gangs: %w", err)
+		}
+		n += dropped
+	}
+	return n, nil
+}

@@ -105,7 +105,7 @@ func (x *change) blame(n *node, r Reason, why string) {
 // How often the watchdog looks at a cluster at least.
 const (
 	lookStarting = 10 * time.Second
-	lookRunning  = 10 * time.Second
+	lookRunning  = 30 * time.Second // what must be seen sooner has a time of its own
 	lookReleased = 5 * time.Second
 	lookUnbilled = time.Minute
 )
@@ -139,6 +139,9 @@ func (x *change) due() *time.Time {
 			if NodeState(n.State) == NodeLost {
 				sooner(n.Since.Add(x.c.cfg.LossGrace))
 			} else if n.StartedAt != nil && n.ExitCode == nil {
+				if p := n.status.PeersSinceMs; p != nil {
+					sooner(time.UnixMilli(*p).Add(x.c.cfg.OneSided + time.Millisecond))
+				}
 				sooner(latest(time.UnixMilli(n.status.LastGoodMs), *n.StartedAt).Add(x.c.cfg.LostAfter + time.Millisecond))
 			}
 		}

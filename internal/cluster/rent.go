@@ -30,17 +30,21 @@ func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest,
 			return Cluster{}, err
 		}
 	}
+	refused := c.startQuota(ctx, p.Org)
 	var out Cluster
 	err := c.market.Planning(ctx, r.Spec.Image, func(ctx context.Context, plan *market.Planner) error {
 		return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			n := &rental{c: c, principal: p, request: r, id: id.New[id.Cluster](), leases: map[int]id.Lease{}, nodes: map[int]id.Node{}}
 			earlier, err := n.begin(ctx, tx, plan, key)
 			switch {
-			case err != nil:
-				return err
 			case earlier != nil:
 				plan.Forget()
 				return json.Unmarshal(earlier.Body, &out)
+			case refused != nil:
+				plan.Forget()
+				return refused
+			case err != nil:
+				return err
 			}
 			if err := n.take(ctx, tx); err != nil {
 				return err

@@ -85,9 +85,13 @@ func Charge(m Meter, fresh []Interval, windows []Window, t Terms) (Meter, Postin
 
 	// The watermark rises to the first billable millisecond that is not proven, or as far as windows reach: a window
 	// that opens later starts no earlier.
-	// It does not rise into a pending window, of which a part may become billable.
+	// It does not rise into a pending window, of which a part may become billable, nor past what is confirmed of the open one:
+	// a tail lies beyond that.
 	mark := horizon
 	for _, w := range windows {
+		if w.running() {
+			mark = min(mark, w.ConfirmedMS)
+		}
 		if w.pending() && w.undecided().And(t.Life).Len() > 0 {
 			mark = min(mark, w.OpenedMS)
 		}

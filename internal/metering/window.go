@@ -109,6 +109,16 @@ func CloseWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Tim
 	return true, nil
 }
 
+// AddTail makes the time after a stop billable in which processes that the renter ended still run: of each lease alone, as its
+// host signs it. Call it before the leases end.
+func AddTail(ctx context.Context, tx *db.Tx, cluster id.Cluster, from, until time.Time) error {
+	end := until.UnixMilli()
+	if err := tx.Q.InsertClosedWindow(ctx, cluster, from.UnixMilli(), &end); err != nil {
+		return fmt.Errorf("metering: tail: %w", err)
+	}
+	return nil
+}
+
 // Pending is past time of a cluster of which it is not decided yet whether it counts.
 type Pending struct {
 	N    int32 // names it within the cluster

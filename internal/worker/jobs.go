@@ -75,7 +75,8 @@ func Jobs(p Platform) []Job {
 			traffic, err4 := host.DropOldTraffic(ctx, p.DB)
 			letters, err5 := notify.SweepDeadLetters(ctx, p.DB.Q)
 			gaps, err6 := host.DropOldGaps(ctx, p.DB)
-			return int(keys + swept.Sessions + swept.Attempts + changes + traffic + letters + gaps), errors.Join(err, err2, err3, err4, err5, err6)
+			facts, err7 := p.Clusters.DropOldFacts(ctx)
+			return int(keys + swept.Sessions + swept.Attempts + changes + traffic + letters + gaps + facts), errors.Join(err, err2, err3, err4, err5, err6, err7)
 		}},
 		{Name: "ledger chain", Every: 5 * time.Second, Run: func(ctx context.Context) (did int, err error) {
 			for n := 1; n > 0 && err == nil && ctx.Err() == nil; did += n {

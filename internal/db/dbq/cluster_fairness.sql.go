@@ -77,6 +77,7 @@ DELETE FROM silence WHERE (host_id, from_ms, to_ms, kind) IN (
     SELECT s.host_id, s.from_ms, s.to_ms, s.kind FROM silence s WHERE s.recorded_at < clock_timestamp() - interval '90 days' LIMIT 1000)
 `
 
+// scan: done
 func (q *Queries) DropOldSilences(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, dropOldSilences)
 	if err != nil {
@@ -89,6 +90,7 @@ const dropOldStrikes = `-- name: DropOldStrikes :execrows
 DELETE FROM gang_strike WHERE id IN (SELECT g.id FROM gang_strike g WHERE g.at < clock_timestamp() - interval '90 days' LIMIT 1000)
 `
 
+// scan: done
 func (q *Queries) DropOldStrikes(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, dropOldStrikes)
 	if err != nil {
@@ -119,6 +121,43 @@ func (q *Queries) EndUndecided(ctx context.Context, arg EndUndecidedParams) erro
 		arg.High,
 	)
 	return err
+}
+
+const failedStarts = `-- name: FailedStarts :many
+SELECT created_at, ended_at::timestamptz AS ended_at, (node_count * gpus_per_node)::integer AS gpus
+FROM cluster
+WHERE org_id = $1 AND ended_at > clock_timestamp() - interval '1 hour'
+  AND (running_at IS NULL AND reason = ANY ($2::text[])
+       OR running_at IS NOT NULL AND reason = 'workload_failed' AND coalesce(stop_at, ended_at) - running_at < make_interval(secs => $3::bigint))
+ORDER BY created_at
+LIMIT 1000
+`
+
+type FailedStartsRow struct {
+	CreatedAt time.Time
+	EndedAt   time.Time
+	Gpus      int32
+}
+
+// Starts of an org within the last hour that ended by its own doing before anything ran, or with a failure within seconds.
+func (q *Queries) FailedStarts(ctx context.Context, orgID id.Org, reasons []string, quickS int64) ([]FailedStartsRow, error) {
+	rows, err := q.db.Query(ctx, failedStarts, orgID, reasons, quickS)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []FailedStartsRow{}
+	for rows.Next() {
+		var i FailedStartsRow
+		if err := rows.Scan(&i.CreatedAt, &i.EndedAt, &i.Gpus); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const insertLostGap = `-- name: InsertLostGap :exec
@@ -230,6 +269,19 @@ func (q *Queries) InsertSuspension(ctx context.Context, arg InsertSuspensionPara
 		arg.Culprits,
 	)
 	return err
+}
+
+const largestCluster = `-- name: LargestCluster :one
+SELECT coalesce(max(node_count * gpus_per_node), 0)::integer FROM cluster
+WHERE org_id = $1 AND running_at > clock_timestamp() - interval '30 days'
+`
+
+// GPUs of the largest cluster of an org that ran within 30 days.
+func (q *Queries) LargestCluster(ctx context.Context, orgID id.Org) (int32, error) {
+	row := q.db.QueryRow(ctx, largestCluster, orgID)
+	var column_1 int32
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const leasesWithin = `-- name: LeasesWithin :many

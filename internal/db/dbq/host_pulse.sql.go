@@ -106,6 +106,7 @@ DELETE FROM deaf_gap WHERE (listener, from_ms, to_ms) IN (
     WHERE g.to_ms < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 90 * 86400000::bigint LIMIT 1000)
 `
 
+// scan: done
 func (q *Queries) PruneDeafGaps(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, pruneDeafGaps)
 	if err != nil {

@@ -87,6 +87,7 @@ type HeldServiceCreditsRow struct {
 	Currency    string
 }
 
+// scan: page
 func (q *Queries) HeldServiceCredits(ctx context.Context, maxRows int32) ([]HeldServiceCreditsRow, error) {
 	rows, err := q.db.Query(ctx, heldServiceCredits, maxRows)
 	if err != nil {

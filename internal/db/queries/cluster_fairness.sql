@@ -86,11 +86,28 @@ FROM suspension s WHERE s.cluster_id = @cluster_id ORDER BY s.from_ms, s.n;
 SELECT kind, cluster_id, at FROM gang_strike WHERE host_id = @host_id AND at > @since_at ORDER BY at DESC LIMIT 200;
 
 -- name: DropOldStrikes :execrows
+-- scan: done
 DELETE FROM gang_strike WHERE id IN (SELECT g.id FROM gang_strike g WHERE g.at < clock_timestamp() - interval '90 days' LIMIT 1000);
 
 -- name: DropOldBans :execrows
 DELETE FROM pair_ban WHERE until < clock_timestamp();
 
 -- name: DropOldSilences :execrows
+-- scan: done
 DELETE FROM silence WHERE (host_id, from_ms, to_ms, kind) IN (
     SELECT s.host_id, s.from_ms, s.to_ms, s.kind FROM silence s WHERE s.recorded_at < clock_timestamp() - interval '90 days' LIMIT 1000);
+
+-- name: FailedStarts :many
+-- Starts of an org within the last hour that ended by its own doing before anything ran, or with a failure within seconds.
+SELECT created_at, ended_at::timestamptz AS ended_at, (node_count * gpus_per_node)::integer AS gpus
+FROM cluster
+WHERE org_id = @org_id AND ended_at > clock_timestamp() - interval '1 hour'
+  AND (running_at IS NULL AND reason = ANY (@reasons::text[])
+       OR running_at IS NOT NULL AND reason = 'workload_failed' AND coalesce(stop_at, ended_at) - running_at < make_interval(secs => @quick_s::bigint))
+ORDER BY created_at
+LIMIT 1000;
+
+-- name: LargestCluster :one
+-- GPUs of the largest cluster of an org that ran within 30 days.
+SELECT coalesce(max(node_count * gpus_per_node), 0)::integer FROM cluster
+WHERE org_id = @org_id AND running_at > clock_timestamp() - interval '30 days';

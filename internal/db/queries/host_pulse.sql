@@ -40,6 +40,7 @@ WHERE p.last_ms < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 
 DELETE FROM pulse WHERE listener = ANY (@listeners::text[]);
 
 -- name: PruneDeafGaps :execrows
+-- scan: done
 DELETE FROM deaf_gap WHERE (listener, from_ms, to_ms) IN (
     SELECT g.listener, g.from_ms, g.to_ms FROM deaf_gap g
     WHERE g.to_ms < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 90 * 86400000::bigint LIMIT 1000);

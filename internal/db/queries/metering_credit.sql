@@ -18,6 +18,7 @@ SELECT coalesce((SELECT sum(m.posted) FROM lease l JOIN lease_meter m ON m.lease
 UPDATE service_credit SET state = 'held' WHERE lease_id = $1 AND state = 'booked' AND credited = 0;
 
 -- name: HeldServiceCredits :many
+-- scan: page
 SELECT c.lease_id, c.cluster_id, c.reason, c.from_ms, c.through_ms, c.created_at, l.rank, l.host_id, h.name AS host_name, l.renter_org_id, l.host_org_id, l.currency
 FROM service_credit c JOIN lease l ON l.id = c.lease_id JOIN host h ON h.id = l.host_id
 WHERE c.state = 'held'
