@@ -73,6 +73,7 @@ CREATE TABLE undecided_span (
     CHECK (low < high),
     CHECK (to_ms IS NULL OR to_ms >= from_ms)
 );
+CREATE INDEX undecided_span_open ON undecided_span (cluster_id) WHERE to_ms IS NULL; -- those that go on
 
 -- Time of a run that is billed to nobody because a rank was not proven up. A row is written once its span is decided: no
 -- proof that could still arrive would change it. culprits are leases, empty for the classes platform and undecided.

@@ -1,6 +1,3 @@
 -- +goose Up
 -- Since when a rank's host has reported the same peers_down, unix ms; NULL: it reports none.
 ALTER TABLE node_status ADD COLUMN peers_since_ms bigint;
-
--- Undecided suspensions that go on, by cluster.
-CREATE INDEX undecided_span_open ON undecided_span (cluster_id) WHERE to_ms IS NULL;
