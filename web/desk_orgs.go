@@ -83,6 +83,7 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 		"reverse":  "Stripe is asked to take it back. The list shows what becomes of it, and payouts to the operator are stopped.",
 		"unfreeze": "The lease's money moves again. The host's operator is told why.", "review": "Decided.",
 		"release":  "The hosts are paid what they earned, as usual.",
+		"forgive":  "The lost disputes no longer count towards a suspension.",
 		"bank":     "The transfer is booked.",
 		"writeoff": "The invoice is given up. It is booked when Stripe has it as uncollectible."})}
 	if out.OrgDetail, err = report.OneOrg(ctx, s.DB.Q, v.who, org, s.Currency); err != nil {
@@ -91,6 +92,11 @@ func (s *Web) showOrg(v *visit, form view.ActForm) error {
 	if out.FeePPM, err = s.Market.Fee(ctx, org); err != nil {
 		return err
 	}
+	renter, err := s.Payments.Standing(ctx, org)
+	if err != nil {
+		return err
+	}
+	out.Standing = string(renter.State)
 	earned, err := s.Payouts.Standing(ctx, org)
 	if err != nil {
 		return err
@@ -241,4 +247,10 @@ func (s *Web) releaseRefund(v *visit) error {
 	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, _ id.Org) error {
 		return s.Payments.ReleaseRefund(ctx, tx, v.who, form.Target, v.r.FormValue("reason"))
 	}, "refund")
+}
+
+func (s *Web) forgiveDisputes(v *visit) error {
+	return s.onOrg(v, view.ActForm{Act: "forgive"}, func(ctx context.Context, tx *db.Tx, org id.Org) error {
+		return s.Payments.Forgive(ctx, tx, v.who, org, v.r.FormValue("reason"))
+	})
 }

@@ -41,6 +41,7 @@ func (s *Web) paying(ctx context.Context, org id.Org) (out view.Paying, err erro
 	if standing.Limit != nil {
 		out.Limit = view.PayInLimit{Limit: typed(*standing.Limit), Left: typed(*standing.Left), Email: standing.EmailVerified, Card: standing.CardVerified}
 	}
+	out.Disputed = disputedMoney(standing, s.Currency)
 	auto, err := s.Payments.AutoTopUp(ctx, org)
 	if err != nil {
 		return out, err
@@ -50,6 +51,31 @@ func (s *Web) paying(ctx context.Context, org id.Org) (out view.Paying, err erro
 		out.Auto.Threshold, out.Auto.Amount, out.Auto.DailyCap = typed(auto.Threshold), typed(auto.Amount), typed(auto.DailyCap)
 	}
 	return out, nil
+}
+
+// disputedMoney tells a payer what disputed payments make of what they may add and rent.
+func disputedMoney(st payment.Standing, currency string) (d view.DisputedMoney) {
+	var say []string
+	add := func(format string, args ...any) { say = append(say, fmt.Sprintf(format, args...)) }
+	switch st.State {
+	case payment.StandingSuspended:
+		d.Title = "Your organisation is suspended"
+		add("%d disputed payments were decided for the card's owner. Nothing new can be rented and no credit added. Write to us if this is a mistake.", st.LostDisputes)
+	case payment.StandingDisputed:
+		d.Title = "Payments of " + typed(st.Disputed) + " " + currency + " are disputed"
+		add("That much of your balance is set aside until the card's bank has decided. You can rent with what is left of your prepaid credit, and add at most %s.", typed(*st.DisputedLeft))
+	}
+	if st.Short > 0 {
+		add("%s is missing: it is set aside from whatever is credited to you next, and clusters run no longer than they are authorised already.", typed(st.Short))
+	}
+	if st.Debt > 0 {
+		if d.Title == "" {
+			d.Title = "A lost dispute has to be repaid"
+		}
+		add("The credit that you add next repays %s of lost disputes first.", typed(st.Debt))
+	}
+	d.Body = strings.Join(say, " ")
+	return d
 }
 
 // typed is an amount as people type it: exact, with at least two decimals.

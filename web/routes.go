@@ -80,6 +80,7 @@ func (s *Web) Routes(r chi.Router) {
 		post("/admin/orgs/{id}/write-off", platformAdmin, s.writeOff)
 		post("/admin/orgs/{id}/bank-payment", platformAdmin, s.bankPayment)
 		post("/admin/orgs/{id}/release-refund", platformAdmin, s.releaseRefund)
+		post("/admin/orgs/{id}/forgive-disputes", platformAdmin, s.forgiveDisputes)
 		get("/admin/payouts", platformAdmin, s.payoutRun)
 		post("/admin/payouts", platformAdmin, s.runPayouts)
 		get("/admin/reviews", platformAdmin, s.reviews)

@@ -14,7 +14,7 @@ import (
 )
 
 func billingCommand(s *shell) *cobra.Command {
-	return noun("billing", "Balance, credit and the books", billingBalance(s), billingPostpaid(s), billingTopUp(s), billingTopUps(s), billingReceipt(s), billingCards(s), billingAuto(s), billingRefund(s), billingRedeem(s), billingTransactions(s), billingVerify(s))
+	return noun("billing", "Balance, credit and the books", billingBalance(s), billingStanding(s), billingPostpaid(s), billingTopUp(s), billingTopUps(s), billingReceipt(s), billingCards(s), billingAuto(s), billingRefund(s), billingRedeem(s), billingTransactions(s), billingVerify(s))
 }
 
 func billingBalance(s *shell) *cobra.Command {

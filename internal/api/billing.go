@@ -22,10 +22,6 @@ import (
 	"github.com/musterhq/muster/internal/report"
 )
 
-func (a *API) standing(ctx context.Context, p account.Principal, _ *struct{}) (payment.Standing, error) {
-	return a.payments.Standing(ctx, p.Org)
-}
-
 func (a *API) balance(ctx context.Context, p account.Principal, _ *struct{}) (report.Balance, error) {
 	return report.OrgBalance(ctx, a.db.Q, p.Org, a.cfg.Currency)
 }

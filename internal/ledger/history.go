@@ -27,7 +27,7 @@ func Balance(ctx context.Context, q *dbq.Queries, a Account) (money.Nano, error)
 	return money.Nano(n), nil
 }
 
-// Spendable is what can be taken out of the account: its balance and its credit.
+// Spendable is what can be taken out of the account: its balance and its credit, less what is reserved.
 func Spendable(ctx context.Context, q *dbq.Queries, a Account) (money.Nano, error) {
 	n, err := q.LedgerSpendable(ctx, string(a.Kind), pgtype.UUID{Bytes: a.Owner, Valid: true}, a.Currency)
 	if db.NoRows(err) {
@@ -52,6 +52,7 @@ func TransferIDs(ctx context.Context, q *dbq.Queries, key string) ([]id.LedgerTr
 type Balances struct {
 	Available money.Nano // in its wallet; below zero as far as it runs on credit
 	Credit    money.Nano // how far the wallet may fall below zero; not part of a Line
+	Reserved  money.Nano // of Available, claimed by disputes and not to be spent; may exceed it; not part of a Line
 	Owed      money.Nano // used on credit and billed, and not yet paid
 	Held      money.Nano // set aside for its clusters
 	Earned    money.Nano // by its hosts and not paid out, payable or not yet
@@ -79,7 +80,7 @@ func OrgBalances(ctx context.Context, q *dbq.Queries, org id.Org, currency strin
 		if r.Currency != currency {
 			continue
 		}
-		b.add(Kind(r.Kind), money.Nano(r.Amount), money.Nano(r.Credit))
+		b.add(Kind(r.Kind), money.Nano(r.Amount), money.Nano(r.Credit), money.Nano(r.Reserved))
 	}
 	return b, nil
 }
@@ -97,17 +98,17 @@ func BalancesOf(ctx context.Context, q *dbq.Queries, orgs []id.Org, currency str
 	out := make(map[id.Org]Balances, len(orgs))
 	for _, r := range rows {
 		b := out[r.OrgID]
-		b.add(Kind(r.Kind), money.Nano(r.Amount), money.Nano(r.Credit))
+		b.add(Kind(r.Kind), money.Nano(r.Amount), money.Nano(r.Credit), money.Nano(r.Reserved))
 		out[r.OrgID] = b
 	}
 	return out, nil
 }
 
 // add counts what is in an org's accounts of a kind.
-func (b *Balances) add(k Kind, amount, credit money.Nano) {
+func (b *Balances) add(k Kind, amount, credit, reserved money.Nano) {
 	switch k {
 	case KindRenterWallet:
-		b.Available, b.Credit = amount, credit
+		b.Available, b.Credit, b.Reserved = amount, credit, reserved
 	case KindReceivable:
 		b.Owed = -amount
 	case KindRenterHold:

@@ -27,6 +27,7 @@ type held struct {
 	cached        bool
 	amount, delta money.Nano
 	credit        money.Nano // how far below zero it may fall, if it has a floor
+	reserved      money.Nano // of amount, cannot be taken out
 	floor         *int64
 }
 
@@ -77,10 +78,34 @@ func AskLock(ctx context.Context, p *db.Pipe, tx *db.Tx, accounts ...Account) (r
 // the locked ones.
 func (l *Locked) Balance(a Account) money.Nano { return l.by[a.key()].amount }
 
-// Spendable is what can be taken out of a locked account: its balance and its credit.
+// Spendable is what can be taken out of a locked account: its balance and its credit, less what is reserved.
 func (l *Locked) Spendable(a Account) money.Nano {
 	h := l.by[a.key()]
-	return max(0, h.amount+h.credit)
+	return max(0, h.amount+h.credit-h.reserved)
+}
+
+// Reserved is what of a locked account's balance cannot be taken out. It may be more than the balance: then whatever is
+// credited cannot be taken out either, until the balance exceeds it.
+func (l *Locked) Reserved(a Account) money.Nano { return l.by[a.key()].reserved }
+
+// Reserve sets what of a locked account with a floor cannot be taken out from now on, 0 or more.
+func (l *Locked) Reserve(ctx context.Context, a Account, reserved money.Nano) error {
+	h := l.by[a.key()]
+	if reserved < 0 {
+		return fmt.Errorf("ledger: reserve %s", reserved)
+	}
+	if h.reserved == reserved {
+		return nil
+	}
+	n, err := l.tx.Q.SetLedgerReserved(ctx, reserved, h.id)
+	if err != nil {
+		return fmt.Errorf("ledger: reserve of %s: %w", h.id, err)
+	}
+	if n != 1 {
+		return fmt.Errorf("ledger: %s has no floor", h.id)
+	}
+	h.reserved = reserved
+	return nil
 }
 
 // SetCredit says how far below zero a locked account with a floor may fall from now on. One that is further down already
@@ -256,7 +281,7 @@ func (l *Locked) fill(balances []dbq.LockLedgerBalancesRow, want map[accountKey]
 	}
 	for _, b := range balances {
 		h := byID[b.AccountID]
-		h.amount, h.credit, h.floor = b.Amount, b.Credit, b.Floor
+		h.amount, h.credit, h.reserved, h.floor = b.Amount, b.Credit, b.Reserved, b.Floor
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ func (l *Locked) settle() (ids []pgtype.UUID, deltas []int64, err error) {
 		if !h.cached || h.delta == 0 {
 			continue
 		}
-		if short := -(h.amount + h.delta + h.credit); h.floor != nil && h.delta < 0 && short > 0 {
+		if short := -(h.amount + h.delta + h.credit - h.reserved); h.floor != nil && h.delta < 0 && short > 0 {
 			return nil, nil, fault.New(fault.InsufficientFunds, "not enough credit: %s more is needed", min(short, -h.delta))
 		}
 		ids, deltas = append(ids, raw(h.id)), append(deltas, int64(h.delta))

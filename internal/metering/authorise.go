@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/payment"
 )
 
 // How far ahead a cluster is authorised, in ms. While the longer part of a step is left nothing is done, so a well
@@ -92,11 +93,11 @@ func authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest, leases []*lea
 	if err != nil {
 		return out, 0, err
 	}
-	limits, now, err := r.limits(ctx, tx)
+	limits, standing, now, err := r.limits(ctx, tx)
 	if err != nil {
 		return out, 0, err
 	}
-	out, from, missing, err := r.decide(leases, books, limits, now.UnixMilli())
+	out, from, missing, err := r.decide(leases, books, limits, standing, now.UnixMilli())
 	if err != nil {
 		return out, 0, err
 	}
@@ -114,16 +115,17 @@ func authorise(ctx context.Context, tx *db.Tx, r AuthoriseRequest, leases []*lea
 	return out, from, err
 }
 
-// limits are the budgets the cluster counts against, and PostgreSQL's clock. The wallet is locked.
-func (r AuthoriseRequest) limits(ctx context.Context, tx *db.Tx) (budget.Watch, time.Time, error) {
+// limits are the budgets the cluster counts against, the payment standing of its org, and PostgreSQL's clock. The wallet is
+// locked.
+func (r AuthoriseRequest) limits(ctx context.Context, tx *db.Tx) (budget.Watch, payment.StandingState, time.Time, error) {
 	p := db.NewPipe(tx.Q)
-	asked, clock := budget.Ask(ctx, p, r.Org, r.Project, r.Currency), p.Now()
+	asked, standing, clock := budget.Ask(ctx, p, r.Org, r.Project, r.Currency), payment.AskStanding(ctx, p, r.Org), p.Now()
 	p.Send(ctx)
-	w, now := asked(), clock()
+	w, s, now := asked(), standing(), clock()
 	if err := p.Close(); err != nil {
-		return w, now, fmt.Errorf("metering: budgets of %s: %w", r.Cluster, err)
+		return w, s, now, fmt.Errorf("metering: budgets of %s: %w", r.Cluster, err)
 	}
-	return w, now, nil
+	return w, s, now, nil
 }
 
 // count counts what goes into the hold against the budgets, and tells of what that leaves of the cluster's own. It only writes.
@@ -158,7 +160,8 @@ func (r AuthoriseRequest) entry(a Authorisation, missing money.Nano) ledger.Entr
 
 // decide says until when the leases may run, what has to go into the hold for it, and the moment from which the hold
 // then covers; 0: nothing changes.
-func (r AuthoriseRequest) decide(leases []*lease, books *ledger.Locked, limits budget.Watch, now int64) (out Authorisation, from int64, missing money.Nano, err error) {
+func (r AuthoriseRequest) decide(leases []*lease, books *ledger.Locked, limits budget.Watch, standing payment.StandingState, now int64) (
+	out Authorisation, from int64, missing money.Nano, err error) {
 	at := r.accounts()
 	held, wallet := books.Balance(at[0]), books.Spendable(at[1])
 	target, limit := now+fullStepMS, LimitNone
@@ -169,6 +172,12 @@ func (r AuthoriseRequest) decide(leases []*lease, books *ledger.Locked, limits b
 	if present == 0 {
 		if err := limits.Admit(rateAt(leases, now)); err != nil {
 			return out, 0, 0, err
+		}
+		switch standing {
+		case payment.StandingSuspended:
+			return out, 0, 0, fault.New(fault.Forbidden, "your organisation is suspended because of lost disputes: nothing new can be rented")
+		case payment.StandingDisputed: // no credit: only what is prepaid and not disputed
+			wallet = min(wallet, max(0, books.Balance(at[1])-books.Reserved(at[1])))
 		}
 	}
 	have := purse{funds: held + wallet, held: held, budget: r.Budget, left: limits.Left()}

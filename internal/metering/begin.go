@@ -9,15 +9,17 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/payment"
 )
 
 // Beginning is the money side of a new cluster: its leases authorised from the start, CreateLeases and Authorise in one.
 // AskBegin locks the money, Decide says how far it reaches, Write writes leases and books.
 type Beginning struct {
-	request AuthoriseRequest
-	leases  []NewLease
-	books   *ledger.Locked
-	limits  budget.Watch
+	request  AuthoriseRequest
+	leases   []NewLease
+	books    *ledger.Locked
+	limits   budget.Watch
+	standing payment.StandingState
 
 	out     Authorisation
 	from    int64
@@ -32,9 +34,10 @@ func AskBegin(ctx context.Context, p *db.Pipe, tx *db.Tx, r AuthoriseRequest) (r
 		return nil, err
 	}
 	limits := budget.Ask(ctx, p, r.Org, r.Project, r.Currency) // after the wallet's lock
+	standing := payment.AskStanding(ctx, p, r.Org)
 	return func() (*Beginning, error) {
 		l, err := books()
-		return &Beginning{request: r, books: l, limits: limits()}, err
+		return &Beginning{request: r, books: l, limits: limits(), standing: standing()}, err
 	}, nil
 }
 
@@ -49,7 +52,7 @@ func (b *Beginning) Decide(leases []NewLease, notAfter *time.Time, now time.Time
 	}
 	b.leases, b.request.NotAfter = leases, notAfter
 	var err error
-	b.out, b.from, b.missing, err = b.request.decide(in, b.books, b.limits, now.UnixMilli())
+	b.out, b.from, b.missing, err = b.request.decide(in, b.books, b.limits, b.standing, now.UnixMilli())
 	return b.out, err
 }
 

@@ -162,7 +162,7 @@ func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox,
 		}
 		if err := p.allow(ctx, tx, org, a.Amount); err != nil {
 			f := fault.From(err)
-			if f == nil || f.Kind != fault.QuotaExceeded {
+			if f == nil || f.Kind != fault.QuotaExceeded && f.Kind != fault.Forbidden {
 				return err
 			}
 			return p.stopAuto(ctx, tx, org, sentence(f.Message))

@@ -50,14 +50,26 @@ func (p *Payments) refreshInvoiceDispute(ctx context.Context, d stripepay.Disput
 		return "", fmt.Errorf("dispute %s is in %s, its invoice in %s", d.ID, d.Currency, in.Currency)
 	}
 	accounts := []ledger.Account{ledger.DisputeHold(org, in.Currency)}
-	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	card, err := p.cardOfLost(ctx, d)
+	if err != nil {
+		return "", err
+	}
+	if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		// Disputes are locked before the books.
+		if _, err := tx.Q.DisputeForUpdate(ctx, d.ID); err != nil && !db.NoRows(err) {
+			return fmt.Errorf("dispute %s: %w", d.ID, err)
+		}
 		return p.biller.TakenBack(ctx, tx, org, in.ID, accounts, func(ctx context.Context, books *ledger.Locked, of tax.Tax) error {
-			return p.settleInvoiceDispute(ctx, tx, books, org, in, d, of)
+			return p.settleInvoiceDispute(ctx, tx, books, org, in, d, of, card)
 		})
-	})
+	}); err != nil {
+		return "", err
+	}
+	p.collectNow(ctx, org, in.Currency)
+	return "", nil
 }
 
-func (p *Payments) settleInvoiceDispute(ctx context.Context, tx *db.Tx, books *ledger.Locked, org id.Org, in stripepay.Invoice, d stripepay.Dispute, of tax.Tax) error {
+func (p *Payments) settleInvoiceDispute(ctx context.Context, tx *db.Tx, books *ledger.Locked, org id.Org, in stripepay.Invoice, d stripepay.Dispute, of tax.Tax, card string) error {
 	wallet, aside, owed := ledger.Wallet(org, in.Currency), ledger.DisputeHold(org, in.Currency), ledger.Receivable(org, in.Currency)
 	row, err := tx.Q.DisputeForUpdate(ctx, d.ID)
 	fresh := db.NoRows(err)
@@ -73,7 +85,8 @@ func (p *Payments) settleInvoiceDispute(ctx context.Context, tx *db.Tx, books *l
 	}
 	if fresh {
 		amount := money.Nano(d.Cents) * money.Cent
-		row = dbq.Dispute{ID: d.ID, State: disputeOpen, Held: max(0, min(amount, books.Balance(wallet))), Tax: taxOfPart(in, of, 0, amount, 0)}
+		row = dbq.Dispute{ID: d.ID, OrgID: org, Currency: in.Currency, State: disputeOpen, Held: max(0, min(amount, books.Balance(wallet)-books.Reserved(wallet))),
+			Tax: taxOfPart(in, of, 0, amount, 0)}
 		if _, err := tx.Q.InsertDispute(ctx, dbq.InsertDisputeParams{ID: d.ID, OrgID: org, Amount: amount, Held: row.Held, Currency: in.Currency, Reason: d.Reason,
 			PaidAt: in.PeriodStart, Tax: row.Tax, InvoiceID: in.ID, Kind: kindDispute}); err != nil {
 			return fmt.Errorf("insert dispute: %w", err)
@@ -82,6 +95,12 @@ func (p *Payments) settleInvoiceDispute(ctx context.Context, tx *db.Tx, books *l
 			return err
 		}
 		if err := p.tellInvoiceDispute(ctx, tx, org, in, d); err != nil {
+			return err
+		}
+		if err := p.reserve(ctx, tx, books, wallet); err != nil {
+			return err
+		}
+		if err := p.updateStanding(ctx, tx, org); err != nil {
 			return err
 		}
 	}
@@ -102,12 +121,12 @@ func (p *Payments) settleInvoiceDispute(ctx context.Context, tx *db.Tx, books *l
 		if err := post("dispute_won", "dispute:"+d.ID+":won", "the dispute was decided for you", aside, wallet, row.Held); err != nil {
 			return err
 		}
-		return tx.Q.CloseDispute(ctx, "won", row.Tax, d.ID)
+		return p.closeDispute(ctx, tx, books, row, "won", 0, "")
 	}
 	if err := post("dispute_lost", "dispute:"+d.ID+":lost", "what was set aside pays what is owed again", aside, owed, row.Held); err != nil {
 		return err
 	}
-	return tx.Q.CloseDispute(ctx, "lost", row.Tax, d.ID)
+	return p.closeDispute(ctx, tx, books, row, "lost", 0, card)
 }
 
 // taxOfPart is how much of the next part of an invoice's payment is tax, when before and gone of it went back already; all but of

@@ -14,10 +14,11 @@ import (
 	"github.com/musterhq/muster/internal/tax"
 )
 
-// refreshDispute books what Stripe says of a dispute, any number of times and in any order: while it is open the org's
-// money is set aside as far as there is some; what Stripe withdraws and gives back goes through the same account; won,
-// what was set aside returns; lost, the part that no wallet covered is bad debt, and the tax on the disputed payment is
-// owed no more.
+// refreshDispute books what Stripe says of a dispute, any number of times and in any order: while it is open the org's money is
+// set aside as far as there is some, and what is missing is reserved in its wallet, so that whatever is credited to it later is
+// set aside too (CollectClaims). What Stripe withdraws and gives back goes through the same account. Won, what was set aside
+// returns. Lost, the part that nothing covered is bad debt and stays reserved until it is repaid, the tax on the disputed
+// payment is owed no more, and the card is blocked.
 func (p *Payments) refreshDispute(ctx context.Context, object string) (note string, err error) {
 	d, err := p.stripe.Dispute(ctx, object)
 	if err != nil {
@@ -41,10 +42,52 @@ func (p *Payments) refreshDispute(ctx context.Context, object string) (note stri
 	if d.Currency != t.Currency {
 		return "", fmt.Errorf("dispute %s is in %s, its payment in %s", d.ID, d.Currency, t.Currency)
 	}
-	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.settleDispute(ctx, tx, t, d) })
+	card, err := p.cardOfLost(ctx, d)
+	if err != nil {
+		return "", err
+	}
+	if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.settleDispute(ctx, tx, t, d, card) }); err != nil {
+		return "", err
+	}
+	p.collectNow(ctx, t.OrgID, t.Currency)
+	return "", nil
 }
 
-func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d stripepay.Dispute) error {
+// cardOfLost is the fingerprint of the card behind a dispute that its owner has won; "" where it is not decided, or not told.
+func (p *Payments) cardOfLost(ctx context.Context, d stripepay.Dispute) (string, error) {
+	if d.Open || d.Won {
+		return "", nil
+	}
+	pay, err := p.stripe.Payment(ctx, d.Payment)
+	if err != nil {
+		return "", fmt.Errorf("the card of dispute %s: %w", d.ID, err)
+	}
+	return pay.Fingerprint, nil
+}
+
+// closeDispute stores the end of a dispute and what follows for its org. debt is what the dispute cost that nothing covered; card
+// is the fingerprint of the card to block, "" for none. books has the org's wallet.
+func (p *Payments) closeDispute(ctx context.Context, tx *db.Tx, books *ledger.Locked, row dbq.Dispute, state string, debt money.Nano, card string) error {
+	if err := tx.Q.CloseDispute(ctx, state, row.Tax, row.ID); err != nil {
+		return fmt.Errorf("dispute %s: %w", row.ID, err)
+	}
+	if debt > 0 {
+		if err := tx.Q.SetDisputeDebt(ctx, debt, row.ID); err != nil {
+			return fmt.Errorf("dispute %s: %w", row.ID, err)
+		}
+	}
+	if card != "" {
+		if err := tx.Q.BlockCard(ctx, card, row.ID); err != nil {
+			return fmt.Errorf("block the card of %s: %w", row.ID, err)
+		}
+	}
+	if err := p.reserve(ctx, tx, books, ledger.Wallet(row.OrgID, row.Currency)); err != nil {
+		return err
+	}
+	return p.updateStanding(ctx, tx, row.OrgID)
+}
+
+func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d stripepay.Dispute, card string) error {
 	wallet, aside := ledger.Wallet(t.OrgID, t.Currency), ledger.DisputeHold(t.OrgID, t.Currency)
 	// The top-up is locked first, as a refund does: what is disputed is not refunded, and the other way round.
 	if _, err := tx.Q.TopupForUpdate(ctx, t.ID); err != nil {
@@ -73,7 +116,8 @@ func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d 
 		return err
 	}
 	if fresh {
-		row = dbq.Dispute{ID: d.ID, OrgID: t.OrgID, Amount: amount, Held: max(0, min(amount-share, books.Balance(wallet))), Currency: t.Currency, State: disputeOpen}
+		row = dbq.Dispute{ID: d.ID, OrgID: t.OrgID, Amount: amount, Held: max(0, min(amount-share, books.Balance(wallet)-books.Reserved(wallet))),
+			Currency: t.Currency, State: disputeOpen}
 		paid := t.CreatedAt
 		if t.SettledAt != nil {
 			paid = *t.SettledAt
@@ -88,6 +132,12 @@ func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d 
 		if err := p.tellDispute(ctx, tx, t, d); err != nil {
 			return err
 		}
+		if err := p.reserve(ctx, tx, books, wallet); err != nil {
+			return err
+		}
+		if err := p.updateStanding(ctx, tx, t.OrgID); err != nil {
+			return err
+		}
 	}
 	if err := p.bookDisputeMoves(ctx, books, t, d, aside); err != nil {
 		return err
@@ -99,12 +149,13 @@ func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d 
 		if err := post("dispute_won", "dispute:"+d.ID+":won", "the dispute was decided for you", aside, wallet, row.Held); err != nil {
 			return err
 		}
-		return tx.Q.CloseDispute(ctx, "won", row.Tax, d.ID)
+		return p.closeDispute(ctx, tx, books, row, "won", 0, "")
 	}
 	if err := p.loseDispute(ctx, tx, books, t, row, share); err != nil {
 		return err
 	}
-	return tx.Q.CloseDispute(ctx, "lost", share, d.ID)
+	row.Tax = share
+	return p.closeDispute(ctx, tx, books, row, "lost", max(0, row.Amount-share-row.Held), card)
 }
 
 // loseDispute books the end of a dispute that was decided for the card's owner: its tax is owed no more, and what neither
@@ -181,6 +232,6 @@ func (p *Payments) tellDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, d st
 	}
 	_, err := notify.Add(ctx, tx, notify.Notice{Org: t.OrgID, Key: "dispute:" + d.ID, Severity: notify.Bad, Object: t.OrgID.String(),
 		Title: fmt.Sprintf("A payment of %s %s is disputed", (t.Amount + t.Tax).Plain(), t.Currency),
-		Body:  fmt.Sprintf("The card's bank says: %s. Until it is decided, that much of your balance is set aside.", strings.ReplaceAll(d.Reason, "_", " "))})
+		Body:  fmt.Sprintf("The card's bank says: %s. Until it is decided, that much of your balance is set aside, whatever is credited to you later included.", strings.ReplaceAll(d.Reason, "_", " "))})
 	return err
 }

@@ -22,6 +22,13 @@ type Standing struct {
 	Limit         *money.Nano `json:"limit"`          // what may be added in all; nil: any amount
 	Added         money.Nano  `json:"added"`          // without tax; payments under way included
 	Left          *money.Nano `json:"left"`
+	// State, and what disputed payments claim: it is set aside or repaid from whatever is credited.
+	State        StandingState `json:"state" enum:"ok,disputed,suspended"`
+	Disputed     money.Nano    `json:"disputed"`      // of open disputes, tax included
+	Short        money.Nano    `json:"short"`         // of Disputed, not set aside yet
+	Debt         money.Nano    `json:"debt"`          // of lost disputes, not repaid yet
+	DisputedLeft *money.Nano   `json:"disputed_left"` // what may be added while a payment is disputed; null: it is not limited by that
+	LostDisputes int64         `json:"lost_disputes"` // the third suspends the org
 }
 
 // Standing is the org's.
@@ -39,7 +46,40 @@ func (p *Payments) standing(ctx context.Context, q *dbq.Queries, org id.Org) (St
 		limit, left := p.cfg.UnverifiedLimit, max(0, p.cfg.UnverifiedLimit-s.Added)
 		s.Limit, s.Left = &limit, &left
 	}
-	return s, nil
+	return s, p.addDisputes(ctx, q, org, &s)
+}
+
+// addDisputes fills in what disputes make of the org's standing.
+func (p *Payments) addDisputes(ctx context.Context, q *dbq.Queries, org id.Org, s *Standing) error {
+	s.State = StandingOK
+	row, err := q.PaymentStanding(ctx, org)
+	if err != nil && !db.NoRows(err) {
+		return fmt.Errorf("payment standing of %s: %w", org, err)
+	}
+	if err != nil {
+		return nil // it never had a dispute
+	}
+	s.State = StandingState(row.State)
+	n, err := q.DisputeCounts(ctx, org)
+	if err != nil {
+		return fmt.Errorf("disputes of %s: %w", org, err)
+	}
+	c, err := q.DisputeClaims(ctx, org, p.cfg.Currency)
+	if err != nil {
+		return fmt.Errorf("claims on %s: %w", org, err)
+	}
+	s.Disputed, s.LostDisputes, s.Short, s.Debt = money.Nano(n.Disputed), n.Lost, money.Nano(c.Short), money.Nano(c.Debt)
+	var left money.Nano
+	switch s.State {
+	case StandingDisputed:
+		if left, err = p.leftWhileDisputed(ctx, q, org); err != nil {
+			return err
+		}
+		s.DisputedLeft = &left
+	case StandingSuspended:
+		s.DisputedLeft = &left
+	}
+	return nil
 }
 
 // ToDo is what lifts the limit, for the payer.
@@ -54,8 +94,12 @@ func (s Standing) ToDo() string {
 	return strings.Join(do, " and ")
 }
 
-// allow says whether the org may add so much. Concurrent callers wait for each other. Fault: QuotaExceeded.
+// allow says whether the org may add so much. Concurrent callers wait for each other. Faults: QuotaExceeded, Forbidden (the org
+// is suspended).
 func (p *Payments) allow(ctx context.Context, tx *db.Tx, org id.Org, amount money.Nano) error {
+	if err := p.allowDisputed(ctx, tx, org, amount); err != nil {
+		return err
+	}
 	if p.cfg.UnverifiedLimit == 0 {
 		return nil
 	}

@@ -242,6 +242,15 @@ func (p *Payments) sendPayment(ctx context.Context, o dbq.ClaimOutboxRow, old bo
 		return orNoCustomer(err)
 	}
 	n.Customer = customer
+	if o.Attempts == 1 { // later it may have been paid already
+		switch blocked, err := p.d.Q.MethodIsBlocked(ctx, n.Method); {
+		case err != nil:
+			return nil, fmt.Errorf("top-up %s: %w", t, err)
+		case blocked:
+			return &stripepay.Error{Outcome: stripepay.Declined, Code: "card_blocked",
+				Message: "This card cannot be used here: its owner took an earlier payment back. Use another card."}, nil
+		}
+	}
 	var pay stripepay.Payment
 	if !old {
 		pay, fail = p.stripe.CreatePayment(ctx, o.IdemKey, n)

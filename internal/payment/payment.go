@@ -10,6 +10,9 @@
 //   - A failed payment credits nothing; it is final, and trying again is a new top-up.
 //   - Amounts exclude tax. What tax a payment bears is decided and kept when it is made; it is charged beside the amount,
 //     booked with it to tax_payable, and goes back with it in proportion (package tax).
+//   - What is disputed cannot be spent or given back: it is set aside, and as far as there is nothing to set aside it is reserved
+//     in the org's wallet, so that whatever is credited later counts towards it. What a lost dispute cost is repaid the same way.
+//   - A card whose owner took a payment back pays for nobody any more.
 //   - A payment's receipt is written in the transaction that books it, and never changes: whatever its parties call
 //     themselves later.
 package payment
@@ -45,6 +48,8 @@ type Config struct {
 	ReturnURL string
 	// UnverifiedLimit is what an org may add before an owner's e-mail address and a card are verified; 0: any amount.
 	UnverifiedLimit money.Nano
+	// DisputedLimit is what an org may add while a payment of it is disputed; 0: DefaultDisputedLimit.
+	DisputedLimit money.Nano
 	// Merchant is who sells, as receipts name it: of record.
 	Merchant account.Party
 	// Taxer says what tax a payment bears; nil: none.
@@ -102,6 +107,9 @@ func New(d *db.DB, stripe *stripepay.Client, cfg Config, log *slog.Logger) (*Pay
 	}
 	if err := money.CheckCurrency(cfg.Currency); err != nil {
 		return nil, err
+	}
+	if cfg.DisputedLimit == 0 {
+		cfg.DisputedLimit = DefaultDisputedLimit
 	}
 	if cfg.Taxer == nil {
 		cfg.Taxer = tax.None{}

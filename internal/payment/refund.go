@@ -48,7 +48,14 @@ func (p *Payments) Refundable(ctx context.Context, org id.Org) (money.Nano, erro
 		return 0, err
 	}
 	bond, err := p.inBond(ctx, p.d.Q, org)
-	return refundable(wallet, bond, rows), err
+	if err != nil {
+		return 0, err
+	}
+	claims, err := p.d.Q.DisputeClaims(ctx, org, p.cfg.Currency)
+	if err != nil {
+		return 0, fmt.Errorf("claims on %s: %w", org, err)
+	}
+	return refundable(wallet-money.Nano(claims.Short+claims.Debt), bond, rows), nil
 }
 
 // inBond is what an org moved from its wallet into the bond of its hosts: paid in, and not there to be given back.
@@ -60,7 +67,7 @@ func (p *Payments) inBond(ctx context.Context, q *dbq.Queries, org id.Org) (mone
 	return n, nil
 }
 
-// refundable is what of a wallet's balance can go back to the payments, in whole cents.
+// refundable is what of a wallet's balance, less what disputes claim, can go back to the payments, in whole cents.
 func refundable(wallet, bond money.Nano, rows []dbq.RefundableTopupsRow) money.Nano {
 	var left money.Nano
 	for _, t := range rows {
@@ -134,7 +141,7 @@ func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Princ
 	if err != nil {
 		return nil, err
 	}
-	if most := refundable(books.Balance(wallet), bond, rows); amount > most {
+	if most := refundable(books.Balance(wallet)-books.Reserved(wallet), bond, rows); amount > most {
 		return nil, tooMuch(most)
 	}
 	var entries []ledger.Entry

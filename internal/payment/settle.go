@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
@@ -35,13 +36,7 @@ func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay st
 		if pay.Cents != int64((t.Amount+t.Tax)/money.Cent) || pay.Currency != t.Currency {
 			return p.setAside(ctx, tx, topup, pay)
 		}
-		booked, err := ledger.Post(ctx, tx, ledger.Entry{
-			Kind: "topup", Key: ledgerKey(pay.ID), Ref: topup.String(), Memo: "card payment",
-			Transfers: withTax(ledger.StripeClearing(t.Currency), ledger.Wallet(t.OrgID, t.Currency), true, t.Amount, t.Tax),
-		})
-		if err == nil && booked {
-			err = recordTax(ctx, tx, t, tax.TopUp, ledgerKey(pay.ID), topup.String(), t.Amount, t.Tax)
-		}
+		blocked, err := p.bookTopup(ctx, tx, t, pay)
 		if err != nil {
 			return err
 		}
@@ -66,6 +61,10 @@ func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay st
 				return fmt.Errorf("top-up %s: %w", topup, err)
 			}
 		}
+		tx.AfterCommit(func() { p.collectNow(context.WithoutCancel(ctx), t.OrgID, t.Currency) })
+		if blocked {
+			return nil // the card is not kept
+		}
 		return p.saveCard(ctx, tx, t.OrgID, pay.Card)
 	case pay.Status == stripepay.Failed && last:
 		return p.fail(ctx, tx, topup, Failed, pay.Failure, pay.ID)
@@ -76,6 +75,67 @@ func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay st
 		return fmt.Errorf("top-up %s: %w", topup, err)
 	}
 	return tx.Q.SetTopupAction(ctx, pay.ActionURL, topup)
+}
+
+// bookTopup credits a payment. One by a card that is blocked goes back at once, in the same transaction, so that nothing of it
+// can be spent.
+func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, pay stripepay.Payment) (blocked bool, err error) {
+	if pay.Fingerprint != "" {
+		if blocked, err = tx.Q.CardIsBlocked(ctx, pay.Fingerprint); err != nil {
+			return false, fmt.Errorf("top-up %s: %w", t.ID, err)
+		}
+	}
+	wallet := ledger.Wallet(t.OrgID, t.Currency)
+	entries := []ledger.Entry{{
+		Kind: "topup", Key: ledgerKey(pay.ID), Ref: t.ID.String(), Memo: "card payment",
+		Transfers: withTax(ledger.StripeClearing(t.Currency), wallet, true, t.Amount, t.Tax),
+	}}
+	back := id.New[id.Refund]()
+	asked := "refund:" + back.String() + ":asked"
+	if blocked {
+		entries = append(entries, ledger.Entry{Kind: "refund", Key: asked, Ref: back.String(), Memo: "paid with a blocked card",
+			Transfers: withTax(ledger.Refunds(t.Currency), wallet, false, t.Amount, t.Tax)})
+	}
+	booked, err := ledger.PostAll(ctx, tx, entries)
+	if err != nil {
+		return blocked, err
+	}
+	if blocked && !booked[0] {
+		return true, fmt.Errorf("payment %s of top-up %s is in the books already", pay.ID, t.ID)
+	}
+	if booked[0] {
+		if err := recordTax(ctx, tx, t, tax.TopUp, ledgerKey(pay.ID), t.ID.String(), t.Amount, t.Tax); err != nil {
+			return blocked, err
+		}
+	}
+	if !blocked {
+		return false, nil
+	}
+	if err := tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{ID: back, OrgID: t.OrgID, TopupID: t.ID, UserID: t.UserID, Amount: t.Amount, Currency: t.Currency, Tax: t.Tax}); err != nil {
+		return true, fmt.Errorf("insert refund: %w", err)
+	}
+	if err := recordTax(ctx, tx, t, tax.Refund, asked, back.String(), -t.Amount, -t.Tax); err != nil {
+		return true, err
+	}
+	out := &outgoing{tx: tx}
+	if err := out.add(ctx, kindRefund, back.String(), "refund:"+back.String(), stripepay.NewRefund{
+		Refund: back.String(), Payment: pay.ID, Cents: int64((t.Amount + t.Tax) / money.Cent)}); err != nil {
+		return true, err
+	}
+	_, err = notify.Add(ctx, tx, notify.Notice{Org: t.OrgID, Key: "card_blocked:" + t.ID.String(), Severity: notify.Bad, Object: t.ID.String(),
+		Title: "A payment was not accepted", Body: "Its card cannot be used here, because its owner took an earlier payment back. The payment is returned to the card."})
+	return true, err
+}
+
+// collectNow is collect for what was just credited; CollectClaims does it again where it fails.
+func (p *Payments) collectNow(ctx context.Context, org id.Org, currency string) {
+	c, err := p.d.Q.DisputeClaims(ctx, org, currency)
+	if err == nil && c.Short+c.Debt > 0 {
+		err = p.collect(ctx, org, currency)
+	}
+	if err != nil {
+		p.log.WarnContext(ctx, "claims are left to the next pass", "org", org, "error", err)
+	}
 }
 
 // setAside books a payment that is not what was asked for to the suspense account, for people to look at.

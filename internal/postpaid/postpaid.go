@@ -231,7 +231,7 @@ func (p *Postpaid) use(ctx context.Context, q *dbq.Queries, t *Terms) error {
 }
 
 func (t *Terms) useOf(b ledger.Balances) {
-	t.Owed, t.Left = b.Owed, max(0, b.Available+b.Credit)
+	t.Owed, t.Left = b.Owed, max(0, b.Available+b.Credit-b.Reserved)
 	t.Used = b.Owed + max(0, -b.Available)
 }
 

@@ -40,7 +40,7 @@ func OrgBalance(ctx context.Context, q *dbq.Queries, org id.Org, currency string
 
 func balance(books ledger.Balances, running metering.Running, currency string) Balance {
 	b := Balance{
-		Available: max(0, books.Available+books.Credit), Credit: books.Credit, Owed: books.Owed, Held: books.Held, Accrued: min(running.Accrued, books.Held),
+		Available: max(0, books.Available+books.Credit-books.Reserved), Credit: books.Credit, Owed: books.Owed, Held: books.Held, Accrued: min(running.Accrued, books.Held),
 		BurnPerHour: running.Burn, Currency: currency,
 	}
 	if b.BurnPerHour > 0 {

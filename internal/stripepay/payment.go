@@ -48,6 +48,8 @@ type Payment struct {
 	ActionURL string // while waiting for the payer: where the bank asks
 	Receipt   string // URL, once succeeded; only where the payment was asked for
 	Invoice   string // in_… that it pays; empty: none
+	// Fingerprint is Stripe's name for the number of the card that paid, whether it was saved or not; empty: not told.
+	Fingerprint string
 }
 
 // CreatePayment makes a payment and charges it. A refused card is an Error with outcome Declined.
@@ -127,6 +129,9 @@ func payment(pi *stripe.PaymentIntent) Payment {
 	if pi.PaymentMethod != nil {
 		p.Method = pi.PaymentMethod.ID
 		p.Card = savedCard(pi.PaymentMethod)
+		if pi.PaymentMethod.Card != nil {
+			p.Fingerprint = pi.PaymentMethod.Card.Fingerprint
+		}
 	}
 	if pi.Invoice != nil {
 		p.Invoice = pi.Invoice.ID

@@ -125,6 +125,7 @@ func Jobs(p Platform) []Job {
 		jobs = append(jobs,
 			Job{Name: "stripe outbox", Every: time.Second, Run: p.Payments.SendDue},
 			Job{Name: "stripe events", Every: time.Second, Run: p.Payments.ProcessEvents},
+			Job{Name: "dispute claims", Every: 5 * time.Second, Run: p.Payments.CollectClaims},
 			Job{Name: "auto top-up", Every: 5 * time.Second, Run: p.Payments.AutoTopUps},
 			Job{Name: "stripe reconciliation", Every: 2 * time.Minute, Limit: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
 				r, err := p.Payments.Reconcile(ctx)

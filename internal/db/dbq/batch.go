@@ -2031,7 +2031,7 @@ func (b *LockClusterBatchResults) Close() error {
 }
 
 const lockLedgerBalances = `-- name: LockLedgerBalances :batchmany
-SELECT b.account_id, b.amount, b.credit, b.floor, a.kind, a.owner, a.currency
+SELECT b.account_id, b.amount, b.credit, b.reserved, b.floor, a.kind, a.owner, a.currency
 FROM (SELECT unnest($1::text[]) AS kind, unnest($2::uuid[]) AS owner, unnest($3::text[]) AS currency) u
 JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
 JOIN ledger_balance b ON b.account_id = a.id
@@ -2055,6 +2055,7 @@ type LockLedgerBalancesRow struct {
 	AccountID id.LedgerAccount
 	Amount    money.Nano
 	Credit    money.Nano
+	Reserved  money.Nano
 	Floor     *int64
 	Kind      string
 	Owner     pgtype.UUID
@@ -2098,6 +2099,7 @@ func (b *LockLedgerBalancesBatchResults) Query(f func(int, []LockLedgerBalancesR
 					&i.AccountID,
 					&i.Amount,
 					&i.Credit,
+					&i.Reserved,
 					&i.Floor,
 					&i.Kind,
 					&i.Owner,
@@ -2325,6 +2327,11 @@ SELECT epoch, low, high, from_ms FROM undecided_span WHERE cluster_id = $1 AND t
 `
 
 type OpenUndecidedBatchResults struct {
+const paymentStandings = `-- name: PaymentStandings :batchmany
+SELECT state FROM payment_standing WHERE org_id = $1
+`
+
+type PaymentStandingsBatchResults struct {
 	br     pgx.BatchResults
 	tot    int
 	closed bool
@@ -2353,6 +2360,22 @@ func (b *OpenUndecidedBatchResults) Query(f func(int, []OpenUndecidedRow, error)
 	defer b.br.Close()
 	for t := 0; t < b.tot; t++ {
 		items := []OpenUndecidedRow{}
+func (q *Queries) PaymentStandings(ctx context.Context, orgID []id.Org) *PaymentStandingsBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range orgID {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(paymentStandings, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &PaymentStandingsBatchResults{br, len(orgID), false}
+}
+
+func (b *PaymentStandingsBatchResults) Query(f func(int, []string, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []string{}
 		if b.closed {
 			if f != nil {
 				f(t, items, ErrBatchAlreadyClosed)
@@ -2376,6 +2399,11 @@ func (b *OpenUndecidedBatchResults) Query(f func(int, []OpenUndecidedRow, error)
 					return err
 				}
 				items = append(items, i)
+				var state string
+				if err := rows.Scan(&state); err != nil {
+					return err
+				}
+				items = append(items, state)
 			}
 			return rows.Err()
 		}()
@@ -2386,6 +2414,7 @@ func (b *OpenUndecidedBatchResults) Query(f func(int, []OpenUndecidedRow, error)
 }
 
 func (b *OpenUndecidedBatchResults) Close() error {
+func (b *PaymentStandingsBatchResults) Close() error {
 	b.closed = true
 	return b.br.Close()
 }

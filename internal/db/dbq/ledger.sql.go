@@ -17,13 +17,13 @@ import (
 const addLedgerBalances = `-- name: AddLedgerBalances :exec
 UPDATE ledger_balance b
 SET amount = b.amount + u.delta,
-    floor = CASE WHEN b.floor IS NULL THEN NULL ELSE least(-b.credit, greatest(b.floor, b.amount + u.delta)) END
+    floor = CASE WHEN b.floor IS NULL THEN NULL ELSE least(b.reserved - b.credit, greatest(b.floor, b.amount + u.delta)) END
 FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS delta) u
 WHERE b.account_id = u.id
 `
 
-// A floor is where the account's credit is used up. Of an account that is below that (its credit was lowered) it is where the
-// account stands: it rises with it.
+// A floor is where the account's credit is used up and only what is reserved is left. Of an account that is below that (its
+// credit was lowered, or more was reserved than it has) it is where the account stands: it rises with it.
 func (q *Queries) AddLedgerBalances(ctx context.Context, ids []pgtype.UUID, deltas []int64) error {
 	_, err := q.db.Exec(ctx, addLedgerBalances, ids, deltas)
 	return err
@@ -324,7 +324,7 @@ func (q *Queries) LedgerBalance(ctx context.Context, kind string, owner pgtype.U
 }
 
 const ledgerBalancesOfOrgs = `-- name: LedgerBalancesOfOrgs :many
-SELECT a.org_id, a.kind, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit
+SELECT a.org_id, a.kind, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit, coalesce(sum(b.reserved), 0)::bigint AS reserved
 FROM ledger_account a
 JOIN ledger_balance b ON b.account_id = a.id
 WHERE a.org_id = ANY($1::uuid[]) AND a.currency = $2 AND a.retired_at IS NULL
@@ -332,10 +332,11 @@ GROUP BY a.org_id, a.kind
 `
 
 type LedgerBalancesOfOrgsRow struct {
-	OrgID  id.Org
-	Kind   string
-	Amount int64
-	Credit int64
+	OrgID    id.Org
+	Kind     string
+	Amount   int64
+	Credit   int64
+	Reserved int64
 }
 
 // What several orgs have in each kind of account of a currency.
@@ -353,6 +354,7 @@ func (q *Queries) LedgerBalancesOfOrgs(ctx context.Context, orgs []pgtype.UUID, 
 			&i.Kind,
 			&i.Amount,
 			&i.Credit,
+			&i.Reserved,
 		); err != nil {
 			return nil, err
 		}
@@ -789,7 +791,7 @@ func (q *Queries) LedgerMismatches(ctx context.Context) ([]LedgerMismatchesRow, 
 }
 
 const ledgerOrgBalances = `-- name: LedgerOrgBalances :many
-SELECT a.kind, a.currency, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit
+SELECT a.kind, a.currency, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit, coalesce(sum(b.reserved), 0)::bigint AS reserved
 FROM ledger_account a
 JOIN ledger_balance b ON b.account_id = a.id
 WHERE a.org_id = $1 AND a.retired_at IS NULL
@@ -801,6 +803,7 @@ type LedgerOrgBalancesRow struct {
 	Currency string
 	Amount   int64
 	Credit   int64
+	Reserved int64
 }
 
 // What an org has in each kind of account.
@@ -818,6 +821,7 @@ func (q *Queries) LedgerOrgBalances(ctx context.Context, orgID id.Org) ([]Ledger
 			&i.Currency,
 			&i.Amount,
 			&i.Credit,
+			&i.Reserved,
 		); err != nil {
 			return nil, err
 		}
@@ -872,7 +876,7 @@ func (q *Queries) LedgerOvercorrected(ctx context.Context) ([]LedgerOvercorrecte
 }
 
 const ledgerSpendable = `-- name: LedgerSpendable :one
-SELECT greatest(0, b.amount + b.credit)::bigint AS amount
+SELECT greatest(0, b.amount + b.credit - b.reserved)::bigint AS amount
 FROM ledger_account a
 JOIN ledger_balance b ON b.account_id = a.id
 WHERE a.kind = $1 AND a.owner = $2 AND a.currency = $3
@@ -1139,11 +1143,23 @@ func (q *Queries) SearchLedgerTxsOfOrg(ctx context.Context, maxRows int32, org i
 }
 
 const setLedgerCredit = `-- name: SetLedgerCredit :execrows
-UPDATE ledger_balance SET credit = $1, floor = least(0 - $1::bigint, amount) WHERE account_id = $2 AND floor IS NOT NULL
+UPDATE ledger_balance SET credit = $1, floor = least(reserved - $1::bigint, amount) WHERE account_id = $2 AND floor IS NOT NULL
 `
 
 func (q *Queries) SetLedgerCredit(ctx context.Context, credit money.Nano, accountID id.LedgerAccount) (int64, error) {
 	result, err := q.db.Exec(ctx, setLedgerCredit, credit, accountID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const setLedgerReserved = `-- name: SetLedgerReserved :execrows
+UPDATE ledger_balance SET reserved = $1, floor = least($1::bigint - credit, amount) WHERE account_id = $2 AND floor IS NOT NULL
+`
+
+func (q *Queries) SetLedgerReserved(ctx context.Context, reserved money.Nano, accountID id.LedgerAccount) (int64, error) {
+	result, err := q.db.Exec(ctx, setLedgerReserved, reserved, accountID)
 	if err != nil {
 		return 0, err
 	}

@@ -91,6 +91,10 @@ type BondTerm struct {
 	LiabilityMax   *money.Nano
 	ChangedBy      id.User
 	ChangedAt      time.Time
+type BlockedCard struct {
+	Fingerprint string
+	DisputeID   string
+	CreatedAt   time.Time
 }
 
 type Budget struct {
@@ -218,6 +222,7 @@ type Dispute struct {
 	Tax       money.Nano
 	InvoiceID string
 	Kind      string
+	Debt      money.Nano
 }
 
 type EmailVerification struct {
@@ -530,6 +535,7 @@ type LedgerBalance struct {
 	Amount    money.Nano
 	Floor     *int64
 	Credit    money.Nano
+	Reserved  money.Nano
 }
 
 type LedgerBatch struct {
@@ -755,6 +761,14 @@ type PaymentCard struct {
 	CreatedAt   time.Time
 	RemovedAt   *time.Time
 	Fingerprint *string
+}
+
+type PaymentStanding struct {
+	OrgID     id.Org
+	State     string
+	Forgiven  int32
+	Note      string
+	ChangedAt time.Time
 }
 
 type Payout struct {

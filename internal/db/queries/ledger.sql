@@ -20,7 +20,7 @@ ON CONFLICT (account_id) DO NOTHING;
 
 -- name: LockLedgerBalances :batchmany
 -- Wallets last: whoever charges for usage (holds, pending earnings) may go on to the wallet, never the other way round.
-SELECT b.account_id, b.amount, b.credit, b.floor, a.kind, a.owner, a.currency
+SELECT b.account_id, b.amount, b.credit, b.reserved, b.floor, a.kind, a.owner, a.currency
 FROM (SELECT unnest(@kinds::text[]) AS kind, unnest(@owners::uuid[]) AS owner, unnest(@currencies::text[]) AS currency) u
 JOIN ledger_account a ON a.kind = u.kind AND a.owner = u.owner AND a.currency = u.currency
 JOIN ledger_balance b ON b.account_id = a.id
@@ -35,16 +35,19 @@ WHERE b.account_id = ANY(@ids::uuid[])
 ORDER BY (a.kind = 'renter_wallet'), b.account_id FOR UPDATE OF b;
 
 -- name: AddLedgerBalances :exec
--- A floor is where the account's credit is used up. Of an account that is below that (its credit was lowered) it is where the
--- account stands: it rises with it.
+-- A floor is where the account's credit is used up and only what is reserved is left. Of an account that is below that (its
+-- credit was lowered, or more was reserved than it has) it is where the account stands: it rises with it.
 UPDATE ledger_balance b
 SET amount = b.amount + u.delta,
-    floor = CASE WHEN b.floor IS NULL THEN NULL ELSE least(-b.credit, greatest(b.floor, b.amount + u.delta)) END
+    floor = CASE WHEN b.floor IS NULL THEN NULL ELSE least(b.reserved - b.credit, greatest(b.floor, b.amount + u.delta)) END
 FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@deltas::bigint[]) AS delta) u
 WHERE b.account_id = u.id;
 
 -- name: SetLedgerCredit :execrows
-UPDATE ledger_balance SET credit = @credit, floor = least(0 - @credit::bigint, amount) WHERE account_id = @account_id AND floor IS NOT NULL;
+UPDATE ledger_balance SET credit = @credit, floor = least(reserved - @credit::bigint, amount) WHERE account_id = @account_id AND floor IS NOT NULL;
+
+-- name: SetLedgerReserved :execrows
+UPDATE ledger_balance SET reserved = sqlc.arg(reserved), floor = least(sqlc.arg(reserved)::bigint - credit, amount) WHERE account_id = @account_id AND floor IS NOT NULL;
 
 -- name: InsertLedgerTxs :many
 INSERT INTO ledger_tx (id, kind, key, memo, ref, corrects)
@@ -76,14 +79,14 @@ FROM ledger_account a
 WHERE a.kind = $1 AND a.owner = $2 AND a.currency = $3;
 
 -- name: LedgerSpendable :one
-SELECT greatest(0, b.amount + b.credit)::bigint AS amount
+SELECT greatest(0, b.amount + b.credit - b.reserved)::bigint AS amount
 FROM ledger_account a
 JOIN ledger_balance b ON b.account_id = a.id
 WHERE a.kind = $1 AND a.owner = $2 AND a.currency = $3;
 
 -- name: LedgerOrgBalances :many
 -- What an org has in each kind of account.
-SELECT a.kind, a.currency, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit
+SELECT a.kind, a.currency, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit, coalesce(sum(b.reserved), 0)::bigint AS reserved
 FROM ledger_account a
 JOIN ledger_balance b ON b.account_id = a.id
 WHERE a.org_id = $1 AND a.retired_at IS NULL
@@ -91,7 +94,7 @@ GROUP BY a.kind, a.currency;
 
 -- name: LedgerBalancesOfOrgs :many
 -- What several orgs have in each kind of account of a currency.
-SELECT a.org_id, a.kind, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit
+SELECT a.org_id, a.kind, coalesce(sum(b.amount), 0)::bigint AS amount, coalesce(sum(b.credit), 0)::bigint AS credit, coalesce(sum(b.reserved), 0)::bigint AS reserved
 FROM ledger_account a
 JOIN ledger_balance b ON b.account_id = a.id
 WHERE a.org_id = ANY(@orgs::uuid[]) AND a.currency = @currency AND a.retired_at IS NULL
