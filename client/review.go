@@ -13,11 +13,12 @@ type PayoutReview struct {
 	ID        id.PayoutReview `json:"id"`
 	Operator  id.Org          `json:"host_org_id"`
 	Renter    id.Org          `json:"renter_org_id"`
-	Reasons   []string        `json:"reasons"`   // member, vat_id, legal_name, card
+	Reasons   []string        `json:"reasons"`   // member, vat_id, legal_name, card, lost_dispute
 	InReview  money.Nano      `json:"in_review"` // to be decided on
 	Released  money.Nano      `json:"released"`
 	Refused   money.Nano      `json:"refused"`
 	Currency  string          `json:"currency"`
+	Advice    string          `json:"advice,omitempty"`   // refuse, release
 	Decision  string          `json:"decision,omitempty"` // why, of the last one
 	DecidedAt *time.Time      `json:"decided_at,omitempty"`
 	CreatedAt time.Time       `json:"created_at"`

@@ -125,7 +125,7 @@ func (s *Web) reviewRows(ctx context.Context, list []payout.Review) ([]view.Revi
 	for i, r := range list {
 		out[i] = view.ReviewRow{ID: r.ID.String(), Operator: r.Operator.String(), OperatorName: names[r.Operator], Renter: r.Renter.String(), RenterName: names[r.Renter],
 			Reasons: linkWords(r.Reasons), Since: view.Clock(r.CreatedAt, s.Now()) + " UTC", Decision: r.Decision, Currency: r.Currency,
-			InReview: r.InReview, Released: r.Released, Refused: r.Refused}
+			InReview: r.InReview, Released: r.Released, Refused: r.Refused, Advice: string(r.Advice)}
 		if r.DecidedAt != nil {
 			out[i].Decided = view.Clock(*r.DecidedAt, s.Now()) + " UTC"
 		}
@@ -135,7 +135,8 @@ func (s *Web) reviewRows(ctx context.Context, list []payout.Review) ([]view.Revi
 
 // linkWords says what links a renter with an operator.
 func linkWords(reasons []string) string {
-	words := map[string]string{"member": "one person in both", "vat_id": "the same VAT id", "legal_name": "the same legal name and address", "card": "the same card"}
+	words := map[string]string{"member": "one person in both", "vat_id": "the same VAT id", "legal_name": "the same legal name and address", "card": "the same card",
+		"lost_dispute": "a lost dispute"}
 	said := make([]string, len(reasons))
 	for i, r := range reasons {
 		if said[i] = words[r]; said[i] == "" {

@@ -43,7 +43,7 @@ func adminReviews(s *shell) *cobra.Command {
 
 func printReview(p *printer, r client.PayoutReview) {
 	in := " " + r.Currency
-	p.facts("Review", r.ID.String(), "Operator", r.Operator.String(), "Renter", r.Renter.String(), "Linked by", strings.Join(r.Reasons, ", "),
+	p.facts("Review", r.ID.String(), "Operator", r.Operator.String(), "Renter", r.Renter.String(), "Linked by", strings.Join(r.Reasons, ", "), "Suggested", r.Advice,
 		"In review", nano(r.InReview)+in, "Released", nano(r.Released)+in, "Refused", nano(r.Refused)+in, "Since", when(r.CreatedAt),
 		"Decided", whenPtr(r.DecidedAt), "Because", r.Decision)
 	p.line("")

@@ -252,7 +252,7 @@ func (a *app) startWorker(ctx context.Context) error {
 	}
 	jobs := worker.Jobs(worker.Platform{
 		DB: a.db, Accounts: a.accounts, Market: a.market, Clusters: a.clusters, Payments: a.payments, Payouts: a.payouts, Postpaid: a.postpaid, Dialer: a.dialer,
-		Post: &notify.Post{DB: a.db, Mailer: mailer, PublicURL: a.cfg.PublicURL, Log: a.log}, Holdback: a.cfg.Holdback, Currency: a.cfg.Currency, Merchant: a.cfg.merchant(),
+		Post: &notify.Post{DB: a.db, Mailer: mailer, PublicURL: a.cfg.PublicURL, Log: a.log}, Holdback: a.cfg.Holdback, NewHoldback: a.cfg.newHoldback(), Currency: a.cfg.Currency, Merchant: a.cfg.merchant(),
 	})
 	a.worker = worker.New(a.log, jobs...)
 	if err := a.worker.Start(context.WithoutCancel(ctx)); err != nil {

@@ -64,6 +64,7 @@ type serverConfig struct {
 	ReplicaName   string        `env:"MUSTER_REPLICA" envDefault:""` // default: the machine's name
 	Currency      string        `env:"MUSTER_CURRENCY" envDefault:"USD"`
 	HostSharePPM  int           `env:"MUSTER_HOST_SHARE_PPM" envDefault:"850000"`
+	NewHoldback   time.Duration `env:"MUSTER_NEW_OPERATOR_HOLDBACK"`          // the same for operators that are new; 0: see newHoldback
 	Holdback      time.Duration `env:"MUSTER_HOLDBACK" envDefault:"168h"`     // how long earnings wait before they are payable
 	PayoutMinimum string        `env:"MUSTER_PAYOUT_MINIMUM" envDefault:"10"` // less is not paid out; a decimal
 	PayoutEvery   time.Duration `env:"MUSTER_PAYOUT_EVERY" envDefault:"168h"` // between payouts; a week: on Mondays at 06:00 UTC
@@ -231,7 +232,7 @@ func (c *serverConfig) complete() error {
 	if err := money.CheckCurrency(c.Currency); err != nil {
 		bad.Add("MUSTER_CURRENCY", "%v", err)
 	}
-	if c.Holdback < 0 {
+	if c.Holdback < 0 || c.NewHoldback < 0 {
 		bad.Add("MUSTER_HOLDBACK", "is how long earnings wait, such as 168h; it cannot be negative")
 	}
 	if n, err := money.ParseNano(c.PayoutMinimum); err != nil || n < money.Cent || n%money.Cent != 0 {
@@ -252,7 +253,7 @@ func (c *serverConfig) complete() error {
 // payouts is how operators are paid; c is complete.
 func (c *serverConfig) payouts() payout.Config {
 	least, _ := money.ParseNano(c.PayoutMinimum) // checked by complete
-	return payout.Config{Currency: c.Currency, Holdback: c.Holdback, Minimum: least, Every: c.PayoutEvery, PageURL: c.PublicURL + "/payouts", RecipientCountries: c.PayoutRecipients, Sandbox: c.sandbox()}
+	return payout.Config{Currency: c.Currency, Holdback: c.Holdback, NewHoldback: c.newHoldback(), Minimum: least, Every: c.PayoutEvery, PageURL: c.PublicURL + "/payouts", RecipientCountries: c.PayoutRecipients, Sandbox: c.sandbox()}
 }
 
 // mailer is how mail goes out.
@@ -315,4 +316,13 @@ func (c *serverConfig) replica() string {
 		return "replica"
 	}
 	return h
+}
+
+// newHoldback is how long the earnings of new operators wait: as configured, else 30 days, or as for everybody where less than a
+// week is configured for them, as on a test system. Most disputes of stolen cards are opened within a month.
+func (c serverConfig) newHoldback() time.Duration {
+	if c.NewHoldback > 0 || c.Holdback < payout.DefaultHoldback {
+		return c.NewHoldback
+	}
+	return 30 * 24 * time.Hour
 }

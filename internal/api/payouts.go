@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -40,7 +39,7 @@ func (a *API) payoutBalance(ctx context.Context, p account.Principal, _ *struct{
 
 // earned is what an operator's earnings have come to.
 func (a *API) earned(ctx context.Context, org id.Org) (payoutBalanceView, error) {
-	s, err := payout.Of(ctx, a.db.Q, org, a.cfg.Currency, cmp.Or(a.cfg.Holdback, payout.DefaultHoldback))
+	s, err := a.payouts.Standing(ctx, org)
 	if err != nil {
 		return payoutBalanceView{}, err
 	}

@@ -28,6 +28,11 @@ const idSlack = time.Hour
 // Mature makes payable what every operator earned before the holdback began, and says for how many something did. Run it
 // every few minutes; any replica may, and a crash between operators loses nothing.
 func Mature(ctx context.Context, d *db.DB, holdback time.Duration) (n int, err error) {
+	return MatureAfter(ctx, d, Holdback{Usual: holdback})
+}
+
+// MatureAfter is Mature with a holdback that may be longer for new operators.
+func MatureAfter(ctx context.Context, d *db.DB, holdback Holdback) (n int, err error) {
 	all, err := d.Q.OperatorsWithPending(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("payout: operators: %w", err)
@@ -43,7 +48,11 @@ func Mature(ctx context.Context, d *db.DB, holdback time.Duration) (n int, err e
 			if err != nil {
 				return err
 			}
-			did, err = mature(ctx, tx, o.OrgID, o.Currency, now.Add(-holdback))
+			first, err := firstEarned(ctx, tx.Q, o.OrgID, o.Currency, now)
+			if err != nil {
+				return err
+			}
+			did, err = mature(ctx, tx, o.OrgID, o.Currency, now.Add(-holdback.of(first, now)))
 			return err
 		})
 		if err != nil {
@@ -72,7 +81,7 @@ func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff 
 	if err != nil {
 		return false, err
 	}
-	held, err := setAside(ctx, tx, org, currency, cutoff) // also while frozen: a link that is there now may be gone later
+	held, err := setAside(ctx, tx, org, currency, cutoff, max(0, books.Balance(pending))+books.Balance(payable)) // also while frozen: a link that is there now may be gone later
 	if err != nil {
 		return false, err
 	}

@@ -10,6 +10,7 @@
 //   - What was earned from payments that are disputed now is neither made payable nor paid out.
 //   - What was earned from a renter who is linked with the operator (one person in both, the same VAT id, name and address, or
 //     card) becomes payable only once a platform operator has released it; what they refuse never does.
+//   - What was earned from a payment that was taken back for good waits for a person too, as far as it is not paid out.
 //   - Nothing is made or lost: what leaves host_pending arrives in host_payable, which never falls below zero; what leaves
 //     host_payable is on its way, and ends at Stripe or back in host_payable.
 //   - Each nano-unit is paid out at most once. A payout leaves host_payable in the transaction that writes down the transfer
@@ -40,8 +41,10 @@ const (
 type Config struct {
 	Currency string        // ISO 4217, upper case
 	Holdback time.Duration // how long earnings wait before they are payable; 0 = DefaultHoldback
-	Minimum  money.Nano    // less than this is not paid out; 0 = DefaultMinimum
-	Every    time.Duration // between payouts; 0 = DefaultEvery: on Mondays at 06:00 UTC
+	// NewHoldback is the holdback of operators that first earned less than 90 days ago; shorter than Holdback: the same.
+	NewHoldback time.Duration
+	Minimum     money.Nano    // less than this is not paid out; 0 = DefaultMinimum
+	Every       time.Duration // between payouts; 0 = DefaultEvery: on Mondays at 06:00 UTC
 	// PageURL is the operators' payouts page, absolute: Stripe's form sends them back there.
 	PageURL string
 	// RecipientCountries are those, ISO 3166-1 alpha-2, whose operators get accounts under Stripe's recipient service agreement.

@@ -18,10 +18,11 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// setAside opens a review for every renter who is linked with the operator now and whose earnings are not payable yet, and
-// says how much of what was earned until the cutoff is in review. The caller holds the lock on host_pending, under which all
+// setAside opens a review for every renter who is linked with the operator now and whose earnings are not payable yet, and for
+// every renter who lost a dispute, and returns how much of what was earned until the cutoff is in review. unpaid is what is
+// pending and payable. The caller holds the lock on host_pending, under which all
 // of a review's amounts change.
-func setAside(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff time.Time) (money.Nano, error) {
+func setAside(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff time.Time, unpaid money.Nano) (money.Nano, error) {
 	matured, err := tx.Q.MaturedThrough(ctx, org, currency)
 	if err != nil && !db.NoRows(err) {
 		return 0, fmt.Errorf("payout: matured of %s: %w", org, err)
@@ -35,6 +36,9 @@ func setAside(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutof
 			Currency: currency, Reasons: l.Reasons, Matured: matured}); err != nil {
 			return 0, fmt.Errorf("payout: review of %s for %s: %w", l.RenterOrgID, org, err)
 		}
+	}
+	if err := openLost(ctx, tx, org, currency, matured, unpaid); err != nil {
+		return 0, err
 	}
 	if err := tx.Q.HoldForReview(ctx, cutoff, org, currency); err != nil {
 		return 0, fmt.Errorf("payout: hold for review of %s: %w", org, err)
@@ -55,7 +59,7 @@ type Review struct {
 	ID        id.PayoutReview `json:"id"`
 	Operator  id.Org          `json:"host_org_id"`
 	Renter    id.Org          `json:"renter_org_id"`
-	Reasons   []string        `json:"reasons"`   // member, vat_id, legal_name, card
+	Reasons   []string        `json:"reasons"`   // member, vat_id, legal_name, card, lost_dispute
 	InReview  money.Nano      `json:"in_review"` // past the holdback, and to be decided on
 	Released  money.Nano      `json:"released"`
 	Refused   money.Nano      `json:"refused"`
@@ -63,10 +67,13 @@ type Review struct {
 	Decision  string          `json:"decision,omitempty"` // why, of the last one
 	DecidedAt *time.Time      `json:"decided_at,omitempty"`
 	CreatedAt time.Time       `json:"created_at"`
+	// Limit is how much a review holds in all that was opened for a lost dispute alone: what was lost. nil: all the renter pays.
+	Limit  *money.Nano `json:"limit,omitempty"`
+	Advice Advice      `json:"advice,omitempty" enum:"refuse,release" doc:"what to do when nothing else is known; nothing is released without a person"`
 }
 
 func reviewOf(r dbq.PayoutReview) Review {
-	return Review{r.ID, r.HostOrgID, r.RenterOrgID, r.Reasons, r.Held, r.Released, r.Refused, r.Currency, r.Decision, r.DecidedAt, r.CreatedAt}
+	return Review{r.ID, r.HostOrgID, r.RenterOrgID, r.Reasons, r.Held, r.Released, r.Refused, r.Currency, r.Decision, r.DecidedAt, r.CreatedAt, r.HeldLimit, Advice(r.Advice)}
 }
 
 // Reviews lists them, newest first, those before the given one (zero: from the newest), at most limit. Only a platform
@@ -112,7 +119,7 @@ func (p *Payouts) Refuse(ctx context.Context, tx *db.Tx, who account.Principal, 
 	return p.decideReview(ctx, tx, who, review, reason, "payout.review_refuse", func(ctx context.Context, books *ledger.Locked, r dbq.PayoutReview, reason string) error {
 		sum := r.Refused + r.Held
 		key := fmt.Sprintf("payout_refuse:%s:%d", r.ID, int64(sum))
-		if _, err := books.Post(ctx, ledger.Entry{Kind: "payout_refuse", Key: key, Ref: r.HostOrgID.String(), Memo: "from a renter who is linked with you: refused by a review",
+		if _, err := books.Post(ctx, ledger.Entry{Kind: "payout_refuse", Key: key, Ref: r.HostOrgID.String(), Memo: "refused by a review of the renter who paid it",
 			Transfers: []ledger.Transfer{{Debit: ledger.HostPending(r.HostOrgID, r.Currency), Credit: ledger.Withheld(r.Currency), Amount: r.Held}}}); err != nil {
 			return err
 		}

@@ -63,7 +63,24 @@ func Of(ctx context.Context, q *dbq.Queries, org id.Org, currency string, holdba
 
 // Standing reads an operator's standing.
 func (p *Payouts) Standing(ctx context.Context, org id.Org) (Standing, error) {
-	return Of(ctx, p.d.Q, org, p.cfg.Currency, p.cfg.Holdback)
+	h, err := p.HoldbackOf(ctx, org)
+	if err != nil {
+		return Standing{}, err
+	}
+	return Of(ctx, p.d.Q, org, p.cfg.Currency, h)
+}
+
+// HoldbackOf is how long what an operator earns now waits before it becomes payable.
+func (p *Payouts) HoldbackOf(ctx context.Context, org id.Org) (time.Duration, error) {
+	now, err := p.d.Q.DatabaseTime(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("payout: the time: %w", err)
+	}
+	first, err := firstEarned(ctx, p.d.Q, org, p.cfg.Currency, now)
+	if err != nil {
+		return 0, err
+	}
+	return Holdback{p.cfg.Holdback, p.cfg.NewHoldback}.of(first, now), nil
 }
 
 // Minimum is the least that is paid out.

@@ -30,18 +30,19 @@ const KeepTelemetry = 30 * 24 * time.Hour
 
 // Platform is what the standing jobs work on.
 type Platform struct {
-	DB       *db.DB
-	Accounts *account.Accounts
-	Market   *market.Market
-	Clusters *cluster.Clusters
-	Payments *payment.Payments  // nil: none are taken here
-	Payouts  *payout.Payouts    // nil: none are made here
-	Postpaid *postpaid.Postpaid // nil: nobody is billed afterwards from here
-	Post     *notify.Post       // nil: no mail goes out from here
-	Dialer   *dialback.Dialer
-	Holdback time.Duration // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
-	Currency string        // "": no invoices are issued from here
-	Merchant report.Party  // of record, on invoices
+	DB          *db.DB
+	Accounts    *account.Accounts
+	Market      *market.Market
+	Clusters    *cluster.Clusters
+	Payments    *payment.Payments  // nil: none are taken here
+	Payouts     *payout.Payouts    // nil: none are made here
+	Postpaid    *postpaid.Postpaid // nil: nobody is billed afterwards from here
+	Post        *notify.Post       // nil: no mail goes out from here
+	Dialer      *dialback.Dialer
+	Holdback    time.Duration // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
+	NewHoldback time.Duration // the same for operators that are new; 0: as Holdback
+	Currency    string        // "": no invoices are issued from here
+	Merchant    report.Party  // of record, on invoices
 }
 
 // Jobs are the standing jobs of every installation. How often each runs is how late its effect may be.
@@ -85,7 +86,7 @@ func Jobs(p Platform) []Job {
 			return did, err
 		}},
 		{Name: "earnings", Every: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
-			return payout.Mature(ctx, p.DB, cmp.Or(p.Holdback, payout.DefaultHoldback))
+			return payout.MatureAfter(ctx, p.DB, payout.Holdback{Usual: cmp.Or(p.Holdback, payout.DefaultHoldback), New: p.NewHoldback})
 		}},
 		{Name: "budgets", Every: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
 			_, err := budget.NotifyAll(ctx, p.DB)

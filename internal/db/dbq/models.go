@@ -72,6 +72,12 @@ type AutoTopup struct {
 	NextAt    time.Time
 }
 
+type BlockedCard struct {
+	Fingerprint string
+	DisputeID   string
+	CreatedAt   time.Time
+}
+
 type BondDeposited struct {
 	OrgID    id.Org
 	Currency string
@@ -91,10 +97,6 @@ type BondTerm struct {
 	LiabilityMax   *money.Nano
 	ChangedBy      id.User
 	ChangedAt      time.Time
-type BlockedCard struct {
-	Fingerprint string
-	DisputeID   string
-	CreatedAt   time.Time
 }
 
 type Budget struct {
@@ -837,6 +839,8 @@ type PayoutReview struct {
 	Decision    string
 	DecidedAt   *time.Time
 	CreatedAt   time.Time
+	HeldLimit   *money.Nano
+	Advice      string
 }
 
 type PostpaidBankPayment struct {

@@ -275,7 +275,9 @@ func (q *Queries) ListPayouts(ctx context.Context, orgID id.Org, before pgtype.U
 const operatorsWithPending = `-- name: OperatorsWithPending :many
 SELECT a.org_id, a.currency
 FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id
-WHERE a.kind = 'host_pending' AND a.org_id IS NOT NULL AND b.amount > 0
+WHERE a.kind = 'host_pending' AND a.org_id IS NOT NULL
+  AND (b.amount > 0 OR EXISTS (SELECT FROM ledger_account p JOIN ledger_balance x ON x.account_id = p.id
+                               WHERE p.kind = 'host_payable' AND p.owner = a.owner AND p.currency = a.currency AND x.amount > 0))
 ORDER BY a.org_id, a.currency
 `
 
@@ -284,7 +286,7 @@ type OperatorsWithPendingRow struct {
 	Currency string
 }
 
-// Operators who have earned what is not payable yet.
+// Operators who have earned what is not payable yet, or not paid out: a review may take that over.
 func (q *Queries) OperatorsWithPending(ctx context.Context) ([]OperatorsWithPendingRow, error) {
 	rows, err := q.db.Query(ctx, operatorsWithPending)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
 )
 
 const disputedEarnings = `-- name: DisputedEarnings :many
@@ -22,7 +23,7 @@ JOIN ledger_account r ON r.org_id = d.org_id AND r.kind IN ('renter_hold', 'rent
 JOIN ledger_transfer t ON t.debit_account_id = r.id AND t.created_at >= d.paid_at
 JOIN ledger_account h ON h.id = t.credit_account_id AND h.kind = 'host_pending' AND h.owner = $2::uuid
 LEFT JOIN payout_review v ON v.host_org_id = $2::uuid AND v.renter_org_id = d.org_id AND v.currency = d.currency
-WHERE d.state = 'open' AND d.currency = $3
+WHERE (d.state = 'open' OR d.state = 'lost' AND d.kind = 'dispute' AND d.closed_at > clock_timestamp() - interval '60 days' AND (v.id IS NULL OR NOT v.reasons @> '{lost_dispute}')) AND d.currency = $3
 GROUP BY d.id
 ORDER BY d.org_id, d.paid_at DESC, d.id
 `
@@ -37,7 +38,7 @@ type DisputedEarningsRow struct {
 	Held        int64
 }
 
-// Each open dispute of a payment, with what an operator earned since it from whoever paid: in all, after the cutoff, and of what a
+// Each open dispute of a payment, and each lost one until a review has taken it over (OpenLostReview), with what an operator earned since it from whoever paid: in all, after the cutoff, and of what a
 // review looks at, and how much of the renter's is in review. The tax of a payment is nobody's earnings.
 func (q *Queries) DisputedEarnings(ctx context.Context, cutoff time.Time, hostOrg pgtype.UUID, currency string) ([]DisputedEarningsRow, error) {
 	rows, err := q.db.Query(ctx, disputedEarnings, cutoff, hostOrg, currency)
@@ -68,7 +69,7 @@ func (q *Queries) DisputedEarnings(ctx context.Context, cutoff time.Time, hostOr
 }
 
 const findPayoutReviews = `-- name: FindPayoutReviews :many
-SELECT v.id, v.host_org_id, v.renter_org_id, v.currency, v.reasons, v.base, v.held, v.released, v.refused, v.through, v.decision, v.decided_at, v.created_at
+SELECT v.id, v.host_org_id, v.renter_org_id, v.currency, v.reasons, v.base, v.held, v.released, v.refused, v.through, v.decision, v.decided_at, v.created_at, v.held_limit, v.advice
 FROM payout_review v
 WHERE ($1::uuid = '00000000-0000-0000-0000-000000000000' OR v.id < $1::uuid)
   AND ($2::uuid IS NULL OR v.host_org_id = $2::uuid OR v.renter_org_id = $2::uuid)
@@ -113,6 +114,8 @@ func (q *Queries) FindPayoutReviews(ctx context.Context, arg FindPayoutReviewsPa
 			&i.Decision,
 			&i.DecidedAt,
 			&i.CreatedAt,
+			&i.HeldLimit,
+			&i.Advice,
 		); err != nil {
 			return nil, err
 		}
@@ -122,6 +125,18 @@ func (q *Queries) FindPayoutReviews(ctx context.Context, arg FindPayoutReviewsPa
 		return nil, err
 	}
 	return items, nil
+}
+
+const firstEarned = `-- name: FirstEarned :one
+SELECT created_at FROM ledger_account WHERE kind = 'host_pending' AND owner = $1 AND currency = $2
+`
+
+// When an operator first earned.
+func (q *Queries) FirstEarned(ctx context.Context, orgID pgtype.UUID, currency string) (time.Time, error) {
+	row := q.db.QueryRow(ctx, firstEarned, orgID, currency)
+	var created_at time.Time
+	err := row.Scan(&created_at)
+	return created_at, err
 }
 
 const heldForReview = `-- name: HeldForReview :one
@@ -137,7 +152,8 @@ func (q *Queries) HeldForReview(ctx context.Context, hostOrgID id.Org, currency 
 
 const holdForReview = `-- name: HoldForReview :exec
 UPDATE payout_review v
-SET held = greatest(0, payout_earned_from(v.host_org_id, v.renter_org_id, v.currency, $1) - v.base - v.released - v.refused), through = $1
+SET held = greatest(0, least(payout_earned_from(v.host_org_id, v.renter_org_id, v.currency, $1) - v.base,
+                             coalesce(v.held_limit, 9223372036854775807)) - v.released - v.refused), through = $1
 WHERE v.host_org_id = $2 AND v.currency = $3
 `
 
@@ -196,6 +212,46 @@ func (q *Queries) LinkedRenters(ctx context.Context, hostOrgID id.Org, currency 
 	return items, nil
 }
 
+const lostRenters = `-- name: LostRenters :many
+SELECT d.org_id AS renter_org_id, sum(d.amount - d.tax)::bigint AS lost, min(d.paid_at)::timestamptz AS paid_at
+FROM dispute d
+WHERE d.kind = 'dispute' AND d.state = 'lost' AND d.currency = $1 AND d.org_id <> $2
+  AND EXISTS (SELECT FROM ledger_account r
+              JOIN ledger_transfer t ON t.debit_account_id = r.id AND t.created_at >= d.paid_at
+              JOIN ledger_account h ON h.id = t.credit_account_id AND h.kind = 'host_pending' AND h.org_id = $2 AND h.currency = $1
+              WHERE r.org_id = d.org_id AND r.kind IN ('renter_hold', 'renter_wallet') AND r.currency = $1)
+GROUP BY d.org_id
+HAVING max(d.closed_at) > clock_timestamp() - interval '60 days' -- by then reviews have taken it over
+ORDER BY d.org_id
+`
+
+type LostRentersRow struct {
+	RenterOrgID id.Org
+	Lost        int64
+	PaidAt      time.Time
+}
+
+// Renters who paid an operator and have lost disputes since, with what they lost and the earliest payment that was taken back.
+func (q *Queries) LostRenters(ctx context.Context, currency string, hostOrgID id.Org) ([]LostRentersRow, error) {
+	rows, err := q.db.Query(ctx, lostRenters, currency, hostOrgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LostRentersRow{}
+	for rows.Next() {
+		var i LostRentersRow
+		if err := rows.Scan(&i.RenterOrgID, &i.Lost, &i.PaidAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const maturedThrough = `-- name: MaturedThrough :one
 SELECT through FROM payout_matured WHERE org_id = $1 AND currency = $2
 `
@@ -207,11 +263,54 @@ func (q *Queries) MaturedThrough(ctx context.Context, orgID id.Org, currency str
 	return through, err
 }
 
+const openLostReview = `-- name: OpenLostReview :exec
+INSERT INTO payout_review (id, host_org_id, renter_org_id, currency, reasons, through, base, held_limit, advice)
+SELECT $1, $2, $3, $4, '{lost_dispute}', $5,
+       greatest(0, payout_earned_from($2, $3, $4, greatest($5::timestamptz, $6::timestamptz))
+                   - least($7::bigint, greatest(0, payout_earned_from($2, $3, $4, greatest($5::timestamptz, $6::timestamptz))
+                                                        - payout_earned_from($2, $3, $4, $6::timestamptz)))),
+       $8, $9
+ON CONFLICT (host_org_id, renter_org_id, currency) DO UPDATE
+SET reasons = ARRAY(SELECT DISTINCT x FROM unnest(payout_review.reasons || excluded.reasons) x ORDER BY x),
+    held_limit = CASE WHEN payout_review.held_limit IS NOT NULL THEN excluded.held_limit END,
+    advice = CASE WHEN payout_review.held_limit IS DISTINCT FROM excluded.held_limit OR payout_review.advice = '' THEN excluded.advice ELSE payout_review.advice END
+WHERE NOT payout_review.reasons @> excluded.reasons OR payout_review.held_limit < excluded.held_limit
+`
+
+type OpenLostReviewParams struct {
+	ID          id.PayoutReview
+	HostOrgID   id.Org
+	RenterOrgID id.Org
+	Currency    string
+	Matured     time.Time
+	PaidAt      time.Time
+	Unpaid      int64
+	HeldLimit   *money.Nano
+	Advice      string
+}
+
+// Once per operator and renter. What was earned before the payment is not reviewed, and of what was earned since, only what has
+// not been paid out (unpaid: while the dispute was open, it was held back of what had matured). A review that is there for another reason already holds everything. Further losses raise the limit.
+func (q *Queries) OpenLostReview(ctx context.Context, arg OpenLostReviewParams) error {
+	_, err := q.db.Exec(ctx, openLostReview,
+		arg.ID,
+		arg.HostOrgID,
+		arg.RenterOrgID,
+		arg.Currency,
+		arg.Matured,
+		arg.PaidAt,
+		arg.Unpaid,
+		arg.HeldLimit,
+		arg.Advice,
+	)
+	return err
+}
+
 const openPayoutReview = `-- name: OpenPayoutReview :exec
 INSERT INTO payout_review (id, host_org_id, renter_org_id, currency, reasons, through, base)
 VALUES ($1, $2, $3, $4, $5, $6, greatest(0, payout_earned_from($2, $3, $4, $6)))
 ON CONFLICT (host_org_id, renter_org_id, currency) DO UPDATE
-SET reasons = ARRAY(SELECT DISTINCT x FROM unnest(payout_review.reasons || excluded.reasons) x ORDER BY x)
+SET reasons = ARRAY(SELECT DISTINCT x FROM unnest(payout_review.reasons || excluded.reasons) x ORDER BY x), held_limit = NULL
 WHERE NOT payout_review.reasons @> excluded.reasons
 `
 
@@ -237,8 +336,29 @@ func (q *Queries) OpenPayoutReview(ctx context.Context, arg OpenPayoutReviewPara
 	return err
 }
 
+const operatorStanding = `-- name: OperatorStanding :one
+SELECT coalesce((SELECT a.created_at FROM ledger_account a WHERE a.kind = 'host_pending' AND a.owner = $1 AND a.currency = $2), clock_timestamp())::timestamptz AS since,
+       coalesce((SELECT sum(t.amount) FROM ledger_account h JOIN ledger_transfer t ON t.credit_account_id = h.id
+                 WHERE h.kind = 'host_pending' AND h.owner = $1 AND h.currency = $2), 0)::bigint AS earned,
+       payout_earned_from($1, $3, $2, clock_timestamp()) AS from_renter
+`
+
+type OperatorStandingRow struct {
+	Since      time.Time
+	Earned     int64
+	FromRenter int64
+}
+
+// When an operator first earned, and what it has earned in all and from one renter.
+func (q *Queries) OperatorStanding(ctx context.Context, hostOrgID pgtype.UUID, currency string, renterOrgID pgtype.UUID) (OperatorStandingRow, error) {
+	row := q.db.QueryRow(ctx, operatorStanding, hostOrgID, currency, renterOrgID)
+	var i OperatorStandingRow
+	err := row.Scan(&i.Since, &i.Earned, &i.FromRenter)
+	return i, err
+}
+
 const payoutReview = `-- name: PayoutReview :one
-SELECT id, host_org_id, renter_org_id, currency, reasons, base, held, released, refused, through, decision, decided_at, created_at
+SELECT id, host_org_id, renter_org_id, currency, reasons, base, held, released, refused, through, decision, decided_at, created_at, held_limit, advice
 FROM payout_review WHERE id = $1
 `
 
@@ -259,6 +379,8 @@ func (q *Queries) PayoutReview(ctx context.Context, argID id.PayoutReview) (Payo
 		&i.Decision,
 		&i.DecidedAt,
 		&i.CreatedAt,
+		&i.HeldLimit,
+		&i.Advice,
 	)
 	return i, err
 }

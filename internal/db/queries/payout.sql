@@ -1,8 +1,10 @@
 -- name: OperatorsWithPending :many
--- Operators who have earned what is not payable yet.
+-- Operators who have earned what is not payable yet, or not paid out: a review may take that over.
 SELECT a.org_id, a.currency
 FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id
-WHERE a.kind = 'host_pending' AND a.org_id IS NOT NULL AND b.amount > 0
+WHERE a.kind = 'host_pending' AND a.org_id IS NOT NULL
+  AND (b.amount > 0 OR EXISTS (SELECT FROM ledger_account p JOIN ledger_balance x ON x.account_id = p.id
+                               WHERE p.kind = 'host_payable' AND p.owner = a.owner AND p.currency = a.currency AND x.amount > 0))
 ORDER BY a.org_id, a.currency;
 
 -- name: EarnedSince :one

@@ -33,20 +33,60 @@ SELECT renter_org_id, reasons FROM linked WHERE cardinality(reasons) > 0 ORDER B
 INSERT INTO payout_review (id, host_org_id, renter_org_id, currency, reasons, through, base)
 VALUES (@id, @host_org_id, @renter_org_id, @currency, @reasons, @matured, greatest(0, payout_earned_from(@host_org_id, @renter_org_id, @currency, @matured)))
 ON CONFLICT (host_org_id, renter_org_id, currency) DO UPDATE
-SET reasons = ARRAY(SELECT DISTINCT x FROM unnest(payout_review.reasons || excluded.reasons) x ORDER BY x)
+SET reasons = ARRAY(SELECT DISTINCT x FROM unnest(payout_review.reasons || excluded.reasons) x ORDER BY x), held_limit = NULL
 WHERE NOT payout_review.reasons @> excluded.reasons;
+
+-- name: LostRenters :many
+-- Renters who paid an operator and have lost disputes since, with what they lost and the earliest payment that was taken back.
+SELECT d.org_id AS renter_org_id, sum(d.amount - d.tax)::bigint AS lost, min(d.paid_at)::timestamptz AS paid_at
+FROM dispute d
+WHERE d.kind = 'dispute' AND d.state = 'lost' AND d.currency = @currency AND d.org_id <> @host_org_id
+  AND EXISTS (SELECT FROM ledger_account r
+              JOIN ledger_transfer t ON t.debit_account_id = r.id AND t.created_at >= d.paid_at
+              JOIN ledger_account h ON h.id = t.credit_account_id AND h.kind = 'host_pending' AND h.org_id = @host_org_id AND h.currency = @currency
+              WHERE r.org_id = d.org_id AND r.kind IN ('renter_hold', 'renter_wallet') AND r.currency = @currency)
+GROUP BY d.org_id
+HAVING max(d.closed_at) > clock_timestamp() - interval '60 days' -- by then reviews have taken it over
+ORDER BY d.org_id;
+
+-- name: OpenLostReview :exec
+-- Once per operator and renter. What was earned before the payment is not reviewed, and of what was earned since, only what has
+-- not been paid out (unpaid: while the dispute was open, it was held back of what had matured). A review that is there for another reason already holds everything. Further losses raise the limit.
+INSERT INTO payout_review (id, host_org_id, renter_org_id, currency, reasons, through, base, held_limit, advice)
+SELECT @id, @host_org_id, @renter_org_id, @currency, '{lost_dispute}', @matured,
+       greatest(0, payout_earned_from(@host_org_id, @renter_org_id, @currency, greatest(@matured::timestamptz, @paid_at::timestamptz))
+                   - least(@unpaid::bigint, greatest(0, payout_earned_from(@host_org_id, @renter_org_id, @currency, greatest(@matured::timestamptz, @paid_at::timestamptz))
+                                                        - payout_earned_from(@host_org_id, @renter_org_id, @currency, @paid_at::timestamptz)))),
+       @held_limit, @advice
+ON CONFLICT (host_org_id, renter_org_id, currency) DO UPDATE
+SET reasons = ARRAY(SELECT DISTINCT x FROM unnest(payout_review.reasons || excluded.reasons) x ORDER BY x),
+    held_limit = CASE WHEN payout_review.held_limit IS NOT NULL THEN excluded.held_limit END,
+    advice = CASE WHEN payout_review.held_limit IS DISTINCT FROM excluded.held_limit OR payout_review.advice = '' THEN excluded.advice ELSE payout_review.advice END
+WHERE NOT payout_review.reasons @> excluded.reasons OR payout_review.held_limit < excluded.held_limit;
+
+-- name: OperatorStanding :one
+-- When an operator first earned, and what it has earned in all and from one renter.
+SELECT coalesce((SELECT a.created_at FROM ledger_account a WHERE a.kind = 'host_pending' AND a.owner = @host_org_id AND a.currency = @currency), clock_timestamp())::timestamptz AS since,
+       coalesce((SELECT sum(t.amount) FROM ledger_account h JOIN ledger_transfer t ON t.credit_account_id = h.id
+                 WHERE h.kind = 'host_pending' AND h.owner = @host_org_id AND h.currency = @currency), 0)::bigint AS earned,
+       payout_earned_from(@host_org_id, @renter_org_id, @currency, clock_timestamp()) AS from_renter;
+
+-- name: FirstEarned :one
+-- When an operator first earned.
+SELECT created_at FROM ledger_account WHERE kind = 'host_pending' AND owner = @org_id AND currency = @currency;
 
 -- name: HoldForReview :exec
 -- Counts anew what an operator earned until the cutoff from renters under review and nobody has decided on.
 UPDATE payout_review v
-SET held = greatest(0, payout_earned_from(v.host_org_id, v.renter_org_id, v.currency, @cutoff) - v.base - v.released - v.refused), through = @cutoff
+SET held = greatest(0, least(payout_earned_from(v.host_org_id, v.renter_org_id, v.currency, @cutoff) - v.base,
+                             coalesce(v.held_limit, 9223372036854775807)) - v.released - v.refused), through = @cutoff
 WHERE v.host_org_id = @host_org_id AND v.currency = @currency;
 
 -- name: HeldForReview :one
 SELECT coalesce(sum(held), 0)::bigint AS held FROM payout_review WHERE host_org_id = $1 AND currency = $2;
 
 -- name: PayoutReview :one
-SELECT id, host_org_id, renter_org_id, currency, reasons, base, held, released, refused, through, decision, decided_at, created_at
+SELECT id, host_org_id, renter_org_id, currency, reasons, base, held, released, refused, through, decision, decided_at, created_at, held_limit, advice
 FROM payout_review WHERE id = $1;
 
 -- name: ReleasePayoutReview :exec
@@ -57,7 +97,7 @@ UPDATE payout_review SET refused = refused + held, held = 0, decision = @decisio
 
 -- name: FindPayoutReviews :many
 -- Of one org, as operator or as renter, or of all; only those with something to decide on, or all.
-SELECT v.id, v.host_org_id, v.renter_org_id, v.currency, v.reasons, v.base, v.held, v.released, v.refused, v.through, v.decision, v.decided_at, v.created_at
+SELECT v.id, v.host_org_id, v.renter_org_id, v.currency, v.reasons, v.base, v.held, v.released, v.refused, v.through, v.decision, v.decided_at, v.created_at, v.held_limit, v.advice
 FROM payout_review v
 WHERE (@before::uuid = '00000000-0000-0000-0000-000000000000' OR v.id < @before::uuid)
   AND (sqlc.narg(org)::uuid IS NULL OR v.host_org_id = sqlc.narg(org)::uuid OR v.renter_org_id = sqlc.narg(org)::uuid)
@@ -66,7 +106,7 @@ ORDER BY v.id DESC
 LIMIT @max_rows;
 
 -- name: DisputedEarnings :many
--- Each open dispute of a payment, with what an operator earned since it from whoever paid: in all, after the cutoff, and of what a
+-- Each open dispute of a payment, and each lost one until a review has taken it over (OpenLostReview), with what an operator earned since it from whoever paid: in all, after the cutoff, and of what a
 -- review looks at, and how much of the renter's is in review. The tax of a payment is nobody's earnings.
 SELECT d.id, d.org_id AS renter_org_id, (d.amount - d.tax)::bigint AS amount, sum(t.amount)::bigint AS earned,
        coalesce(sum(t.amount) FILTER (WHERE t.created_at > @cutoff), 0)::bigint AS young,
@@ -76,6 +116,6 @@ JOIN ledger_account r ON r.org_id = d.org_id AND r.kind IN ('renter_hold', 'rent
 JOIN ledger_transfer t ON t.debit_account_id = r.id AND t.created_at >= d.paid_at
 JOIN ledger_account h ON h.id = t.credit_account_id AND h.kind = 'host_pending' AND h.owner = @host_org::uuid
 LEFT JOIN payout_review v ON v.host_org_id = @host_org::uuid AND v.renter_org_id = d.org_id AND v.currency = d.currency
-WHERE d.state = 'open' AND d.currency = @currency
+WHERE (d.state = 'open' OR d.state = 'lost' AND d.kind = 'dispute' AND d.closed_at > clock_timestamp() - interval '60 days' AND (v.id IS NULL OR NOT v.reasons @> '{lost_dispute}')) AND d.currency = @currency
 GROUP BY d.id
 ORDER BY d.org_id, d.paid_at DESC, d.id;
