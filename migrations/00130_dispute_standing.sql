@@ -4,7 +4,9 @@
 ALTER TABLE ledger_balance ADD COLUMN reserved bigint NOT NULL DEFAULT 0;                          -- nano-units, never below 0
 
 -- What a lost dispute cost the platform and its org has not repaid yet. Disputes lost before this column existed claim nothing.
-ALTER TABLE dispute ADD COLUMN debt bigint NOT NULL DEFAULT 0 CHECK (debt >= 0);                  -- nano-units
+ALTER TABLE dispute
+    ADD COLUMN debt bigint NOT NULL DEFAULT 0 CHECK (debt >= 0),                                  -- nano-units
+    ADD COLUMN collect_at timestamptz NOT NULL DEFAULT 'epoch';                               -- when its claim was last looked at
 CREATE INDEX dispute_claims ON dispute (org_id) WHERE kind = 'dispute' AND (state = 'open' OR debt > 0);
 
 -- Whether an org may pay in and rent as usual. An org without a row may.

@@ -2,6 +2,7 @@ package payment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -93,13 +94,15 @@ func (p *Payments) CollectClaims(ctx context.Context) (n int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("payment: wallets with claims: %w", err)
 	}
+	var errs []error
 	for _, r := range rows {
 		if err := p.collect(ctx, r.OrgID, r.Currency); err != nil {
-			return n, err
+			errs = append(errs, err)
+			continue
 		}
 		n++
 	}
-	return n, nil
+	return n, errors.Join(errs...)
 }
 
 // collect is CollectClaims for one wallet. Open disputes come first, the oldest of each kind first.

@@ -225,6 +225,7 @@ type Dispute struct {
 	InvoiceID string
 	Kind      string
 	Debt      money.Nano
+	CollectAt time.Time
 }
 
 type EmailVerification struct {

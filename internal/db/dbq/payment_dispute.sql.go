@@ -166,6 +166,7 @@ type OrgsNotInGoodStandingRow struct {
 	Debt      int64
 }
 
+// scan: page
 func (q *Queries) OrgsNotInGoodStanding(ctx context.Context, currency string, maxRows int32) ([]OrgsNotInGoodStandingRow, error) {
 	rows, err := q.db.Query(ctx, orgsNotInGoodStanding, currency, maxRows)
 	if err != nil {
@@ -270,16 +271,17 @@ func (q *Queries) SetPaymentStanding(ctx context.Context, arg SetPaymentStanding
 }
 
 const walletsWithClaims = `-- name: WalletsWithClaims :many
-SELECT d.org_id, d.currency
-FROM dispute d
-JOIN ledger_account a ON a.kind = 'renter_wallet' AND a.owner = d.org_id AND a.currency = d.currency
-JOIN ledger_balance b ON b.account_id = a.id
-WHERE d.kind = 'dispute'
-  AND (d.state = 'open' AND d.amount - CASE WHEN d.topup_id IS NULL THEN 0 ELSE d.tax END > d.held OR d.debt > 0)
-  AND (b.amount > 0 OR b.reserved = 0)
-GROUP BY d.org_id, d.currency
-ORDER BY random()
-LIMIT $1
+UPDATE dispute d
+SET collect_at = clock_timestamp()
+WHERE d.id IN (SELECT o.id
+               FROM dispute o
+               JOIN ledger_account a ON a.kind = 'renter_wallet' AND a.owner = o.org_id AND a.currency = o.currency
+               JOIN ledger_balance b ON b.account_id = a.id
+               WHERE o.kind = 'dispute'
+                 AND (o.state = 'open' AND o.amount - CASE WHEN o.topup_id IS NULL THEN 0 ELSE o.tax END > o.held OR o.debt > 0)
+                 AND (b.amount > 0 OR b.reserved = 0)
+               ORDER BY o.collect_at, o.id LIMIT $1 FOR UPDATE OF o SKIP LOCKED)
+RETURNING d.org_id, d.currency
 `
 
 type WalletsWithClaimsRow struct {
@@ -287,8 +289,8 @@ type WalletsWithClaimsRow struct {
 	Currency string
 }
 
-// Wallets in which there is money that a dispute claims, or whose claims are not reserved. Whoever collects the claims of a
-// wallet takes it off this list; the order is random so that one that cannot be collected does not delay the others for ever.
+// scan: moves collect_at
+// Takes disputes that claim money which is in the wallet now, or whose claims are not reserved, those not looked at longest first.
 func (q *Queries) WalletsWithClaims(ctx context.Context, maxRows int32) ([]WalletsWithClaimsRow, error) {
 	rows, err := q.db.Query(ctx, walletsWithClaims, maxRows)
 	if err != nil {

@@ -39,7 +39,7 @@ func (q *Queries) CountPromoAttempt(ctx context.Context, orgID id.Org) (int32, e
 }
 
 const disputeForUpdate = `-- name: DisputeForUpdate :one
-SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at, tax, invoice_id, kind, debt FROM dispute WHERE id = $1 FOR UPDATE
+SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at, tax, invoice_id, kind, debt, collect_at FROM dispute WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) DisputeForUpdate(ctx context.Context, argID string) (Dispute, error) {
@@ -61,6 +61,7 @@ func (q *Queries) DisputeForUpdate(ctx context.Context, argID string) (Dispute, 
 		&i.InvoiceID,
 		&i.Kind,
 		&i.Debt,
+		&i.CollectAt,
 	)
 	return i, err
 }

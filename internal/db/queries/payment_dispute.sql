@@ -16,18 +16,19 @@ ORDER BY id
 FOR UPDATE;
 
 -- name: WalletsWithClaims :many
--- Wallets in which there is money that a dispute claims, or whose claims are not reserved. Whoever collects the claims of a
--- wallet takes it off this list; the order is random so that one that cannot be collected does not delay the others for ever.
-SELECT d.org_id, d.currency
-FROM dispute d
-JOIN ledger_account a ON a.kind = 'renter_wallet' AND a.owner = d.org_id AND a.currency = d.currency
-JOIN ledger_balance b ON b.account_id = a.id
-WHERE d.kind = 'dispute'
-  AND (d.state = 'open' AND d.amount - CASE WHEN d.topup_id IS NULL THEN 0 ELSE d.tax END > d.held OR d.debt > 0)
-  AND (b.amount > 0 OR b.reserved = 0)
-GROUP BY d.org_id, d.currency
-ORDER BY random()
-LIMIT @max_rows;
+-- scan: moves collect_at
+-- Takes disputes that claim money which is in the wallet now, or whose claims are not reserved, those not looked at longest first.
+UPDATE dispute d
+SET collect_at = clock_timestamp()
+WHERE d.id IN (SELECT o.id
+               FROM dispute o
+               JOIN ledger_account a ON a.kind = 'renter_wallet' AND a.owner = o.org_id AND a.currency = o.currency
+               JOIN ledger_balance b ON b.account_id = a.id
+               WHERE o.kind = 'dispute'
+                 AND (o.state = 'open' AND o.amount - CASE WHEN o.topup_id IS NULL THEN 0 ELSE o.tax END > o.held OR o.debt > 0)
+                 AND (b.amount > 0 OR b.reserved = 0)
+               ORDER BY o.collect_at, o.id LIMIT @max_rows FOR UPDATE OF o SKIP LOCKED)
+RETURNING d.org_id, d.currency;
 
 -- name: SetDisputeHeld :exec
 UPDATE dispute SET held = @held WHERE id = @id AND state = 'open';
@@ -55,6 +56,7 @@ ON CONFLICT (org_id) DO UPDATE SET state = excluded.state, forgiven = excluded.f
 WHERE (payment_standing.state, payment_standing.forgiven, payment_standing.note) IS DISTINCT FROM (excluded.state, excluded.forgiven, excluded.note);
 
 -- name: OrgsNotInGoodStanding :many
+-- scan: page
 SELECT s.org_id, o.name, s.state, s.changed_at,
        (SELECT count(*) FROM dispute d WHERE d.org_id = s.org_id AND d.kind = 'dispute' AND d.state = 'open') AS open,
        (SELECT count(*) FROM dispute d WHERE d.org_id = s.org_id AND d.kind = 'dispute' AND d.state = 'lost') AS lost,

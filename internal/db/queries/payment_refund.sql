@@ -47,7 +47,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8, $9, $10, $11)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: DisputeForUpdate :one
-SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at, tax, invoice_id, kind, debt FROM dispute WHERE id = $1 FOR UPDATE;
+SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at, tax, invoice_id, kind, debt, collect_at FROM dispute WHERE id = $1 FOR UPDATE;
 
 -- name: InvoiceRefunded :one
 -- What refunds have given back of an invoice's payment, with tax, and how much of that was tax.
