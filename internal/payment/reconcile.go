@@ -19,11 +19,12 @@ import (
 const (
 	// matchFor is how long a change of Stripe's balance waits for its entry: webhook and poller are far quicker.
 	matchFor = time.Hour
-	// overlap is how far back each reading begins before the newest change known: Stripe's list is by second, and a
-	// change may come to light late.
+	// overlap is how far back each reading begins before what was read completely: Stripe's list is by second, and a change may
+	// come to light late.
 	overlap = 24 * time.Hour
-	// firstReading is how far back the first one goes.
-	firstReading  = 90 * 24 * time.Hour
+	// window is how much is read at a time, oldest first. What is stored of it counts as read when it is stored to the end.
+	window        = 24 * time.Hour
+	readLease     = 2 * time.Minute // longer than a window takes; after a crash another replica waits so long
 	reconcileRows = 500
 )
 
@@ -37,25 +38,7 @@ type Reconciled struct {
 // the suspense account, and administrators are told, after its object was asked about (so a lost webhook costs minutes);
 // when its entry appears after all, it comes back from there. Run it every few minutes; any number of replicas may.
 func (p *Payments) Reconcile(ctx context.Context) (r Reconciled, err error) {
-	since, err := p.readSince(ctx)
-	if err != nil {
-		return r, err
-	}
-	err = p.stripe.BalanceTxs(ctx, since, func(b stripepay.BalanceTx) error {
-		amount, err := fromCents(b.Cents)
-		if err != nil {
-			return fmt.Errorf("%s: %w", b.ID, err)
-		}
-		fee, err := fromCents(b.FeeCents)
-		if err != nil {
-			return fmt.Errorf("the fee of %s: %w", b.ID, err)
-		}
-		n, err := p.d.Q.InsertBalanceTx(ctx, dbq.InsertBalanceTxParams{ID: b.ID, Type: b.Type, Source: b.Source,
-			Amount: amount, Fee: fee, Currency: b.Currency, Keys: entryKeys(b), At: b.CreatedAt})
-		r.New += int(n)
-		return err
-	})
-	if err != nil {
+	if r.New, err = p.readBalance(ctx); err != nil {
 		return r, fmt.Errorf("payment: read Stripe's balance: %w", err)
 	}
 	open, err := p.d.Q.OpenBalanceTxs(ctx, reconcileRows)
@@ -84,16 +67,51 @@ func (p *Payments) Reconcile(ctx context.Context) (r Reconciled, err error) {
 	return r, errors.Join(errs...)
 }
 
-func (p *Payments) readSince(ctx context.Context) (time.Time, error) {
-	newest, err := p.d.Q.NewestBalanceTx(ctx)
+// readBalance stores the changes of Stripe's balance that are not known yet and returns how many. Stripe lists the newest first, so
+// a reading that fails in the middle has a gap before what it stored: the mark moves only over windows that were read to the end.
+// One replica reads at a time; to the others nothing is new.
+func (p *Payments) readBalance(ctx context.Context) (n int, err error) {
+	lease, err := p.d.Q.LeaseStripeRead(ctx, readLease.Seconds())
+	if db.NoRows(err) {
+		return 0, nil
+	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("payment: newest change: %w", err)
+		return 0, err
 	}
-	if newest.N > 0 {
-		return newest.At.Add(-overlap), nil
+	defer func() {
+		err = errors.Join(err, p.d.Q.EndStripeRead(context.WithoutCancel(ctx)))
+	}()
+	for from := lease.Through.Add(-overlap); from.Before(lease.Now); from = from.Add(window) {
+		until := from.Add(window)
+		if err := p.stripe.BalanceTxs(ctx, from, until, func(b stripepay.BalanceTx) error {
+			did, err := p.storeBalanceTx(ctx, b)
+			n += did
+			return err
+		}); err != nil {
+			return n, err
+		}
+		if until.After(lease.Now) {
+			until = lease.Now
+		}
+		if err := p.d.Q.AdvanceStripeRead(ctx, until, readLease.Seconds()); err != nil {
+			return n, err
+		}
 	}
-	now, err := p.d.Q.DatabaseTime(ctx)
-	return now.Add(-firstReading), err
+	return n, nil
+}
+
+func (p *Payments) storeBalanceTx(ctx context.Context, b stripepay.BalanceTx) (n int, err error) {
+	amount, err := fromCents(b.Cents)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", b.ID, err)
+	}
+	fee, err := fromCents(b.FeeCents)
+	if err != nil {
+		return 0, fmt.Errorf("the fee of %s: %w", b.ID, err)
+	}
+	did, err := p.d.Q.InsertBalanceTx(ctx, dbq.InsertBalanceTxParams{ID: b.ID, Type: b.Type, Source: b.Source,
+		Amount: amount, Fee: fee, Currency: b.Currency, Keys: entryKeys(b), At: b.CreatedAt})
+	return int(did), err
 }
 
 // entryKeys are the keys under which the books may hold a change, most likely first.

@@ -35,6 +35,8 @@ func (p *Payouts) sayTransfer(ctx context.Context, stripe *stripepay.Client, row
 			return "", nil, &stripepay.Error{Outcome: stripepay.Rejected, Code: "given_up", Message: "Stripe could not be reached for a day."}
 		}
 		t = *found
+	} else if err := p.refuseUnknown(ctx, stripe, ours, n.Account); err != nil {
+		return "", nil, err
 	} else if t, err = stripe.CreateTransfer(ctx, row.Key, n); err != nil {
 		return "", nil, err
 	}

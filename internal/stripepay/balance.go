@@ -22,9 +22,10 @@ type BalanceTx struct {
 	CreatedAt time.Time
 }
 
-// BalanceTxs calls each with the changes since a moment, newest first, page by page, until it returns an error.
-func (c *Client) BalanceTxs(ctx context.Context, since time.Time, each func(BalanceTx) error) error {
-	params := &stripe.BalanceTransactionListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: since.Unix()}}
+// BalanceTxs calls each with the changes from one moment (inclusive, to the second) to another (exclusive), newest first, page by
+// page, until it returns an error.
+func (c *Client) BalanceTxs(ctx context.Context, from, until time.Time, each func(BalanceTx) error) error {
+	params := &stripe.BalanceTransactionListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: from.Unix(), LesserThan: until.Unix()}}
 	params.Context = ctx
 	params.Limit = stripe.Int64(100)
 	params.AddExpand("data.source")

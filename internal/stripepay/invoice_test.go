@@ -132,7 +132,7 @@ func TestAMonthIsBilledAfterwards(t *testing.T) {
 		t.Fatal(d)
 	}
 	var found []stripepay.BalanceTx
-	if err := b.c.BalanceTxs(t.Context(), b.sub.Start, func(x stripepay.BalanceTx) error { found = append(found, x); return nil }); err != nil {
+	if err := b.c.BalanceTxs(t.Context(), b.sub.Start, time.Now().Add(24*365*time.Hour), func(x stripepay.BalanceTx) error { found = append(found, x); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if len(found) != 1 || found[0].Cents != 357 || found[0].Invoice != in.ID || found[0].FeeCents == 0 {

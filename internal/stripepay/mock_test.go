@@ -137,7 +137,7 @@ func TestEveryCallIsAsPublished(t *testing.T) {
 		"refund found": func() error { _, err := c.FindRefund(t.Context(), "pi_1", "ref_1"); return err },
 		"dispute read": func() error { _, err := c.Dispute(t.Context(), "dp_1"); return err },
 		"balance": func() error {
-			return c.BalanceTxs(t.Context(), time.Unix(1_700_000_000, 0), func(stripepay.BalanceTx) error { return nil })
+			return c.BalanceTxs(t.Context(), time.Unix(1_700_000_000, 0), time.Now(), func(stripepay.BalanceTx) error { return nil })
 		},
 		"payment read":  func() error { _, err := c.Payment(t.Context(), "pi_1"); return err },
 		"payment found": func() error { _, err := c.FindPayment(t.Context(), "cus_1", "top_1"); return err },

@@ -83,6 +83,20 @@ func (c *Client) FindTransfer(ctx context.Context, payout string) (*Transfer, er
 	return nil, failure(it.Err())
 }
 
+// TransfersTo lists the last transfers to an account, newest first, at most 100, without their reversals.
+func (c *Client) TransfersTo(ctx context.Context, account string) (out []Transfer, err error) {
+	params := &stripe.TransferListParams{Destination: stripe.String(account)}
+	params.Context = ctx
+	params.Limit = stripe.Int64(100)
+	params.Single = true
+	it := c.api.Transfers.List(params)
+	for it.Next() {
+		t := it.Transfer()
+		out = append(out, Transfer{ID: t.ID, Payout: t.Metadata[metaPayout], Account: account, Cents: t.Amount, Currency: strings.ToUpper(string(t.Currency))})
+	}
+	return out, failure(it.Err())
+}
+
 // transfer reads a transfer with all its reversals: the object itself shows the last ten.
 func (c *Client) transfer(ctx context.Context, t *stripe.Transfer) (Transfer, error) {
 	out := Transfer{ID: t.ID, Payout: t.Metadata[metaPayout], Cents: t.Amount, Currency: strings.ToUpper(string(t.Currency))}

@@ -63,7 +63,8 @@ func (s *Server) balanceRoutes() {
 	s.onGet("/v1/balance_transactions", func(r *http.Request) answer {
 		keep := func(q url.Values, b *balanceTx) bool {
 			since, err := strconv.ParseInt(q.Get("created[gte]"), 10, 64)
-			return (err != nil || b.Created >= since) && (q.Get("source") == "" || b.Source == q.Get("source"))
+			until, err2 := strconv.ParseInt(q.Get("created[lt]"), 10, 64)
+			return (err != nil || b.Created >= since) && (err2 != nil || b.Created < until) && (q.Get("source") == "" || b.Source == q.Get("source"))
 		}
 		if !expands(r.URL.Query(), "data.source") {
 			return pageOf(&s.s.Balance, r, keep)

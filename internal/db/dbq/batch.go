@@ -2327,11 +2327,6 @@ SELECT epoch, low, high, from_ms FROM undecided_span WHERE cluster_id = $1 AND t
 `
 
 type OpenUndecidedBatchResults struct {
-const paymentStandings = `-- name: PaymentStandings :batchmany
-SELECT state FROM payment_standing WHERE org_id = $1
-`
-
-type PaymentStandingsBatchResults struct {
 	br     pgx.BatchResults
 	tot    int
 	closed bool
@@ -2360,6 +2355,53 @@ func (b *OpenUndecidedBatchResults) Query(f func(int, []OpenUndecidedRow, error)
 	defer b.br.Close()
 	for t := 0; t < b.tot; t++ {
 		items := []OpenUndecidedRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i OpenUndecidedRow
+				if err := rows.Scan(
+					&i.Epoch,
+					&i.Low,
+					&i.High,
+					&i.FromMs,
+				); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *OpenUndecidedBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
+const paymentStandings = `-- name: PaymentStandings :batchmany
+SELECT state FROM payment_standing WHERE org_id = $1
+`
+
+type PaymentStandingsBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
 func (q *Queries) PaymentStandings(ctx context.Context, orgID []id.Org) *PaymentStandingsBatchResults {
 	batch := &pgx.Batch{}
 	for _, a := range orgID {
@@ -2389,16 +2431,6 @@ func (b *PaymentStandingsBatchResults) Query(f func(int, []string, error)) {
 			}
 			defer rows.Close()
 			for rows.Next() {
-				var i OpenUndecidedRow
-				if err := rows.Scan(
-					&i.Epoch,
-					&i.Low,
-					&i.High,
-					&i.FromMs,
-				); err != nil {
-					return err
-				}
-				items = append(items, i)
 				var state string
 				if err := rows.Scan(&state); err != nil {
 					return err
@@ -2413,7 +2445,6 @@ func (b *PaymentStandingsBatchResults) Query(f func(int, []string, error)) {
 	}
 }
 
-func (b *OpenUndecidedBatchResults) Close() error {
 func (b *PaymentStandingsBatchResults) Close() error {
 	b.closed = true
 	return b.br.Close()

@@ -1168,6 +1168,12 @@ type StripeOutbox struct {
 	Mismatch    bool
 }
 
+type StripeRead struct {
+	One         bool
+	Through     time.Time
+	LeasedUntil time.Time
+}
+
 type Suspension struct {
 	ClusterID id.Cluster
 	N         int32

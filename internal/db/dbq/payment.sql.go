@@ -22,7 +22,7 @@ WHERE o.id = (SELECT d.id FROM stripe_outbox d
               WHERE d.kind = $2 AND d.state IN ('pending', 'sent', 'unknown') AND d.next_at <= clock_timestamp()
               ORDER BY d.next_at, d.id LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
-          extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_s
+          extract(epoch FROM clock_timestamp() - least(first_sent_at, created_at))::float8 AS age_s
 `
 
 type ClaimNextOutboxRow struct {
@@ -75,7 +75,7 @@ SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent
     next_at = clock_timestamp() + make_interval(secs => $1::float8)
 WHERE id = $2 AND state IN ('pending', 'sent', 'unknown') AND (next_at <= clock_timestamp() OR attempts = 0)
 RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
-          extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_s
+          extract(epoch FROM clock_timestamp() - least(first_sent_at, created_at))::float8 AS age_s
 `
 
 type ClaimOutboxRow struct {

@@ -12,6 +12,16 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
+const advanceStripeRead = `-- name: AdvanceStripeRead :exec
+UPDATE stripe_read SET through = greatest(through, $1), leased_until = clock_timestamp() + make_interval(secs => $2::float8)
+`
+
+// Everything until through is stored; the lease goes on.
+func (q *Queries) AdvanceStripeRead(ctx context.Context, through time.Time, leaseS float64) error {
+	_, err := q.db.Exec(ctx, advanceStripeRead, through, leaseS)
+	return err
+}
+
 const balanceTxForUpdate = `-- name: BalanceTxForUpdate :one
 SELECT id, type, source, amount, fee, currency, keys, state, matched, at, seen_at,
        clock_timestamp() - seen_at > make_interval(secs => $1::float8) AS late
@@ -90,6 +100,15 @@ func (q *Queries) ClearingByKey(ctx context.Context, keys []string, currency str
 	return items, nil
 }
 
+const endStripeRead = `-- name: EndStripeRead :exec
+UPDATE stripe_read SET leased_until = '-infinity'
+`
+
+func (q *Queries) EndStripeRead(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, endStripeRead)
+	return err
+}
+
 const insertBalanceTx = `-- name: InsertBalanceTx :execrows
 INSERT INTO stripe_balance (id, type, source, amount, fee, currency, keys, state, at) VALUES ($1, $2, $3, $4, $5, $6, $7, 'waiting', $8)
 ON CONFLICT (id) DO NOTHING
@@ -121,6 +140,25 @@ func (q *Queries) InsertBalanceTx(ctx context.Context, arg InsertBalanceTxParams
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const leaseStripeRead = `-- name: LeaseStripeRead :one
+UPDATE stripe_read SET leased_until = clock_timestamp() + make_interval(secs => $1::float8)
+WHERE leased_until < clock_timestamp()
+RETURNING through, clock_timestamp()::timestamptz AS now
+`
+
+type LeaseStripeReadRow struct {
+	Through time.Time
+	Now     time.Time
+}
+
+// No row when another replica reads.
+func (q *Queries) LeaseStripeRead(ctx context.Context, leaseS float64) (LeaseStripeReadRow, error) {
+	row := q.db.QueryRow(ctx, leaseStripeRead, leaseS)
+	var i LeaseStripeReadRow
+	err := row.Scan(&i.Through, &i.Now)
+	return i, err
 }
 
 const listOpenBalanceTxs = `-- name: ListOpenBalanceTxs :many
@@ -169,22 +207,6 @@ func (q *Queries) ListOpenBalanceTxs(ctx context.Context, limit int32) ([]ListOp
 		return nil, err
 	}
 	return items, nil
-}
-
-const newestBalanceTx = `-- name: NewestBalanceTx :one
-SELECT coalesce(max(at), to_timestamp(0))::timestamptz AS at, count(*) AS n FROM stripe_balance
-`
-
-type NewestBalanceTxRow struct {
-	At time.Time
-	N  int64
-}
-
-func (q *Queries) NewestBalanceTx(ctx context.Context) (NewestBalanceTxRow, error) {
-	row := q.db.QueryRow(ctx, newestBalanceTx)
-	var i NewestBalanceTxRow
-	err := row.Scan(&i.At, &i.N)
-	return i, err
 }
 
 const openBalanceTxs = `-- name: OpenBalanceTxs :many

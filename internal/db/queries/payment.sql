@@ -93,7 +93,7 @@ WHERE o.id = (SELECT d.id FROM stripe_outbox d
               WHERE d.kind = @kind AND d.state IN ('pending', 'sent', 'unknown') AND d.next_at <= clock_timestamp()
               ORDER BY d.next_at, d.id LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
-          extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_s;
+          extract(epoch FROM clock_timestamp() - least(first_sent_at, created_at))::float8 AS age_s;
 
 -- name: ClaimOutbox :one
 -- Takes a row for as long as one attempt may last; no row when another sender has it. One that was never said need not
@@ -103,7 +103,7 @@ SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent
     next_at = clock_timestamp() + make_interval(secs => @lease_s::float8)
 WHERE id = @id AND state IN ('pending', 'sent', 'unknown') AND (next_at <= clock_timestamp() OR attempts = 0)
 RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
-          extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_s;
+          extract(epoch FROM clock_timestamp() - least(first_sent_at, created_at))::float8 AS age_s;
 
 -- name: PostponeOutbox :exec
 UPDATE stripe_outbox

@@ -2,8 +2,18 @@
 INSERT INTO stripe_balance (id, type, source, amount, fee, currency, keys, state, at) VALUES ($1, $2, $3, $4, $5, $6, $7, 'waiting', $8)
 ON CONFLICT (id) DO NOTHING;
 
--- name: NewestBalanceTx :one
-SELECT coalesce(max(at), to_timestamp(0))::timestamptz AS at, count(*) AS n FROM stripe_balance;
+-- name: LeaseStripeRead :one
+-- No row when another replica reads.
+UPDATE stripe_read SET leased_until = clock_timestamp() + make_interval(secs => @lease_s::float8)
+WHERE leased_until < clock_timestamp()
+RETURNING through, clock_timestamp()::timestamptz AS now;
+
+-- name: AdvanceStripeRead :exec
+-- Everything until through is stored; the lease goes on.
+UPDATE stripe_read SET through = greatest(through, @through), leased_until = clock_timestamp() + make_interval(secs => @lease_s::float8);
+
+-- name: EndStripeRead :exec
+UPDATE stripe_read SET leased_until = '-infinity';
 
 -- name: OpenBalanceTxs :many
 -- scan: moves next_at
