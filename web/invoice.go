@@ -17,7 +17,7 @@ func (s *Web) invoicePage(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return s.render(v, view.InvoicePage(v.page("Invoice "+i.Number, "billing"), i))
+	return s.render(v, view.InvoicePage(v.page("Monthly statement "+i.Number, "billing"), i))
 }
 
 func (s *Web) receiptPage(v *visit) error {

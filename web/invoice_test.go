@@ -37,7 +37,7 @@ func TestLegalDetailsStandOnTheInvoice(t *testing.T) {
 			t.Errorf("the invoice lacks %q: %s", want, customer)
 		}
 	}
-	if !strings.Contains(page.Find("#tax").Text(), "exclude tax") || !strings.Contains(page.Find("h1").Text(), "Invoice M-") {
+	if !strings.Contains(page.Find("#tax").Text(), "exclude tax") || !strings.Contains(page.Find("h1").Text(), "Monthly statement M-") {
 		t.Error(page.Find("main").Text())
 	}
 	month, ok := page.Find("a[rel=prev]").Attr("href")

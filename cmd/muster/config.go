@@ -253,7 +253,7 @@ func (c *serverConfig) complete() error {
 // payouts is how operators are paid; c is complete.
 func (c *serverConfig) payouts() payout.Config {
 	least, _ := money.ParseNano(c.PayoutMinimum) // checked by complete
-	return payout.Config{Currency: c.Currency, Holdback: c.Holdback, NewHoldback: c.newHoldback(), Minimum: least, Every: c.PayoutEvery, PageURL: c.PublicURL + "/payouts", RecipientCountries: c.PayoutRecipients, Sandbox: c.sandbox()}
+	return payout.Config{Currency: c.Currency, Holdback: c.Holdback, NewHoldback: c.newHoldback(), Minimum: least, Every: c.PayoutEvery, PageURL: c.PublicURL + "/payouts", RecipientCountries: c.PayoutRecipients, Merchant: c.merchant(), Sandbox: c.sandbox()}
 }
 
 // mailer is how mail goes out.

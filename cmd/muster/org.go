@@ -16,8 +16,8 @@ func orgLegal(s *shell) *cobra.Command {
 	var to client.Legal
 	var erase bool
 	cmd := &cobra.Command{
-		Use: "legal", Short: "Who you are before the law, as invoices and receipts name you; without flags: show it", Args: exactly(),
-		Long: `Who you are before the law, as invoices and receipts name you: it also decides the tax on what you pay in. Flags change
+		Use: "legal", Short: "Who you are before the law, as receipts and statements name you; without flags: show it", Args: exactly(),
+		Long: `Who you are before the law, as receipts and statements name you: it also decides the tax on what you pay in. Flags change
 what they name and leave the rest as it is. A payment and its receipt keep what was told when it was made.`,
 		Example: `  muster org legal --name 'Ada GmbH' --address 'Unter den Linden 1' --address '10117 Berlin' --country DE --vat-id DE136695976
   muster org legal --vat-id ''
@@ -52,7 +52,7 @@ what they name and leave the rest as it is. A payment and its receipt keep what 
 			}
 			return s.show(cmd, l, func(p *printer) {
 				if l.Name == "" {
-					p.line("You have not told who you are. Invoices name only your organisation: muster org legal --help")
+					p.line("You have not told who you are. Receipts and statements name only your organisation: muster org legal --help")
 					return
 				}
 				p.facts("Legal name", l.Name, "Address", strings.Join(l.Address, ", "), "Country", l.Country, "VAT id", orDash(l.VATID), "Since", whenPtr(l.ChangedAt))

@@ -18,7 +18,7 @@ const module = "github.com/musterhq/muster/"
 var floors = map[string]int{
 	"money": 0, "id": 0, "fault": 0, "seal": 0, "db": 0, "agentapi": 0, "bus": 0, "signature": 0, "merkle": 0, "evidence": 0,
 	"httpbody": 0, "text": 0, "interval": 0, "fairness": 0,
-	"account": 1, "ledger": 1, "notify": 1, "audit": 1, "idem": 1, "tax": 1,
+	"account": 1, "ledger": 1, "notify": 1, "audit": 1, "idem": 1, "tax": 1, "document": 1,
 	"host": 2, "payment": 2, "budget": 2, "bond": 2,
 	"market": 3, "metering": 3, "postpaid": 3,
 	"cluster": 4,

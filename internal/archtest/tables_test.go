@@ -39,7 +39,8 @@ var owners = map[string]string{
 	"replica":        "hostlink",
 	"sandbox_object": "stripetest",
 	"invoice":        "report",
-	"ssh_host_key":   "gateway",
+	"document":       "document", "document_number": "document",
+	"ssh_host_key": "gateway",
 }
 
 var (

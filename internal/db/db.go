@@ -4,7 +4,7 @@
 // query file of the package that owns it (queries/<owner>.sql, compiled by sqlc into dbq); internal/archtest checks it.
 //
 // Locks are always taken in one order, within a kind by id: idempotency key → cluster → host → gpu → meter → ledger
-// account.
+// account → series of documents (which PostgreSQL takes by itself at the commit).
 package db
 
 import (

@@ -188,6 +188,9 @@ func (p *Payments) settleInvoiceRefund(ctx context.Context, tx *db.Tx, books *le
 		if _, err := books.Post(ctx, ledger.Entry{Kind: string(kind), Key: key, Ref: org.String(), Memo: in.Number + ", " + r.ID, Transfers: ts}); err != nil {
 			return err
 		}
+		if err := p.creditInvoice(ctx, tx, org, in, r.ID, kind, key, sign*(row.Amount-row.Tax), sign*row.Tax, of); err != nil {
+			return err
+		}
 		if of.Reason == "" {
 			return nil
 		}

@@ -177,7 +177,7 @@ func (p *Payments) loseDispute(ctx context.Context, tx *db.Tx, books *ledger.Loc
 			return err
 		}
 	}
-	return recordTax(ctx, tx, t, tax.DisputeLost, key, t.ID.String(), share-row.Amount, -share)
+	return p.recordTax(ctx, tx, t, tax.DisputeLost, key, t.ID.String(), share-row.Amount, -share)
 }
 
 // taxInDispute is how much of what is disputed is tax, by what has gone back of the payment so far. It is asked again when the

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/document"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -19,7 +19,8 @@ import (
 // Receipt is for one payment into a wallet. It is written with the payment's entry and never changed: it names both parties as
 // they were then. Only Returned and Left are of now.
 type Receipt struct {
-	Number    string        `json:"number"`
+	Number    string        `json:"number"` // of the series of receipts; older ones keep the number they were issued under
+	IssuedAt  time.Time     `json:"issued_at"`
 	TopUp     id.TopUp      `json:"topup_id"`
 	PaidAt    time.Time     `json:"paid_at"`
 	Merchant  account.Party `json:"merchant"` // of record; no name: the platform's operator has set none
@@ -57,21 +58,49 @@ func (p *Payments) issue(ctx context.Context, tx *db.Tx, t dbq.Topup, payment st
 	merchant := p.cfg.Merchant
 	merchant.Address = append([]string{}, merchant.Address...)
 	content, err := json.Marshal(Receipt{
-		Number: receiptNumber(t.ID, paidAt), TopUp: t.ID, PaidAt: paidAt.UTC(), Merchant: merchant, Customer: customer, Told: told, What: what, Net: t.Amount,
+		TopUp: t.ID, PaidAt: paidAt.UTC(), Merchant: merchant, Customer: customer, Told: told, What: what, Net: t.Amount,
 		Tax: ViewTax(taxOf(t), t.Tax), Total: t.Amount + t.Tax, Currency: t.Currency, Payment: payment, Automatic: t.Automatic, Sandbox: p.cfg.Sandbox,
 	})
 	if err != nil {
 		return err
 	}
-	if err := tx.Q.IssueReceipt(ctx, t.ID, content); err != nil {
+	n, err := tx.Q.IssueReceipt(ctx, t.ID, content)
+	if err != nil {
 		return fmt.Errorf("receipt of %s: %w", t.ID, err)
 	}
-	return nil
+	if n == 0 {
+		return nil
+	}
+	return document.Issue(ctx, tx, document.Draft{Series: document.Receipt, Org: t.OrgID, Key: receiptKey(t.ID), Content: struct{}{}})
 }
 
-// receiptNumber is the receipt's: one payment has one, so its id names it for good.
-func receiptNumber(t id.TopUp, paidAt time.Time) string {
-	return "R-" + paidAt.UTC().Format("20060102") + "-" + strings.ToUpper(strings.ReplaceAll(t.UUID().String(), "-", "")[16:])
+// receiptKey is the receipt's key in the register of documents.
+func receiptKey(t id.TopUp) string { return "receipt:" + t.String() }
+
+// receiptContent is a receipt as it was issued, with its number. found is false when there is none.
+func receiptContent(ctx context.Context, q *dbq.Queries, topup id.TopUp) (r Receipt, found bool, err error) {
+	row, err := q.Receipt(ctx, topup)
+	if db.NoRows(err) {
+		return r, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(row.Content, &r)
+	}
+	if err != nil {
+		return r, false, fmt.Errorf("receipt of %s: %w", topup, err)
+	}
+	r.IssuedAt = row.IssuedAt.UTC()
+	if r.Number != "" { // issued before there was a series
+		return r, true, nil
+	}
+	d, ok, err := document.Find(ctx, q, receiptKey(topup))
+	if err != nil {
+		return r, false, err
+	}
+	if ok {
+		r.Number, r.IssuedAt = d.Number, d.IssuedAt
+	}
+	return r, true, nil
 }
 
 // Receipt is the receipt of one of the org's payments, with what went back of it since. Faults: NotFound, Conflict (nothing was
@@ -87,21 +116,17 @@ func (p *Payments) Receipt(ctx context.Context, org id.Org, topup id.TopUp) (Rec
 	if State(t.State) != Succeeded || t.SettledAt == nil || t.PaymentIntentID == nil {
 		return Receipt{}, fault.New(fault.Conflict, "there is no receipt: nothing was paid")
 	}
-	content, err := p.d.Q.Receipt(ctx, topup)
-	if db.NoRows(err) { // paid before receipts were written with the payment
+	r, found, err := receiptContent(ctx, p.d.Q, topup)
+	if err == nil && !found { // paid before receipts were written with the payment
 		if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			return p.issue(ctx, tx, t, *t.PaymentIntentID, *t.SettledAt)
 		}); err != nil {
 			return Receipt{}, err
 		}
-		content, err = p.d.Q.Receipt(ctx, topup)
+		r, _, err = receiptContent(ctx, p.d.Q, topup)
 	}
 	if err != nil {
-		return Receipt{}, fmt.Errorf("receipt of %s: %w", topup, err)
-	}
-	var r Receipt
-	if err := json.Unmarshal(content, &r); err != nil {
-		return Receipt{}, fmt.Errorf("receipt of %s: %w", topup, err)
+		return Receipt{}, err
 	}
 	rows, err := p.d.Q.ReturnedOfTopup(ctx, topup)
 	if err != nil {

@@ -308,7 +308,7 @@ func (p *Payments) recordRefundTax(ctx context.Context, tx *db.Tx, topup id.TopU
 	if err != nil {
 		return fmt.Errorf("top-up %s: %w", topup, err)
 	}
-	return recordTax(ctx, tx, t, kind, key, r.String(), net, amount)
+	return p.recordTax(ctx, tx, t, kind, key, r.String(), net, amount)
 }
 
 // refreshRefund asks Stripe about a refund and books the answer.

@@ -104,7 +104,7 @@ func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, pay st
 		return true, fmt.Errorf("payment %s of top-up %s is in the books already", pay.ID, t.ID)
 	}
 	if booked[0] {
-		if err := recordTax(ctx, tx, t, tax.TopUp, ledgerKey(pay.ID), t.ID.String(), t.Amount, t.Tax); err != nil {
+		if err := p.recordTax(ctx, tx, t, tax.TopUp, ledgerKey(pay.ID), t.ID.String(), t.Amount, t.Tax); err != nil {
 			return blocked, err
 		}
 	}
@@ -114,7 +114,7 @@ func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, pay st
 	if err := tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{ID: back, OrgID: t.OrgID, TopupID: t.ID, UserID: t.UserID, Amount: t.Amount, Currency: t.Currency, Tax: t.Tax}); err != nil {
 		return true, fmt.Errorf("insert refund: %w", err)
 	}
-	if err := recordTax(ctx, tx, t, tax.Refund, asked, back.String(), -t.Amount, -t.Tax); err != nil {
+	if err := p.recordTax(ctx, tx, t, tax.Refund, asked, back.String(), -t.Amount, -t.Tax); err != nil {
 		return true, err
 	}
 	out := &outgoing{tx: tx}

@@ -92,9 +92,14 @@ func ViewTax(t tax.Tax, amount money.Nano) Tax {
 	return Tax{amount, tax.Percent(t.PPM), t.Name, t.Country, t.Reason, tax.Note(t.Reason, t.Country)}
 }
 
-// recordTax writes a line of the tax book for a top-up, in the transaction that posts the entry with this key. Payments
-// made before there were taxes are not in the book.
-func recordTax(ctx context.Context, tx *db.Tx, t dbq.Topup, kind tax.Kind, key, ref string, net, amount money.Nano) error {
+// recordTax writes a line of the tax book for a top-up, and the credit note for what goes back of it, in the transaction
+// that posts the entry with this key. Payments made before there were taxes are not in the book.
+func (p *Payments) recordTax(ctx context.Context, tx *db.Tx, t dbq.Topup, kind tax.Kind, key, ref string, net, amount money.Nano) error {
+	if kind != tax.TopUp {
+		if err := p.creditTopup(ctx, tx, t, kind, key, ref, net, amount); err != nil {
+			return err
+		}
+	}
 	if t.TaxReason == "" {
 		return nil
 	}

@@ -26,6 +26,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/payment"
@@ -49,7 +50,8 @@ type Config struct {
 	PageURL string
 	// RecipientCountries are those, ISO 3166-1 alpha-2, whose operators get accounts under Stripe's recipient service agreement.
 	RecipientCountries []string
-	Sandbox            bool // the Stripe behind it is our own fake
+	Merchant           account.Party // of record: the recipient of self-billing documents
+	Sandbox            bool          // the Stripe behind it is our own fake
 }
 
 // Payouts is the use cases. Safe for concurrent use.

@@ -12,17 +12,18 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/document"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/tax"
 )
 
-// Party is one side of an invoice.
+// Party is one side of a document.
 type Party = account.Party
 
-// Invoice is what an org used in one calendar month of its zone. Amounts exclude tax, which was charged when
-// credit was paid in: those payments stand on it too. Until it is
+// Invoice is the statement of what an org used in one calendar month of its zone. It bears no tax: that was charged when
+// credit was paid in, and is on the receipts of those payments, which are listed too. Until it is
 // final it is a draft, made anew whenever it is asked for, of the same segments and entries as the bill. When it first is,
 // it is issued: kept as it stands, parties, lines and sums, and never changed. What is given back later is on the
 // invoice of the month in which that happens, as a credit that names what it is for.
@@ -67,19 +68,20 @@ type InvoiceCredit struct {
 
 // InvoicePayment is credit that was paid in, or went back, with its tax.
 type InvoicePayment struct {
-	Number  string     `json:"number"` // its own, in the platform's book of taxes
-	At      time.Time  `json:"at"`
-	Kind    tax.Kind   `json:"kind"`
-	Ref     string     `json:"ref"`     // of the payment or refund
-	Net     money.Nano `json:"net"`     // negative: given back
-	Percent string     `json:"percent"` // rate of the tax; "0": none
-	Name    string     `json:"name"`    // of the tax
-	Country string     `json:"country"` // where it is taxed, or would be
-	VATID   string     `json:"vat_id"`  // the customer's, where it is why there is no tax
-	Reason  tax.Reason `json:"reason"`
-	Note    string     `json:"note"` // a sentence that belongs to it
-	Tax     money.Nano `json:"tax"`
-	Total   money.Nano `json:"total"`
+	Number   string     `json:"number"`   // of the entry in the tax book, which may have gaps: no document number
+	Document string     `json:"document"` // number of the receipt or credit note; "": none in the series
+	At       time.Time  `json:"at"`
+	Kind     tax.Kind   `json:"kind"`
+	Ref      string     `json:"ref"`     // of the payment or refund
+	Net      money.Nano `json:"net"`     // negative: given back
+	Percent  string     `json:"percent"` // rate of the tax; "0": none
+	Name     string     `json:"name"`    // of the tax
+	Country  string     `json:"country"` // where it is taxed, or would be
+	VATID    string     `json:"vat_id"`  // the customer's, where it is why there is no tax
+	Reason   tax.Reason `json:"reason"`
+	Note     string     `json:"note"` // a sentence that belongs to it
+	Tax      money.Nano `json:"tax"`
+	Total    money.Nano `json:"total"`
 }
 
 // Notes are the sentences that belong to the payments, each once.
@@ -264,7 +266,7 @@ func (v *Invoice) paid(ctx context.Context, q *dbq.Queries, org id.Org, from, to
 	for _, r := range rows {
 		reason := tax.Reason(r.Reason)
 		v.Payments = append(v.Payments, InvoicePayment{
-			Number: fmt.Sprintf("T-%d", r.ID), At: r.CreatedAt.UTC(), Kind: tax.Kind(r.Kind), Ref: r.Ref, Net: r.Net, Percent: tax.Percent(int64(r.Ppm)), Name: r.Name,
+			Number: fmt.Sprintf("T-%d", r.ID), Document: document.Number(document.Series(r.Series), r.Year, r.Number), At: r.CreatedAt.UTC(), Kind: tax.Kind(r.Kind), Ref: r.Ref, Net: r.Net, Percent: tax.Percent(int64(r.Ppm)), Name: r.Name,
 			Country: r.Country, VATID: r.VatID, Reason: reason, Note: tax.Note(reason, r.Country), Tax: r.Tax, Total: r.Net + r.Tax})
 		v.Paid, v.Tax = v.Paid+r.Net, v.Tax+r.Tax
 	}

@@ -2,11 +2,13 @@ package report
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/document"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
@@ -24,12 +26,31 @@ func requireStaff(who account.Principal) error {
 	return nil
 }
 
-// Books is the trial balance of the whole ledger. Fault: Forbidden.
+// Books is the trial balance of the whole ledger. Its problems name series of documents whose numbers have a gap or are out
+// of order, too. Fault: Forbidden.
 func Books(ctx context.Context, who account.Principal, d *db.DB) (ledger.TrialBalance, error) {
 	if err := requireStaff(who); err != nil {
 		return ledger.TrialBalance{}, err
 	}
-	return ledger.Check(ctx, d)
+	t, err := ledger.Check(ctx, d)
+	if err != nil {
+		return t, err
+	}
+	series, err := document.CheckAll(ctx, d.Q)
+	for _, c := range series {
+		if c.Problem != "" {
+			t.Problems = append(t.Problems, fmt.Sprintf("documents, %s %d: %s", c.Series, c.Year, c.Problem))
+		}
+	}
+	return t, err
+}
+
+// Series are the documents' series, year by year, each with what is wrong with it. Fault: Forbidden.
+func Series(ctx context.Context, who account.Principal, q *dbq.Queries) ([]document.Check, error) {
+	if err := requireStaff(who); err != nil {
+		return nil, err
+	}
+	return document.CheckAll(ctx, q)
 }
 
 // SearchBooks is ledger.Search over all organisations. Fault: Forbidden.

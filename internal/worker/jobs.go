@@ -114,6 +114,7 @@ func Jobs(p Platform) []Job {
 	}
 	if p.Payouts != nil {
 		jobs = append(jobs,
+			Job{Name: "self-billing", Every: time.Hour, Limit: 10 * time.Minute, Run: p.Payouts.IssueSelfBills},
 			Job{Name: "payouts", Every: 30 * time.Second, Limit: 10 * time.Minute, Run: p.Payouts.PayDue},
 			Job{Name: "payout accounts", Every: 2 * time.Minute, Limit: 10 * time.Minute, Run: p.Payouts.PollAccounts})
 	}

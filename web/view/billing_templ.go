@@ -777,7 +777,7 @@ func StatementView(s Statement, currency string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 58, "; <a href=\"/billing/statement\">by day, project, lease</a>, <a href=\"/billing/invoices\">invoices</a></span></header>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 58, "; <a href=\"/billing/statement\">by day, project, lease</a>, <a href=\"/billing/invoices\">by month</a></span></header>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

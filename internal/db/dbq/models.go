@@ -228,6 +228,24 @@ type Dispute struct {
 	CollectAt time.Time
 }
 
+type Document struct {
+	Key      string
+	Series   string
+	OrgID    id.Org
+	Corrects string
+	Year     *int32
+	Number   *int64
+	IssuedAt *time.Time
+	Content  []byte
+}
+
+type DocumentNumber struct {
+	Series string
+	Year   int32
+	Next   int64
+	LastAt time.Time
+}
+
 type EmailVerification struct {
 	SecretHash []byte
 	UserID     id.User

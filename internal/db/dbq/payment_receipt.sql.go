@@ -13,25 +13,33 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-const issueReceipt = `-- name: IssueReceipt :exec
+const issueReceipt = `-- name: IssueReceipt :execrows
 INSERT INTO receipt (topup_id, content) VALUES ($1, $2) ON CONFLICT DO NOTHING
 `
 
 // The first one stands.
-func (q *Queries) IssueReceipt(ctx context.Context, topupID id.TopUp, content []byte) error {
-	_, err := q.db.Exec(ctx, issueReceipt, topupID, content)
-	return err
+func (q *Queries) IssueReceipt(ctx context.Context, topupID id.TopUp, content []byte) (int64, error) {
+	result, err := q.db.Exec(ctx, issueReceipt, topupID, content)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const receipt = `-- name: Receipt :one
-SELECT content FROM receipt WHERE topup_id = $1
+SELECT content, issued_at FROM receipt WHERE topup_id = $1
 `
 
-func (q *Queries) Receipt(ctx context.Context, topupID id.TopUp) ([]byte, error) {
+type ReceiptRow struct {
+	Content  []byte
+	IssuedAt time.Time
+}
+
+func (q *Queries) Receipt(ctx context.Context, topupID id.TopUp) (ReceiptRow, error) {
 	row := q.db.QueryRow(ctx, receipt, topupID)
-	var content []byte
-	err := row.Scan(&content)
-	return content, err
+	var i ReceiptRow
+	err := row.Scan(&i.Content, &i.IssuedAt)
+	return i, err
 }
 
 const returnedOfTopup = `-- name: ReturnedOfTopup :many

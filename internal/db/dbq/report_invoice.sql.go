@@ -98,10 +98,12 @@ func (q *Queries) OrgsToInvoice(ctx context.Context, arg OrgsToInvoiceParams) ([
 }
 
 const taxEntriesOfOrg = `-- name: TaxEntriesOfOrg :many
-SELECT id, key, kind, ref, country, vat_id, reason, name, ppm, net, tax, created_at
-FROM tax_entry
-WHERE org_id = $1 AND currency = $2 AND created_at >= $3 AND created_at < $4
-ORDER BY id
+SELECT t.id, t.key, t.kind, t.ref, t.country, t.vat_id, t.reason, t.name, t.ppm, t.net, t.tax, t.created_at,
+       coalesce(d.series, '')::text AS series, coalesce(d.year, 0)::integer AS year, coalesce(d.number, 0)::bigint AS number
+FROM tax_entry t
+LEFT JOIN document d ON d.key = CASE t.kind WHEN 'topup' THEN 'receipt:' || t.ref ELSE 'credit_note:' || t.key END
+WHERE t.org_id = $1 AND t.currency = $2 AND t.created_at >= $3 AND t.created_at < $4
+ORDER BY t.id
 `
 
 type TaxEntriesOfOrgParams struct {
@@ -124,9 +126,12 @@ type TaxEntriesOfOrgRow struct {
 	Net       money.Nano
 	Tax       money.Nano
 	CreatedAt time.Time
+	Series    string
+	Year      int32
+	Number    int64
 }
 
-// What an org paid in and was given back in a period, with the tax on it.
+// What an org paid in and was given back in a period, with the tax on it, and the number of its receipt or credit note.
 func (q *Queries) TaxEntriesOfOrg(ctx context.Context, arg TaxEntriesOfOrgParams) ([]TaxEntriesOfOrgRow, error) {
 	rows, err := q.db.Query(ctx, taxEntriesOfOrg,
 		arg.OrgID,
@@ -154,6 +159,9 @@ func (q *Queries) TaxEntriesOfOrg(ctx context.Context, arg TaxEntriesOfOrgParams
 			&i.Net,
 			&i.Tax,
 			&i.CreatedAt,
+			&i.Series,
+			&i.Year,
+			&i.Number,
 		); err != nil {
 			return nil, err
 		}

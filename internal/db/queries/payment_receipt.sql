@@ -1,9 +1,9 @@
--- name: IssueReceipt :exec
+-- name: IssueReceipt :execrows
 -- The first one stands.
 INSERT INTO receipt (topup_id, content) VALUES ($1, $2) ON CONFLICT DO NOTHING;
 
 -- name: Receipt :one
-SELECT content FROM receipt WHERE topup_id = $1;
+SELECT content, issued_at FROM receipt WHERE topup_id = $1;
 
 -- name: ReturnedOfTopup :many
 -- What went back of a payment, or is on its way: refunds, and what its card's bank took in a dispute that was lost. Amounts are

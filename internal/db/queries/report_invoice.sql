@@ -17,8 +17,10 @@ WHERE (EXISTS (SELECT FROM lease l WHERE l.renter_org_id = o.id AND l.created_at
 ORDER BY o.id;
 
 -- name: TaxEntriesOfOrg :many
--- What an org paid in and was given back in a period, with the tax on it.
-SELECT id, key, kind, ref, country, vat_id, reason, name, ppm, net, tax, created_at
-FROM tax_entry
-WHERE org_id = @org_id AND currency = @currency AND created_at >= @from_time AND created_at < @to_time
-ORDER BY id;
+-- What an org paid in and was given back in a period, with the tax on it, and the number of its receipt or credit note.
+SELECT t.id, t.key, t.kind, t.ref, t.country, t.vat_id, t.reason, t.name, t.ppm, t.net, t.tax, t.created_at,
+       coalesce(d.series, '')::text AS series, coalesce(d.year, 0)::integer AS year, coalesce(d.number, 0)::bigint AS number
+FROM tax_entry t
+LEFT JOIN document d ON d.key = CASE t.kind WHEN 'topup' THEN 'receipt:' || t.ref ELSE 'credit_note:' || t.key END
+WHERE t.org_id = @org_id AND t.currency = @currency AND t.created_at >= @from_time AND t.created_at < @to_time
+ORDER BY t.id;
