@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -48,10 +49,11 @@ func (p *Payments) creditTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, kind
 		d.Corrects = creditKey("refund:" + ref + ":asked")
 	}
 	r, found, err := receiptContent(ctx, tx.Q, t.ID)
-	if err != nil {
+	gone := errors.Is(err, errErased)
+	if err != nil && !gone {
 		return err
 	}
-	if !found && t.PaymentIntentID != nil && t.SettledAt != nil { // paid before there were receipts
+	if !found && !gone && t.PaymentIntentID != nil && t.SettledAt != nil { // paid before there were receipts
 		if err := p.issue(ctx, tx, t, *t.PaymentIntentID, *t.SettledAt); err != nil {
 			return err
 		}

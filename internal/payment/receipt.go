@@ -74,6 +74,11 @@ func (p *Payments) issue(ctx context.Context, tx *db.Tx, t dbq.Topup, payment st
 	return document.Issue(ctx, tx, document.Draft{Series: document.Receipt, Org: t.OrgID, Key: receiptKey(t.ID), Content: struct{}{}})
 }
 
+// erased is the content of a document whose retention is over.
+const erased = `{"erased": true}`
+
+var errErased = fault.New(fault.NotFound, "the document was erased when its retention was over")
+
 // receiptKey is the receipt's key in the register of documents.
 func receiptKey(t id.TopUp) string { return "receipt:" + t.String() }
 
@@ -90,6 +95,9 @@ func receiptContent(ctx context.Context, q *dbq.Queries, topup id.TopUp) (r Rece
 		return r, false, fmt.Errorf("receipt of %s: %w", topup, err)
 	}
 	r.IssuedAt = row.IssuedAt.UTC()
+	if string(row.Content) == erased {
+		return r, false, errErased
+	}
 	if r.Number != "" { // issued before there was a series
 		return r, true, nil
 	}

@@ -187,6 +187,9 @@ func issued(ctx context.Context, q *dbq.Queries, org id.Org, currency string, fi
 	if err != nil {
 		return nil, fmt.Errorf("report: invoice of %s: %w", org, err)
 	}
+	if string(content) == `{"erased": true}` {
+		return nil, fault.New(fault.NotFound, "the statement was erased when its retention was over")
+	}
 	var v Invoice
 	if err := json.Unmarshal(content, &v); err != nil {
 		return nil, fmt.Errorf("report: invoice of %s: %w", org, err)

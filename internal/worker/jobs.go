@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/dialback"
+	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
@@ -99,6 +100,9 @@ func Jobs(p Platform) []Job {
 			return 0, host.TelemetryPartitions(ctx, p.DB, KeepTelemetry)
 		}},
 	}
+	jobs = append(jobs, Job{Name: "retention", Every: 24 * time.Hour, Limit: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
+		return erasure.EndRetention(ctx, p.DB)
+	}})
 	if p.Currency != "" {
 		jobs = append(jobs, Job{Name: "invoices", Every: time.Hour, Limit: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
 			return report.IssueInvoices(ctx, p.DB.Q, p.Currency, p.Merchant)

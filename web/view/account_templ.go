@@ -344,7 +344,7 @@ func AccountPage(p Page, a Account) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 32, " <section class=\"panel apart\"><header><h2>Sessions</h2></header><div class=\"row\"><form method=\"post\" action=\"/signout\"><button class=\"btn\" type=\"submit\">Sign out</button></form><form method=\"post\" action=\"/signout/everywhere\"><button class=\"btn danger\" type=\"submit\">Sign out everywhere</button></form></div></section>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 32, " <section class=\"panel apart\"><header><h2>Sessions</h2></header><div class=\"row\"><form method=\"post\" action=\"/signout\"><button class=\"btn\" type=\"submit\">Sign out</button></form><form method=\"post\" action=\"/signout/everywhere\"><button class=\"btn danger\" type=\"submit\">Sign out everywhere</button></form></div></section><section class=\"panel apart\" id=\"data\"><header><h2>Your data</h2></header><div class=\"row\"><a class=\"btn\" href=\"/account/export.json\">Download what is kept of you</a> <a class=\"btn danger\" href=\"/account/delete\">Delete your account…</a></div></section>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

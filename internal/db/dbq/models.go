@@ -228,6 +228,7 @@ type Dispute struct {
 	CollectAt time.Time
 }
 
+// Rows stay for ever. When its retention is over, a content becomes {"erased": true}.
 type Document struct {
 	Key      string
 	Series   string
@@ -756,6 +757,7 @@ type OrgFee struct {
 	ChangedAt time.Time
 }
 
+// Who an org is before the law. A row is erased as a whole. Copies are kept, until their retention is over, in receipt, invoice, document and tax_entry.vat_id, because the law asks for those; a payment keeps the VAT id that decided its tax (topup.tax_vat_id) as long.
 type OrgLegal struct {
 	OrgID     id.Org
 	Name      string

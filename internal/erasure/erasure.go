@@ -1,0 +1,199 @@
+// Package erasure deletes a person's data: what is kept only for the person at once, and documents that the law makes us
+// keep when their retention is over.
+//
+// What always holds:
+//   - Nobody is deleted while something of theirs still runs, is owed to them or by them, or is disputed.
+//   - After a deletion no e-mail address, name, network address, public key or secret of the person is left in app_user,
+//     session, mail, notice, audit_event, api_token or ssh_key, and nobody can sign in as the person.
+//   - Documents with a number stay as they are until their retention is over. Their numbers stay for ever.
+package erasure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// DeletionStanding is whether a person can be deleted now.
+type DeletionStanding struct {
+	Reasons []string   `json:"reasons"` // why not; empty: nothing is in the way
+	Credit  money.Nano `json:"credit"`  // what is left of their organisations' money
+}
+
+// StandingOf says what keeps a user from being deleted. giveUp: they give up the money that is left.
+func StandingOf(ctx context.Context, q *dbq.Queries, user id.User, giveUp bool) (DeletionStanding, error) {
+	s := DeletionStanding{Reasons: []string{}}
+	admin, err := q.IsAdmin(ctx, user)
+	if err != nil {
+		return s, fmt.Errorf("erasure: %s: %w", user, err)
+	}
+	if admin {
+		s.Reasons = append(s.Reasons, "you are an operator of the platform: have another operator end that first")
+	}
+	orgs, err := q.OrgsOfUser(ctx, user)
+	if err != nil {
+		return s, fmt.Errorf("erasure: organisations of %s: %w", user, err)
+	}
+	for _, o := range orgs {
+		if o.Others > 0 {
+			if o.OtherOwners == 0 {
+				s.Reasons = append(s.Reasons, fmt.Sprintf("you are the only owner of %s, which has other members: make one of them an owner", o.Name))
+			}
+			continue
+		}
+		x, err := q.OrgObstacles(ctx, o.OrgID)
+		if err != nil {
+			return s, fmt.Errorf("erasure: %s: %w", o.OrgID, err)
+		}
+		s.Credit += money.Nano(x.Credit)
+		s.Reasons = append(s.Reasons, reasons(x, giveUp)...)
+	}
+	return s, nil
+}
+
+// reasons are what keeps an org from being left without members, in words.
+func reasons(x dbq.OrgObstaclesRow, giveUp bool) (out []string) {
+	for _, r := range []struct {
+		n    int64
+		text string
+	}{
+		{x.Clusters, "clusters run: release them"},
+		{x.Leases, "the bills of ended clusters are not final: wait, at most two days"},
+		{x.Hosts, "you are the only member of an organisation with hosts: retire them"},
+		{x.Disputes, "a payment is disputed: wait until that is decided"},
+		{x.Payouts, "a payout is on its way: wait until it has arrived"},
+		{int64(x.Payments), "a payment or a refund is on its way: wait until it has arrived"},
+		{x.Cards, "a card is saved: remove it"},
+		{x.Postpaid, "you pay afterwards: ask the platform's operator to end that, and pay the last invoice"},
+	} {
+		if r.n > 0 {
+			out = append(out, r.text)
+		}
+	}
+	if x.Owed < 0 {
+		out = append(out, money.Nano(-x.Owed).Plain()+" are owed: pay them")
+	}
+	if x.Credit > 0 && !giveUp {
+		out = append(out, money.Nano(x.Credit).Plain()+" are left: have them given back or paid out, or give them up")
+	}
+	return out
+}
+
+// Request asks for the deletion of who makes it.
+type Request struct {
+	Password string
+	Confirm  string // the person's e-mail address, typed
+	GiveUp   bool   // the money that is left
+}
+
+// Delete erases the data of p's user at once. Documents that have to be kept stay until EndRetention erases them. Faults:
+// Invalid (the password, the confirmation), Conflict (StandingOf says why), RateLimited.
+func Delete(ctx context.Context, d *db.DB, accounts *account.Accounts, p account.Principal, r Request) error {
+	if !strings.EqualFold(strings.TrimSpace(r.Confirm), p.Email) {
+		return fault.InvalidField("confirm", "has to be your e-mail address")
+	}
+	if err := accounts.CheckPassword(ctx, p, r.Password); err != nil {
+		return err
+	}
+	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return erase(ctx, tx, p, r.GiveUp) })
+}
+
+func erase(ctx context.Context, tx *db.Tx, p account.Principal, giveUp bool) error {
+	row, err := tx.Q.UserPasswordHash(ctx, p.User) // the lock keeps another deletion out
+	if err != nil {
+		return fmt.Errorf("erasure: lock %s: %w", p.User, err)
+	}
+	s, err := StandingOf(ctx, tx.Q, p.User, giveUp)
+	if err != nil {
+		return err
+	}
+	if len(s.Reasons) > 0 {
+		return fault.New(fault.Conflict, "your account cannot be deleted now: %s", strings.Join(s.Reasons, "; "))
+	}
+	orgs, err := tx.Q.OrgsOfUser(ctx, p.User)
+	if err != nil {
+		return fmt.Errorf("erasure: organisations of %s: %w", p.User, err)
+	}
+	e := p.Event("user.delete", p.User.String(), map[string]any{"gave_up": s.Credit.String()})
+	e.Address = ""
+	if err := audit.Record(ctx, tx, e); err != nil {
+		return err
+	}
+	ids := make([]pgtype.UUID, len(orgs))
+	for i, o := range orgs {
+		ids[i] = pgtype.UUID{Bytes: o.OrgID.UUID(), Valid: true}
+		if o.Others > 0 {
+			continue
+		}
+		_, stop := tx.Q.StopAutoTopup(ctx, "The account was deleted.", o.OrgID)
+		_, legal := tx.Q.EraseOrgLegal(ctx, o.OrgID)
+		if err := errors.Join(stop, legal, tx.Q.EraseNoticesOfOrg(ctx, o.OrgID), tx.Q.EraseCardsOfOrg(ctx, o.OrgID), tx.Q.EraseOrgName(ctx, o.OrgID)); err != nil {
+			return fmt.Errorf("erasure: %s: %w", o.OrgID, err)
+		}
+	}
+	if err := errors.Join(
+		tx.Q.EraseMailOfUser(ctx, p.User, row.Email),
+		tx.Q.EraseAuditOfUser(ctx, p.User, ids),
+		tx.Q.EraseAuditAboutUser(ctx, p.User.String()),
+		tx.Q.EraseTokensOfUser(ctx, p.User),
+		tx.Q.EraseSSHKeysOfUser(ctx, p.User),
+		tx.Q.EraseSessionsOfUser(ctx, p.User),
+		tx.Q.EraseVerificationsOfUser(ctx, p.User),
+		tx.Q.EraseMemberships(ctx, p.User),
+		tx.Q.EraseUser(ctx, p.User),
+	); err != nil {
+		return fmt.Errorf("erasure: %s: %w", p.User, err)
+	}
+	return nil
+}
+
+// Export is what is kept of p's user, as JSON: without secrets.
+func Export(ctx context.Context, q *dbq.Queries, p account.Principal) (json.RawMessage, error) {
+	data, err := q.ExportUser(ctx, p.User)
+	if err != nil {
+		return nil, fmt.Errorf("erasure: export of %s: %w", p.User, err)
+	}
+	return data, nil
+}
+
+// Retention is for how many years from the end of its calendar year a document is kept. The database holds to it, too.
+const Retention = 10
+
+// EndRetention erases the contents of documents whose retention is over, and says how many. Run it daily; any replica may.
+func EndRetention(ctx context.Context, d *db.DB) (n int, err error) {
+	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		n = 0
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return err
+		}
+		before := time.Date(now.Year()-Retention, 1, 1, 0, 0, 0, 0, time.UTC)
+		if err := tx.Q.BeginRetentionJob(ctx); err != nil {
+			return err
+		}
+		for _, f := range []func(context.Context, time.Time) (int64, error){
+			tx.Q.EraseReceipts, tx.Q.EraseInvoices, tx.Q.EraseTaxVATIDs, tx.Q.EraseTopupVATIDs, func(ctx context.Context, t time.Time) (int64, error) { return tx.Q.EraseDocuments(ctx, t) },
+		} {
+			did, err := f(ctx, before)
+			if err != nil {
+				return fmt.Errorf("erasure: documents whose retention is over: %w", err)
+			}
+			n += int(did)
+		}
+		return nil
+	})
+	return n, err
+}
