@@ -25,7 +25,10 @@ func (s *Web) followLogs(v *visit) error {
 		return err
 	}
 	q.Tail = followLines
-	ctx, cancel := context.WithCancel(v.r.Context())
+	ctx, cancel, err := s.openStream(v)
+	if err != nil {
+		return err
+	}
 	defer cancel()
 	at := nodelog.ParsePosition(v.r.Header.Get("Last-Event-ID"))
 	page := &logPage{e: openEvents(v.w), at: at}

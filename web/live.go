@@ -31,6 +31,9 @@ func openEvents(w http.ResponseWriter) *events {
 	return &events{w, http.NewResponseController(w), map[string]string{}}
 }
 
+// dataLines puts each line of an event's data on a line of the stream. All three of CR LF, LF and CR end a line there.
+var dataLines = strings.NewReplacer("\r\n", "\ndata: ", "\n", "\ndata: ", "\r", "\ndata: ")
+
 // send writes one event; data may have many lines.
 func (e *events) send(name, data string) error { return e.sendAt("", name, data) }
 
@@ -40,7 +43,7 @@ func (e *events) sendAt(position, name, data string) error {
 	if position != "" {
 		position = "id: " + position + "\n"
 	}
-	if _, err := fmt.Fprintf(e.w, "%sevent: %s\ndata: %s\n\n", position, name, strings.ReplaceAll(data, "\n", "\ndata: ")); err != nil {
+	if _, err := fmt.Fprintf(e.w, "%sevent: %s\ndata: %s\n\n", position, name, dataLines.Replace(data)); err != nil {
 		return err
 	}
 	return e.c.Flush()
@@ -66,10 +69,14 @@ func (s *Web) clusterLive(v *visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "no such cluster")
 	}
-	ctx := v.r.Context()
-	if _, err := s.Clusters.Get(ctx, v.who.Org, cl); err != nil {
+	if _, err := s.Clusters.Get(v.r.Context(), v.who.Org, cl); err != nil {
 		return err
 	}
+	ctx, leave, err := s.openStream(v)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	changes := s.Bus.Watch(ctx, bus.TopicCluster(cl))
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

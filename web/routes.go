@@ -2,8 +2,10 @@ package web
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/httprate"
 
 	"github.com/musterhq/muster/internal/fault"
 )
@@ -22,7 +24,7 @@ func (s *Web) Routes(r chi.Router) {
 	// A form posted from another site is refused by what the browser says of its origin.
 	guard := http.NewCrossOriginProtection()
 	r.Group(func(r chi.Router) {
-		r.Use(guard.Handler, limitForms)
+		r.Use(s.limitRequests, guard.Handler, limitForms)
 		get := func(path string, rule access, h handler) { r.Get(path, s.handle(rule, h)) }
 		post := func(path string, rule access, h handler) { r.Post(path, s.handle(rule, h)) }
 
@@ -133,6 +135,22 @@ func (s *Web) Routes(r chi.Router) {
 	})
 	r.Get("/static/*", s.assets.ServeHTTP)
 	r.NotFound(s.handle(anybody, func(*visit) error { return fault.New(fault.NotFound, "there is no such page") }))
+}
+
+// limitRequests bounds what one address may ask for, as the API does. The numbers are per replica.
+func (s *Web) limitRequests(next http.Handler) http.Handler {
+	perMinute := s.AddressPerMinute
+	if perMinute == 0 {
+		perMinute = 3000
+	}
+	return httprate.LimitBy(perMinute, time.Minute,
+		func(r *http.Request) (string, error) { return httprate.CanonicalizeIP(address(r)), nil },
+		httprate.WithResponseHeaders(httprate.ResponseHeaders{}),
+		httprate.WithLimitHandler(func(w http.ResponseWriter, _ *http.Request) {
+			s.secureHeaders(w)
+			w.Header().Set("Retry-After", "10")
+			http.Error(w, "Too many requests from your network: wait a moment and load the page again.", http.StatusTooManyRequests)
+		}))(next)
 }
 
 // limitForms bounds what a form may send: all of ours are short.

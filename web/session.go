@@ -10,23 +10,30 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/text"
 	"github.com/musterhq/muster/web/view"
 )
 
-const (
-	sessionCookie = "muster_session"
-	themeCookie   = "muster_theme"
-)
+const themeCookie = "muster_theme"
+
+// sessionCookie is the name of the cookie with the session's secret. Over https the prefix makes browsers take it only
+// from this very host: no other host of the domain, such as one that shows what renters run, can set one.
+func (s *Web) sessionCookie() string {
+	if s.secure {
+		return "__Host-muster_session"
+	}
+	return "muster_session"
+}
 
 // recognise finds out who visits. A session that is over is no error: the visitor is nobody, and the cookie goes.
 func (s *Web) recognise(v *visit) error {
-	c, err := v.r.Cookie(sessionCookie)
+	c, err := v.r.Cookie(s.sessionCookie())
 	if err != nil {
 		return nil
 	}
 	v.who, err = s.Accounts.SessionPrincipal(v.r.Context(), c.Value)
 	if fault.Is(err, fault.Unauthorized) {
-		s.setCookie(v.w, sessionCookie, "", -1)
+		s.setCookie(v.w, s.sessionCookie(), "", -1)
 		return nil
 	}
 	if err != nil {
@@ -40,7 +47,7 @@ func (s *Web) recognise(v *visit) error {
 			return err
 		}
 		if fresh != "" {
-			s.setCookie(v.w, sessionCookie, fresh, 90*24*time.Hour)
+			s.setCookie(v.w, s.sessionCookie(), fresh, 90*24*time.Hour)
 		}
 	}
 	return nil
@@ -63,9 +70,14 @@ func (s *Web) toSignIn(v *visit) {
 	http.Redirect(v.w, v.r, "/signin?next="+url.QueryEscape(next), http.StatusSeeOther)
 }
 
-// ownPath is p when it is a path of this site, else the start page: nobody is sent elsewhere by a link of ours.
+// ownPath is p when it is a path of this site, else the start page: nobody is sent elsewhere by a link of ours. Browsers
+// drop tabs and line ends from an address and take a backslash for a slash, so none of these may be in it.
 func ownPath(p string) string {
-	if !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") || strings.ContainsAny(p, "\\\r\n") {
+	strange := func(r rune) bool { return r == '\\' || !text.Printable(r) }
+	if !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") || strings.ContainsFunc(p, strange) {
+		return "/"
+	}
+	if u, err := url.Parse(p); err != nil || u.Host != "" || u.Scheme != "" {
 		return "/"
 	}
 	return p
@@ -138,7 +150,7 @@ func (s *Web) signIn(v *visit) error {
 			return s.render(v, view.SignIn(v.page("Sign in", "signin"), s.gate(v, f)))
 		})
 	}
-	s.setCookie(v.w, sessionCookie, secret, 90*24*time.Hour)
+	s.setCookie(v.w, s.sessionCookie(), secret, 90*24*time.Hour)
 	http.Redirect(v.w, v.r, ownPath(f.Next), http.StatusSeeOther)
 	return nil
 }
@@ -161,7 +173,7 @@ func (s *Web) signUp(v *visit) error {
 	if err != nil {
 		return err
 	}
-	s.setCookie(v.w, sessionCookie, secret, 90*24*time.Hour)
+	s.setCookie(v.w, s.sessionCookie(), secret, 90*24*time.Hour)
 	http.Redirect(v.w, v.r, "/offers", http.StatusSeeOther)
 	return nil
 }
@@ -181,7 +193,7 @@ func (s *Web) signOutEverywhere(v *visit) error {
 }
 
 func (s *Web) signedOut(v *visit) error {
-	s.setCookie(v.w, sessionCookie, "", -1)
+	s.setCookie(v.w, s.sessionCookie(), "", -1)
 	http.Redirect(v.w, v.r, "/signin", http.StatusSeeOther)
 	return nil
 }

@@ -57,6 +57,8 @@ type Config struct {
 	Log       *slog.Logger
 	Now       func() time.Time
 	TrialAge  time.Duration // how old the sum of the ledger on the desk may be; 0: added up for each view
+
+	AddressPerMinute int // requests for pages per address, minute and replica; 0 = 3000
 }
 
 // Web serves the pages. Make one with New; mount Handler at the root.
@@ -66,6 +68,8 @@ type Web struct {
 	logs   *nodelog.Reader
 	trial  *report.Trial
 	secure bool
+
+	streams streams
 }
 
 // New makes the dashboard; it starts nothing.
@@ -109,7 +113,7 @@ type handler func(*visit) error
 // handle wraps a handler: security headers, the visitor, errors as pages.
 func (s *Web) handle(rule access, h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		secureHeaders(w)
+		s.secureHeaders(w)
 		v := &visit{w: w, r: r, web: s}
 		defer s.recoverPanic(v)
 		if err := s.recognise(v); err != nil {
@@ -142,12 +146,15 @@ func (s *Web) recoverPanic(v *visit) {
 	s.fail(v, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 }
 
-func secureHeaders(w http.ResponseWriter) {
+func (s *Web) secureHeaders(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self' https://checkout.stripe.com https://hooks.stripe.com https://connect.stripe.com; frame-ancestors 'none'; base-uri 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
+	if s.secure { // of this host alone: the operator's other hosts may not speak https
+		h.Set("Strict-Transport-Security", "max-age=31536000")
+	}
 }
 
 // fail logs what happened and shows what the visitor may know.

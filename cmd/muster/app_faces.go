@@ -97,13 +97,13 @@ func (a *app) hostsReady(ctx context.Context) error {
 // shell opens the gateway to somebody with an API token.
 func (a *app) shell(ctx context.Context, conn net.Conn, p account.Principal, cl id.Cluster, rank int) error {
 	return a.gateway.ServeVisitor(ctx, conn, gateway.Visitor{
-		Org: p.Org, User: p.User, Token: p.Token, Address: p.Address, Cluster: cl, Rank: rank, WorkDir: true,
+		Org: p.Org, User: p.User, Token: p.Token, Session: p.Session, Address: p.Address, Cluster: cl, Rank: rank, WorkDir: true,
 	})
 }
 
 // appLink makes a link to an HTTP port for somebody of the cluster's org.
 func (a *app) appLink(p account.Principal, cl id.Cluster, rank, port int) (string, error) {
-	return a.apps.Link(gateway.Visitor{Org: p.Org, User: p.User, Token: p.Token, Address: p.Address, Cluster: cl, Rank: rank}, port)
+	return a.apps.Link(gateway.Visitor{Org: p.Org, User: p.User, Token: p.Token, Session: p.Session, Address: p.Address, Cluster: cl, Rank: rank}, port)
 }
 
 // serveShells takes SSH connections. They are cut at the end: what a shell runs must not outlive who watches it.

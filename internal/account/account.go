@@ -78,6 +78,7 @@ type Config struct {
 	AccountTries   int           // sign-ins per account and 15 min; 0 = 10
 	AddressTries   int           // sign-ins per address and 15 min; 0 = 60
 	SignUpsPerHour int           // per address; 0 = 20
+	RecheckEvery   time.Duration // how often the credential of an open stream is checked again; 0 = 15 s
 	// Post writes a mail in a transaction; nil: no mail goes out, and no address can be verified.
 	Post      func(ctx context.Context, tx *db.Tx, l Letter) error
 	PublicURL string // where people reach the platform, for links
@@ -97,6 +98,7 @@ func (c Config) withDefaults() Config {
 	set(&c.SessionIdle, 14*24*time.Hour)
 	set(&c.SessionMax, 90*24*time.Hour)
 	set(&c.RotateAfter, 12*time.Hour)
+	set(&c.RecheckEvery, 15*time.Second)
 	setInt(&c.HashSlots, runtime.GOMAXPROCS(0))
 	setInt(&c.AccountTries, 10)
 	setInt(&c.AddressTries, 60)
@@ -109,6 +111,7 @@ type Accounts struct {
 	db     *db.DB
 	cfg    Config
 	hasher *hasher
+	watch  watch
 }
 
 // New makes the use cases; it starts nothing.
@@ -124,7 +127,7 @@ type Page[C any] struct {
 }
 
 // Swept says what Sweep removed.
-type Swept struct{ Sessions, Attempts, Links int64 }
+type Swept struct{ Sessions, Attempts, Links, Resets int64 }
 
 // Sweep removes sessions that are over, attempts that no longer count, and old links.
 func (a *Accounts) Sweep(ctx context.Context) (s Swept, err error) {
@@ -134,7 +137,10 @@ func (a *Accounts) Sweep(ctx context.Context) (s Swept, err error) {
 	if s.Attempts, err = a.db.Q.DeleteOldAttempts(ctx); err != nil {
 		return s, err
 	}
-	s.Links, err = a.db.Q.DeleteOldVerifications(ctx)
+	if s.Links, err = a.db.Q.DeleteOldVerifications(ctx); err != nil {
+		return s, err
+	}
+	s.Resets, err = a.db.Q.DeleteOldPasswordResets(ctx)
 	return s, err
 }
 

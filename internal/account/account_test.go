@@ -227,10 +227,10 @@ func TestChangePasswordEndsOtherSessions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.ChangePassword(t.Context(), p, "not the password", "another fine password"); !fault.Is(err, fault.Invalid) {
+	if err := a.ChangePassword(t.Context(), p, "not the password", "another fine password", false); !fault.Is(err, fault.Invalid) {
 		t.Errorf("wrong old password: %v", err)
 	}
-	if err := a.ChangePassword(t.Context(), p, password, "another fine password"); err != nil {
+	if err := a.ChangePassword(t.Context(), p, password, "another fine password", false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.SessionPrincipal(t.Context(), first); err != nil {
@@ -472,7 +472,7 @@ func TestStillIn(t *testing.T) {
 	}
 	check := func(what string, p account.Principal, user id.User, token id.Token, want bool) {
 		t.Helper()
-		if in, err := a.StillIn(t.Context(), p.Org, user, token); err != nil || in != want {
+		if in, err := a.StillIn(t.Context(), account.Credential{Org: p.Org, User: user, Token: token}); err != nil || in != want {
 			t.Errorf("%s: %v %v, want %v", what, in, err, want)
 		}
 	}

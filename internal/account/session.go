@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // SignIn is an attempt to open a session.
@@ -77,13 +78,6 @@ func (a *Accounts) SignIn(ctx context.Context, s SignIn) (secret string, p Princ
 	return secret, p, passed(ctx)
 }
 
-// SignInAs opens a session for a user who has just signed up: the password was typed a moment ago.
-func (a *Accounts) SignInAs(ctx context.Context, tx *db.Tx, user id.User, s SignIn) (secret string, p Principal, err error) {
-	secret = newSecret()
-	p, err = a.openSession(ctx, tx, user, secret, s)
-	return secret, p, err
-}
-
 func (a *Accounts) openSession(ctx context.Context, tx *db.Tx, user id.User, secret string, s SignIn) (Principal, error) {
 	org, err := tx.Q.HomeOrg(ctx, user)
 	if err != nil {
@@ -92,7 +86,7 @@ func (a *Accounts) openSession(ctx context.Context, tx *db.Tx, user id.User, sec
 	sid := id.New[id.Session]()
 	err = tx.Q.InsertSession(ctx, dbq.InsertSessionParams{
 		ID: sid, UserID: user, OrgID: org, SecretHash: hashSecret(secret),
-		Address: clip(s.Address, 100), UserAgent: clip(s.UserAgent, 300), MaxAge: a.cfg.SessionMax.Seconds(),
+		Address: text.Clip(s.Address, 100), UserAgent: text.Clip(s.UserAgent, 300), MaxAge: a.cfg.SessionMax.Seconds(),
 	})
 	if err != nil {
 		return Principal{}, fmt.Errorf("insert session: %w", err)
@@ -221,9 +215,10 @@ func (a *Accounts) Sessions(ctx context.Context, p Principal) ([]Session, error)
 	return out, nil
 }
 
-// ChangePassword sets a new password after checking the old one, and ends all other sessions of the user. Faults:
-// Invalid (a wrong old password too: the caller is signed in, and it is a field of the form), RateLimited.
-func (a *Accounts) ChangePassword(ctx context.Context, p Principal, old, fresh string) error {
+// ChangePassword sets a new password after checking the old one, and ends all other sessions of the user; with
+// revokeTokens also their API tokens in every org, but not the one it is called with. Faults: Invalid (a wrong old
+// password too: the caller is signed in, and it is a field of the form), RateLimited, Conflict.
+func (a *Accounts) ChangePassword(ctx context.Context, p Principal, old, fresh string, revokeTokens bool) error {
 	var bad fault.Fields
 	checkPassword(&bad, "new_password", fresh, p.Email)
 	if err := bad.Err(); err != nil {
@@ -256,17 +251,11 @@ func (a *Accounts) ChangePassword(ctx context.Context, p Principal, old, fresh s
 		if now.PasswordHash != user.PasswordHash {
 			return fault.New(fault.Conflict, "the password was changed a moment ago from elsewhere: try again")
 		}
-		if err := tx.Q.SetPasswordHash(ctx, hash, p.User); err != nil {
-			return fmt.Errorf("set password: %w", err)
-		}
-		keep, err := p.Session.UUIDValue()
+		detail, err := setPassword(ctx, tx, p.User, hash, p.Session, revokeTokens, p.Token)
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Q.DeleteSessionsOfUser(ctx, p.User, keep); err != nil {
-			return fmt.Errorf("delete sessions: %w", err)
-		}
-		return audit.Record(ctx, tx, p.Event("user.password", p.User.String(), nil))
+		return audit.Record(ctx, tx, p.Event("user.password", p.User.String(), detail))
 	})
 	return errors.Join(err, passed(ctx))
 }
@@ -304,11 +293,4 @@ func newSecret() string {
 func hashSecret(s string) []byte {
 	sum := sha256.Sum256([]byte(s))
 	return sum[:]
-}
-
-func clip(s string, n int) string {
-	if len(s) > n {
-		return s[:n]
-	}
-	return s
 }

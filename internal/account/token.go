@@ -170,19 +170,6 @@ func (a *Accounts) TokenPrincipal(ctx context.Context, secret string) (Principal
 	return p, nil
 }
 
-// StillIn reports whether a user is of an org, and the token they came with, if any, is neither revoked nor expired.
-func (a *Accounts) StillIn(ctx context.Context, org id.Org, user id.User, token id.Token) (bool, error) {
-	t, err := token.UUIDValue()
-	if err != nil {
-		return false, err
-	}
-	in, err := a.db.Q.StillIn(ctx, user, org, t)
-	if err != nil {
-		return false, fmt.Errorf("whether %s is still in: %w", user, err)
-	}
-	return in, nil
-}
-
 // Tokens are the org's live ones, newest first.
 func (a *Accounts) Tokens(ctx context.Context, p Principal, page Page[id.Token]) ([]Token, error) {
 	after, err := page.After.UUIDValue()

@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -107,8 +108,9 @@ type API struct {
 	assets   *static.Assets
 	log      *slog.Logger
 
-	router chi.Router
-	table  *table
+	router   chi.Router
+	table    *table
+	rendered rendered
 }
 
 // New builds the router; it starts nothing.
@@ -133,6 +135,7 @@ func New(cfg Config, d Deps) *API {
 		box: d.Box, assets: d.Assets, log: d.Log, router: chi.NewRouter(),
 	}
 	a.build()
+	a.rendered = a.render()
 	return a
 }
 
@@ -182,6 +185,9 @@ func (a *API) envelope(next http.Handler) http.Handler {
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		if strings.HasPrefix(a.cfg.PublicURL, "https://") {
+			h.Set("Strict-Transport-Security", "max-age=31536000")
+		}
 		began := time.Now()
 		defer func() {
 			if p := recover(); p != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -53,10 +54,26 @@ type refType struct {
 	Fields []refField
 }
 
-// docs renders the reference from the same document programs read, so that the two cannot differ.
+// rendered are the documents that never change while the server runs, each made when it is first asked for.
+type rendered struct {
+	docs, openAPI func() ([]byte, error)
+}
+
+func (a *API) render() rendered {
+	return rendered{
+		docs: sync.OnceValues(func() ([]byte, error) {
+			var b bytes.Buffer
+			err := docsPage.Execute(&b, a.reference())
+			return b.Bytes(), err
+		}),
+		openAPI: sync.OnceValues(func() ([]byte, error) { return a.table.huma.OpenAPI().MarshalJSON() }),
+	}
+}
+
+// docs serves the reference, made of the same document programs read, so that the two cannot differ.
 func (a *API) docs(w http.ResponseWriter, r *http.Request) {
-	var b bytes.Buffer
-	if err := docsPage.Execute(&b, a.reference()); err != nil {
+	page, err := a.rendered.docs()
+	if err != nil {
 		writeProblem(w, a.problem(r.Context(), err))
 		return
 	}
@@ -64,7 +81,7 @@ func (a *API) docs(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	h.Set("Cache-Control", "public, max-age=300")
-	_, _ = w.Write(b.Bytes())
+	_, _ = w.Write(page)
 }
 
 func (a *API) docsStyle(w http.ResponseWriter, _ *http.Request) {

@@ -23,6 +23,13 @@ const (
 	readTimeout = 10 * time.Second // for a reader that does not read: a stream must not hold us
 )
 
+// CutHeader of an answer with logs is "true" when lines are missing at its beginning because there were too many for one
+// answer: ask for one node, or follow.
+const CutHeader = "Muster-Cut"
+
+// cutMark is the rank of a line that stands for those missing, before the first one.
+const cutMark = -1
+
 // logQuery is what is asked for.
 type logQuery struct {
 	nodelog.Query
@@ -42,7 +49,7 @@ func logParams() []*huma.Param {
 		{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}},
 		{Name: "node", In: "query", Schema: integer, Description: "the rank; left out: all, each line with its rank before it"},
 		{Name: "follow", In: "query", Schema: boolean, Description: "stay until the cluster has ended, through restarts"},
-		{Name: "tail", In: "query", Schema: integer, Description: "lines from the end, of each rank; left out: all"},
+		{Name: "tail", In: "query", Schema: integer, Description: "lines from the end, of each rank; left out: all that one answer holds (header Muster-Cut: lines are missing at the beginning)"},
 		{Name: "timestamps", In: "query", Schema: boolean, Description: "begin each line with its time"},
 	}
 }
@@ -83,6 +90,10 @@ func (a *API) clusterLogs(w http.ResponseWriter, r *http.Request, p account.Prin
 					return err
 				}
 				return out.end()
+			}
+			if l.Rank == cutMark {
+				w.Header().Set(CutHeader, "true")
+				continue
 			}
 			if err := out.line(l); err != nil {
 				cancel()
@@ -137,9 +148,12 @@ func (a *API) collect(ctx context.Context, q logQuery, lines chan<- nodelog.Line
 	if q.follow {
 		return a.logs.Follow(ctx, q.Query, nil, lines)
 	}
-	all, err := a.logs.Present(ctx, q.Query)
+	all, cut, err := a.logs.Present(ctx, q.Query)
 	if err != nil {
 		return err
+	}
+	if cut {
+		lines <- nodelog.Line{Rank: cutMark}
 	}
 	for _, l := range all {
 		select {

@@ -128,9 +128,9 @@ func markNullable(s *huma.Schema, t reflect.Type) {
 	}
 }
 
-// openAPI serves the document. It is rendered per call: it is asked for rarely, and never changes.
+// openAPI serves the document, which is rendered once: anybody may ask for it, as often as they like.
 func (a *API) openAPI(w http.ResponseWriter, r *http.Request) {
-	raw, err := a.table.huma.OpenAPI().MarshalJSON()
+	raw, err := a.rendered.openAPI()
 	if err != nil {
 		writeProblem(w, a.problem(r.Context(), err))
 		return

@@ -57,6 +57,8 @@ func (a *API) clusterSSH(w http.ResponseWriter, r *http.Request, p account.Princ
 		return nil // Accept has answered
 	}
 	defer ws.CloseNow()
+	// The connection was taken from the server, which ends the request's context now and then. The gateway watches the
+	// token itself.
 	conn := websocket.NetConn(context.WithoutCancel(r.Context()), ws, websocket.MessageBinary)
 	if err := a.shell(context.WithoutCancel(r.Context()), conn, p, cl, rank); err != nil {
 		a.log.DebugContext(r.Context(), "ssh in a websocket ended", "cluster", cl, "err", err)

@@ -258,6 +258,7 @@ func (a *API) refuse(ctx huma.Context, err error) {
 }
 
 // stream registers a route whose answer is not JSON. The handler writes it, or returns an error before it has written.
+// The request's context ends soon after the token stopped counting.
 func (t *table) stream(method, path string, rule access, d doc, h func(http.ResponseWriter, *http.Request, account.Principal) error, params ...*huma.Param) {
 	op := t.operation(method, path, rule, d, http.StatusOK, nil)
 	op.Parameters = params
@@ -267,7 +268,9 @@ func (t *table) stream(method, path string, rule access, d doc, h func(http.Resp
 		c := callerOf(r.Context())
 		err := rule.check(c.principal, c.err)
 		if err == nil {
-			err = h(w, r, c.principal)
+			ctx, cancel := t.api.accounts.WhileIn(r.Context(), c.principal.Credential())
+			defer cancel()
+			err = h(w, r.WithContext(ctx), c.principal)
 		}
 		if err != nil {
 			writeProblem(w, t.api.problem(r.Context(), err))

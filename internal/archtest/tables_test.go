@@ -13,7 +13,7 @@ import (
 // <owner>_<topic>.sql, or in its own hand-written SQL; anybody may read.
 var owners = map[string]string{
 	"org": "account", "app_user": "account", "membership": "account", "api_token": "account", "session": "account",
-	"ssh_key": "account", "login_throttle": "account", "org_legal": "account", "email_verification": "account",
+	"ssh_key": "account", "login_throttle": "account", "org_legal": "account", "email_verification": "account", "password_reset": "account",
 	"idempotency_key": "idem", "audit_event": "audit", "notice": "notify", "mail": "notify", "dead_letter": "notify",
 	"postpaid_org": "postpaid", "postpaid_charge": "postpaid", "postpaid_invoice": "postpaid", "postpaid_writeoff": "postpaid", "postpaid_bank_payment": "postpaid",
 	"ledger_account": "ledger", "ledger_balance": "ledger", "ledger_tx": "ledger", "ledger_transfer": "ledger",

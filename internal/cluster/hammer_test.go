@@ -145,7 +145,7 @@ func TestKeptLogsAreStoredOnce(t *testing.T) {
 		r.LogKept = true
 	}
 	w.rounds(c, "released", in(cluster.Released))
-	kept, err := w.clusters[0].KeptLogs(w.ctx, 10)
+	kept, err := w.clusters[0].KeptLogs(w.ctx, 10, 10)
 	w.must(err)
 	if len(kept) != 1 || kept[0].Host != h.id || kept[0].Cluster != c.ID {
 		t.Fatalf("kept %+v", kept)
@@ -160,7 +160,7 @@ func TestKeptLogsAreStoredOnce(t *testing.T) {
 	if len(refs) != 1 || refs[0] != kept[0].Ref {
 		t.Errorf("acked %v, want %v", refs, kept[0].Ref)
 	}
-	if kept, err = w.clusters[0].KeptLogs(w.ctx, 10); err != nil || len(kept) != 0 {
+	if kept, err = w.clusters[0].KeptLogs(w.ctx, 10, 10); err != nil || len(kept) != 0 {
 		t.Errorf("still to fetch: %v, %v", kept, err)
 	}
 	log, err = w.clusters[0].Log(w.ctx, w.renter.Org, c.ID, 0)

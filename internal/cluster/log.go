@@ -22,9 +22,10 @@ type KeptLog struct {
 	Rank    int
 }
 
-// KeptLogs are logs of ended runs that connected hosts hold and that are not stored yet, at most limit.
-func (c *Clusters) KeptLogs(ctx context.Context, limit int) ([]KeptLog, error) {
-	rows, err := c.db.Q.KeptLogs(ctx, int32(limit))
+// KeptLogs are logs of ended runs that connected hosts hold and that are not stored yet: at most limit, and at most
+// perHost of each host.
+func (c *Clusters) KeptLogs(ctx context.Context, perHost, limit int) ([]KeptLog, error) {
+	rows, err := c.db.Q.KeptLogs(ctx, int64(perHost), int32(limit))
 	if err != nil {
 		return nil, fmt.Errorf("kept logs: %w", err)
 	}

@@ -288,7 +288,7 @@ func TestTheLogOfALostHostIsKept(t *testing.T) {
 	}
 	w.must(gone.sync(w.ctx, 0))
 	w.must(gone.sync(w.ctx, 0))
-	kept, err := w.clusters[0].KeptLogs(w.ctx, 10)
+	kept, err := w.clusters[0].KeptLogs(w.ctx, 10, 10)
 	w.must(err)
 	if len(kept) != 1 || kept[0].Host != gone.id || kept[0].Ref.Epoch != 1 || kept[0].Node != c.Nodes[0].ID {
 		t.Fatalf("kept %+v", kept)

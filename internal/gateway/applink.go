@@ -51,12 +51,20 @@ func parseLabel(label string) (a App, err error) {
 
 // pass lets a browser in to one app. Signed, not sealed: there is nothing secret in it.
 type pass struct {
-	Kind    string   `json:"k"` // passLink, passCookie
-	App     string   `json:"a"` // label
-	Org     id.Org   `json:"o"`
-	User    id.User  `json:"u"`
-	Token   id.Token `json:"t"`
-	Expires int64    `json:"e"` // unix seconds
+	Kind    string     `json:"k"` // passLink, passCookie
+	App     string     `json:"a"` // label
+	Org     id.Org     `json:"o"`
+	User    id.User    `json:"u"`
+	Token   id.Token   `json:"t"`
+	Session id.Session `json:"s"`
+	Expires int64      `json:"e"` // unix seconds
+}
+
+// visitor is who comes with the pass.
+func (v pass) visitor(r *http.Request, app App) Visitor {
+	return Visitor{
+		Org: v.Org, User: v.User, Token: v.Token, Session: v.Session, Address: r.RemoteAddr, Cluster: app.Cluster, Rank: app.Rank,
+	}
 }
 
 const (
@@ -96,7 +104,7 @@ func (p *Apps) Link(v Visitor, port int) (string, error) {
 		return "", fault.InvalidField("port", "is a number from 1 to 65535")
 	}
 	label := App{v.Cluster, v.Rank, port}.label()
-	t := p.sign(pass{Kind: passLink, App: label, Org: v.Org, User: v.User, Token: v.Token, Expires: p.cfg.Now().Add(LinkTTL).Unix()})
+	t := p.sign(pass{Kind: passLink, App: label, Org: v.Org, User: v.User, Token: v.Token, Session: v.Session, Expires: p.cfg.Now().Add(LinkTTL).Unix()})
 	return (&url.URL{Scheme: p.scheme(), Host: label + "." + p.cfg.Domain, Path: openPath, RawQuery: url.Values{"pass": {t}}.Encode()}).String(), nil
 }
 

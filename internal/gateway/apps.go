@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/seal"
 )
 
@@ -23,8 +23,8 @@ type AppsConfig struct {
 	Domain string
 	Secure bool // https
 	Box    *seal.Box
-	// StillIn tells whether the user is still of the org, and the token, if it is not zero, still counts; nil: it is not asked.
-	StillIn func(ctx context.Context, org id.Org, user id.User, token id.Token) (bool, error)
+	// StillIn tells whether what an app was opened with still counts; nil: it is not asked.
+	StillIn func(context.Context, account.Credential) (bool, error)
 	Now     func() time.Time
 	Log     *slog.Logger
 }
@@ -47,7 +47,7 @@ func NewApps(g *Gateway, cfg AppsConfig) *Apps {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Apps{cfg: cfg, gateway: g, holders: holders{asked: map[holder]answer{}}}
+	p := &Apps{cfg: cfg, gateway: g, holders: holders{asked: map[account.Credential]answer{}}}
 	p.nodes = nodes{open: p.openNode, held: map[nodeKey]*held{}}
 	p.proxy = &httputil.ReverseProxy{
 		Rewrite: p.rewrite,
@@ -102,8 +102,16 @@ func (p *Apps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !p.stillIn(w, r, who) {
 		return
 	}
-	v := Visitor{Org: who.Org, User: who.User, Token: who.Token, Address: r.RemoteAddr, Cluster: app.Cluster, Rank: app.Rank}
-	p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorCtx{}, v)))
+	leave, ok := p.gateway.share(who.Org)
+	if !ok {
+		p.tell(w, http.StatusTooManyRequests, "Your organisation has too many connections open: close some and try again.")
+		return
+	}
+	defer leave()
+	v := who.visitor(r, app)
+	ctx, cancel := p.gateway.whileIn(r.Context(), v) // a WebSocket may be open for days
+	defer cancel()
+	p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, visitorCtx{}, v)))
 }
 
 // let turns a link into a cookie. The address without the pass takes its place in the browser's history.
@@ -118,7 +126,7 @@ func (p *Apps) let(w http.ResponseWriter, r *http.Request, app App) {
 	if !p.stillIn(w, r, who) {
 		return
 	}
-	v := Visitor{Org: who.Org, User: who.User, Token: who.Token, Address: r.RemoteAddr, Cluster: app.Cluster, Rank: app.Rank}
+	v := who.visitor(r, app)
 	if err := p.gateway.record(r.Context(), v, "cluster.app", app.Rank, map[string]any{"port": app.Port}); err != nil {
 		p.cfg.Log.Error("an app cannot be opened", "err", err)
 		p.tell(w, http.StatusInternalServerError, "Something went wrong on our side.")

@@ -73,14 +73,20 @@ func (v *visit) dialPort(host string, port int) (*dialback.PortConn, error) {
 	return nil, first
 }
 
-// recordForward leaves a trail of each destination once a connection: a browser opens it a hundred times.
+// recordForward leaves a trail of each destination once a connection: a browser opens it a hundred times. A connection
+// that scans ports leaves maxForwards rows, and one that says that more followed.
 func (v *visit) recordForward(to string) error {
 	v.mu.Lock()
-	known := v.forwarded[to]
-	v.forwarded[to] = true
+	known, n := v.forwarded[to], len(v.forwarded)
+	if n <= maxForwards {
+		v.forwarded[to] = true
+	}
 	v.mu.Unlock()
-	if known {
+	switch {
+	case known || n > maxForwards:
 		return nil
+	case n == maxForwards:
+		to = "more destinations, not recorded one by one"
 	}
 	return v.gateway.record(v.ctx, v.Visitor, "cluster.forward", v.Rank, map[string]any{"to": to})
 }
@@ -154,5 +160,9 @@ func (v *visit) jump(c ssh.NewChannel, rank int) {
 		g.cfg.Log.Debug("a jump was refused", "address", v.Address, "err", err)
 		return
 	}
-	g.serve(v.ctx, conn, channels, asked, visitorOf(conn))
+	who := visitorOf(conn)
+	ctx, stop := g.whileIn(v.ctx, who)
+	defer stop()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	g.serve(ctx, conn, channels, asked, who)
 }

@@ -9,6 +9,7 @@
 //     what was typed is not.
 //   - Nothing is opened towards the visitor's machine: no agent, no X11, no remote forwarding.
 //   - What a visitor started ends when the visitor is gone.
+//   - A connection ends within half a minute of what it was opened with: the key, token or session, or the membership.
 //   - All replicas show the same host keys, and any replica reaches any host.
 package gateway
 
@@ -27,6 +28,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/dialback"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
 )
 
 const (
@@ -35,6 +37,8 @@ const (
 	maxStrangers    = 200 // connections that have not shown a key yet
 	maxFromAddress  = 40  // of these, from one address
 	maxChannels     = 200 // open at once in one connection
+	maxFromOrg      = 400 // of maxConnections, to clusters of one org
+	maxForwards     = 100 // destinations of one connection that are recorded one by one
 )
 
 // Config of a Gateway.
@@ -54,6 +58,7 @@ type Gateway struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
+	orgs  map[id.Org]int // connections and requests to apps that were let in
 	ended bool
 	wg    sync.WaitGroup
 }
@@ -63,7 +68,7 @@ func New(cfg Config) *Gateway {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Gateway{cfg: cfg, conns: map[net.Conn]struct{}{}, strangers: strangers{from: map[string]int{}}}
+	return &Gateway{cfg: cfg, conns: map[net.Conn]struct{}{}, orgs: map[id.Org]int{}, strangers: strangers{from: map[string]int{}}}
 }
 
 // Serve takes connections until the listener is closed.
@@ -142,7 +147,43 @@ func (g *Gateway) handle(c net.Conn) {
 	}
 	left()
 	_ = c.SetDeadline(time.Time{})
-	g.serve(ctx, conn, channels, requests, visitorOf(conn))
+	v := visitorOf(conn)
+	leave, ok := g.share(v.Org)
+	if !ok {
+		g.cfg.Log.Info("an organisation has too many connections", "org", v.Org)
+		conn.Close()
+		return
+	}
+	defer leave()
+	ctx, stop := g.whileIn(ctx, v)
+	defer stop()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	g.serve(ctx, conn, channels, requests, v)
+}
+
+// share takes one of the org's places, so that no org takes all of them; false when it has none left.
+func (g *Gateway) share(org id.Org) (leave func(), ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.orgs[org] >= maxFromOrg {
+		return nil, false
+	}
+	g.orgs[org]++
+	return sync.OnceFunc(func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.orgs[org]--; g.orgs[org] == 0 {
+			delete(g.orgs, org)
+		}
+	}), true
+}
+
+// whileIn ends soon after what the visitor was let in with stopped counting.
+func (g *Gateway) whileIn(ctx context.Context, v Visitor) (context.Context, context.CancelFunc) {
+	if g.cfg.Accounts == nil {
+		return context.WithCancel(ctx)
+	}
+	return g.cfg.Accounts.WhileIn(ctx, v.credential())
 }
 
 // ServeVisitor speaks SSH with somebody who has been let in already: nobody asks for a key. It returns when the
@@ -153,7 +194,12 @@ func (g *Gateway) ServeVisitor(ctx context.Context, c net.Conn, v Visitor) error
 		return fault.New(fault.Unavailable, "Too many shells are open.")
 	}
 	defer g.forget(c)
-	ctx, cancel := context.WithCancel(ctx)
+	leave, ok := g.share(v.Org)
+	if !ok {
+		return fault.New(fault.RateLimited, "Your organisation has too many connections open: close some.")
+	}
+	defer leave()
+	ctx, cancel := g.whileIn(ctx, v)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	cfg := g.base()

@@ -5,20 +5,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/account"
 )
 
 // holders are those whose passes to apps were looked at lately: a pass ends with the token it was made with, and with its
 // user's membership, though a page of an app asks for a hundred files a second.
 type holders struct {
 	mu    sync.Mutex
-	asked map[holder]answer
-}
-
-type holder struct {
-	org   id.Org
-	user  id.User
-	token id.Token
+	asked map[account.Credential]answer
 }
 
 type answer struct {
@@ -36,12 +30,12 @@ func (p *Apps) stillIn(w http.ResponseWriter, r *http.Request, v pass) bool {
 	if p.cfg.StillIn == nil {
 		return true
 	}
-	who, now := holder{v.Org, v.User, v.Token}, p.cfg.Now()
+	who, now := account.Credential{Org: v.Org, User: v.User, Token: v.Token, Session: v.Session}, p.cfg.Now()
 	p.holders.mu.Lock()
 	known, ok := p.holders.asked[who]
 	p.holders.mu.Unlock()
 	if !ok || now.Sub(known.at) >= askAgain {
-		in, err := p.cfg.StillIn(r.Context(), v.Org, v.User, v.Token)
+		in, err := p.cfg.StillIn(r.Context(), who)
 		if err != nil {
 			if r.Context().Err() == nil {
 				p.cfg.Log.Error("a pass to an app cannot be checked", "err", err)
@@ -58,7 +52,7 @@ func (p *Apps) stillIn(w http.ResponseWriter, r *http.Request, v pass) bool {
 		p.holders.mu.Unlock()
 	}
 	if !known.in {
-		p.tell(w, http.StatusForbidden, "What this app was opened with no longer counts: the token was revoked or has expired, or you have left the organisation. Open it anew from its cluster's page.")
+		p.tell(w, http.StatusForbidden, "What this app was opened with no longer counts: the token was revoked or has expired, you have signed out, or you have left the organisation. Open it anew from its cluster's page.")
 	}
 	return known.in
 }

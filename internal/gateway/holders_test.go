@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/dialback"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -22,11 +23,11 @@ func TestAPassEndsWithItsToken(t *testing.T) {
 		return nil, errors.New("the test has no hosts")
 	}
 	revoked, broken, asked := false, false, 0
-	who := pass{App: App{id.New[id.Cluster](), 0, 8888}.label(), Org: id.New[id.Org](), User: id.New[id.User](), Token: id.New[id.Token]()}
-	p.cfg.StillIn = func(_ context.Context, org id.Org, user id.User, token id.Token) (bool, error) {
+	who := pass{App: App{id.New[id.Cluster](), 0, 8888}.label(), Org: id.New[id.Org](), User: id.New[id.User](), Token: id.New[id.Token](), Session: id.New[id.Session]()}
+	p.cfg.StillIn = func(_ context.Context, c account.Credential) (bool, error) {
 		asked++
-		if org != who.Org || user != who.User || token != who.Token {
-			t.Errorf("asked of %s %s %s", org, user, token)
+		if c != (account.Credential{Org: who.Org, User: who.User, Token: who.Token, Session: who.Session}) {
+			t.Errorf("asked of %+v", c)
 		}
 		if broken {
 			return false, errors.New("no database")

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
@@ -19,13 +20,19 @@ import (
 type Visitor struct {
 	Org     id.Org
 	User    id.User
-	Token   id.Token // zero for those who came with a key
-	Key     string   // SHA256:… fingerprint of the key, "" for those who came with a token
+	Token   id.Token   // zero for those who came with a key
+	Session id.Session // zero for all but those who came from a page
+	Key     string     // SHA256:… fingerprint of the key, "" for those who came with a token
 	Address string
 	Cluster id.Cluster
 	Rank    int
 	// WorkDir: commands begin where the image begins, not in the user's home.
 	WorkDir bool
+}
+
+// credential is what the visitor was let in with.
+func (v Visitor) credential() account.Credential {
+	return account.Credential{Org: v.Org, User: v.User, Token: v.Token, Session: v.Session, Key: v.Key}
 }
 
 // Destination reads the user name of an SSH connection: the cluster's id, and after a dot or a plus the rank.

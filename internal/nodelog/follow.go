@@ -30,8 +30,13 @@ const (
 // error. First come those that are kept, merged; then those of all ranks as they are printed. A host that is away, a run
 // that has not begun, a restart and a replacement are waited for; a stream that broke off is taken up where it ended.
 //
-// A rank that from knows is read from there on, and q.Tail is not for it.
+// A rank that from knows is read from there on, and q.Tail is not for it. Fault: RateLimited.
 func (r *Reader) Follow(ctx context.Context, q Query, from Position, out chan<- Line) error {
+	leave, err := r.slots.follow(q.Org)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ranks, parts := make([]*follower, len(q.Ranks)), make([][]Line, len(q.Ranks))
@@ -41,12 +46,13 @@ func (r *Reader) Follow(ctx context.Context, q Query, from Position, out chan<- 
 		f := &follower{r: r, q: q, rank: rank, mark: from[rank], out: out, changes: r.bus.Watch(ctx, bus.TopicCluster(q.Cluster))}
 		ranks[i] = f
 		looking.Go(func() error {
-			lines, err := f.look(lookCtx)
-			parts[i] = f.begin(lookCtx, lines)
+			w, err := f.look(lookCtx)
+			parts[i] = f.begin(lookCtx, w)
 			return err
 		})
 	}
-	if err := looking.Wait(); err != nil {
+	err = looking.Wait()
+	if err != nil {
 		return whileOpen(ctx, err)
 	}
 	begin := slices.Concat(parts...)
@@ -69,6 +75,8 @@ type follower struct {
 	q       Query
 	rank    int
 	mark    mark
+	looked  bool
+	fresh   bool // the last look was the first one, and the mark was empty
 	out     chan<- Line
 	changes <-chan bus.Change
 
@@ -84,60 +92,63 @@ type follower struct {
 	due   time.Time
 }
 
-// begin is the tail that is asked for of what there is at first. Of a run that begins while it is followed, every line is
-// wanted.
-func (f *follower) begin(ctx context.Context, lines []Line) []Line {
-	fresh := f.mark.epoch == 0
-	for _, l := range lines {
-		f.mark.take(l) // those that are cut too: they are not wanted later either
-	}
-	if f.q.Tail < 0 || !fresh {
-		return lines
-	}
+// begin is the tail that is asked for of what there is at first, after the stored lines in w. Of a run that begins while
+// it is followed, every line is wanted.
+func (f *follower) begin(ctx context.Context, w *window) []Line {
 	l := f.log.Live
-	if l == nil || !f.begun() {
-		return f.q.tail(lines)
+	if f.q.Tail < 0 || !f.fresh || l == nil || !f.begun() {
+		return w.lines()
 	}
 	ctx, cancel := context.WithTimeout(ctx, tailTime)
 	defer cancel()
-	var run []Line
 	d := agentapi.Dial{LeaseRef: l.Ref, Purpose: agentapi.PurposeLogs, Tail: f.q.Tail + overlap}
+	run := window{maxLines: d.Tail, maxBytes: maxRank}
 	whole, _ := f.r.stream(ctx, f.rank, *l, d, func(line Line) bool {
-		run = append(run, line)
-		return true
+		run.add(line)
+		return run.count < mostFor(d.Tail)
 	})
 	switch {
 	case !whole: // the stream that follows is to begin with the tail
 		f.owed, f.owedEpoch = max(f.q.Tail, 1), l.Ref.Epoch
-		return f.q.tail(lines)
-	case len(run) > 0:
+		return w.lines()
+	case run.count > 0:
 		f.owed, f.owedEpoch = d.Tail, l.Ref.Epoch
 	}
-	for _, line := range run {
+	for _, line := range run.lines() {
 		f.mark.take(line)
+		w.add(line)
 	}
-	return f.q.tail(append(lines, run...))
+	return w.lines()
 }
 
-// look reads what is known now, and what was stored beyond the mark.
-func (f *follower) look(ctx context.Context) (lines []Line, err error) {
+// look reads what is known now, and what was stored beyond the mark, of which it keeps the last lines: the mark moves on
+// by those that are dropped too, for they are not wanted later either.
+func (f *follower) look(ctx context.Context) (w *window, err error) {
+	w = f.q.window()
+	f.fresh = !f.looked && f.mark.epoch == 0
+	f.looked = true
+	if !f.fresh {
+		w.maxLines = -1
+	}
 	// The cluster first: if it has ended, the log read after that is the last there is.
 	if f.cluster, err = f.r.store.Get(ctx, f.q.Org, f.q.Cluster); err != nil {
-		return nil, err
+		return w, err
 	}
 	if f.log, err = f.r.store.Log(ctx, f.q.Org, f.q.Cluster, f.rank); err != nil {
-		return nil, err
+		return w, err
 	}
 	if f.cluster.State.Ended() && f.quiet.IsZero() {
 		f.quiet = time.Now()
 	}
 	again := replay{mark: f.mark}
-	for _, l := range stored(f.log, f.rank) {
+	stored(f.log, f.rank, func(l Line) {
 		if again.fresh(l) {
-			lines = append(lines, l)
+			w.add(l)
+			f.mark.take(l)
 		}
-	}
-	return lines, nil
+	})
+	f.log.Runs = nil // megabytes that nobody reads again
+	return w, nil
 }
 
 // begun reports whether the node's command may have printed something.
@@ -155,15 +166,14 @@ func (f *follower) run(ctx context.Context) error {
 		case <-f.changes:
 		case <-time.After(lookEvery):
 		}
-		lines, err := f.look(ctx)
+		w, err := f.look(ctx)
 		if err != nil {
 			return whileOpen(ctx, err)
 		}
-		for _, l := range lines {
+		for _, l := range w.lines() {
 			if !send(ctx, f.out, l) {
 				return nil
 			}
-			f.mark.take(l)
 		}
 	}
 }

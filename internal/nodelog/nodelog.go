@@ -29,6 +29,16 @@ import (
 const (
 	maxLine     = 512 << 10        // of JSON: the agent's 64 KiB, escaped at worst
 	hostAnswers = 10 * time.Second // for a host to dial back
+	runTime     = 30 * time.Second // for a host to dial back and send what a run has printed so far
+	presentTime = 2 * time.Minute  // for all ranks of one request
+)
+
+// Limits of what one request holds in memory, in bytes as line.cost counts them. A host decides what it sends and when
+// its stream ends, so every reading keeps the last lines only, and ends by itself.
+const (
+	maxRank    = 16 << 20 // of a rank
+	maxRequest = 32 << 20 // of all ranks together: each has an equal share
+	minRank    = 256 << 10
 )
 
 // Store is where kept logs are, and where is known which host can stream a present run; *cluster.Clusters.
@@ -68,11 +78,10 @@ type Query struct {
 	Tail    int // lines from the end, of each rank; -1 = all there are
 }
 
-func (q Query) tail(lines []Line) []Line {
-	if q.Tail < 0 {
-		return lines
-	}
-	return lines[max(0, len(lines)-q.Tail):]
+// window makes what one rank's lines are gathered in.
+func (q Query) window() *window {
+	share := maxRequest / max(1, len(q.Ranks))
+	return &window{maxLines: q.Tail, maxBytes: min(maxRank, max(minRank, share))}
 }
 
 // Reader reads logs. Safe for concurrent use.
@@ -80,10 +89,15 @@ type Reader struct {
 	store Store
 	open  Opener
 	bus   *bus.Bus
+	slots slots
+
+	runTime time.Duration
 }
 
 // New makes a Reader. With a nil bus, followers look for changes every second.
-func New(store Store, open Opener, b *bus.Bus) *Reader { return &Reader{store, open, b} }
+func New(store Store, open Opener, b *bus.Bus) *Reader {
+	return &Reader{store: store, open: open, bus: b, runTime: runTime}
+}
 
 // Merge orders lines of several ranks by time and keeps those of each rank in their order: where a rank's clock goes
 // back, its lines count as of the latest time it had.
@@ -106,71 +120,93 @@ func Merge(lines []Line) {
 	}
 }
 
-// Kept are the stored lines, merged. More says that a host has, or may yet have, lines that are not stored.
+// Kept are the last of the stored lines, merged. More says that a host has, or may yet have, lines that are not stored.
+// Fault: RateLimited.
 func (r *Reader) Kept(ctx context.Context, q Query) (lines []Line, more bool, err error) {
+	leave, err := r.slots.gather(ctx, q.Org)
+	if err != nil {
+		return nil, false, err
+	}
+	defer leave()
 	for _, rank := range q.Ranks {
 		log, err := r.store.Log(ctx, q.Org, q.Cluster, rank)
 		if err != nil {
 			return nil, false, err
 		}
-		lines = append(lines, q.tail(stored(log, rank))...)
+		w := q.window()
+		stored(log, rank, w.add)
+		lines = append(lines, w.lines()...)
 		more = more || log.Live != nil
 	}
 	Merge(lines)
 	return lines, more, nil
 }
 
-// Present is what the ranks have printed so far, merged: the kept logs, then the present runs as their hosts tell. A
+// Present is what the ranks have printed so far, merged: the kept logs, then the present runs as their hosts tell. Cut
+// says that lines are missing at the beginning of a rank, beyond q.Tail, because there were too many for one answer. A
 // rank of which nothing at all can be read makes it fault.Unavailable, unless it has not begun: then there is nothing to
-// read, and Waiting says so.
-func (r *Reader) Present(ctx context.Context, q Query) ([]Line, error) {
-	var all []Line
-	for _, rank := range q.Ranks {
-		part, err := r.present(ctx, q, rank)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, q.tail(part)...)
+// read, and Waiting says so. Faults: Unavailable, RateLimited.
+func (r *Reader) Present(ctx context.Context, q Query) (lines []Line, cut bool, err error) {
+	leave, err := r.slots.gather(ctx, q.Org)
+	if err != nil {
+		return nil, false, err
 	}
-	Merge(all)
-	return all, nil
+	defer leave()
+	ctx, cancel := context.WithTimeout(ctx, presentTime)
+	defer cancel()
+	for _, rank := range q.Ranks {
+		w := q.window()
+		if err := r.present(ctx, q, rank, w); err != nil {
+			return nil, false, err
+		}
+		lines = append(lines, w.lines()...)
+		cut = cut || w.cut
+	}
+	Merge(lines)
+	return lines, cut, nil
 }
 
-func (r *Reader) present(ctx context.Context, q Query, rank int) ([]Line, error) {
+func (r *Reader) present(ctx context.Context, q Query, rank int, w *window) error {
 	log, err := r.store.Log(ctx, q.Org, q.Cluster, rank)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	lines := stored(log, rank)
+	stored(log, rank, w.add)
 	if log.Live == nil {
-		return lines, nil
+		return nil
 	}
-	run, err := r.run(ctx, rank, *log.Live, agentapi.PurposeLogs)
+	run := q.window()
+	err = r.run(ctx, rank, *log.Live, agentapi.PurposeLogs, run)
 	if fault.Is(err, fault.Unavailable) {
 		again, kept, lerr := r.keptMeanwhile(ctx, q, rank, log.Live, err)
 		switch {
 		case lerr != nil:
-			return nil, lerr
+			return lerr
 		case again != nil:
-			return stored(*again, rank), nil
+			*w = *q.window()
+			stored(*again, rank, w.add)
+			return nil
 		case kept != nil:
 			run, err = kept, nil
 		}
 	}
-	lines = append(lines, run...)
-	if fault.Is(err, fault.Unavailable) && len(lines) > 0 {
+	w.cut = w.cut || run.cut
+	for _, l := range run.lines() {
+		w.add(l)
+	}
+	if fault.Is(err, fault.Unavailable) && w.count > 0 {
 		err = nil // the host is away or has not begun: what is kept is what there is
 	}
 	if fault.Is(err, fault.Unavailable) {
 		c, gerr := r.store.Get(ctx, q.Org, q.Cluster)
 		if gerr != nil {
-			return nil, gerr
+			return gerr
 		}
 		if !begun(c, rank) {
 			err = nil
 		}
 	}
-	return lines, err
+	return err
 }
 
 // begun reports whether a rank's command may have printed something.
@@ -200,7 +236,7 @@ func Waiting(c cluster.Cluster, ranks []int) string {
 
 // keptMeanwhile looks once more for a run that could not be streamed. Its container may just be on its way out: then the
 // run's log is stored by now, or its host still has what it kept of it before it began to remove.
-func (r *Reader) keptMeanwhile(ctx context.Context, q Query, rank int, l *cluster.LiveLog, cause error) (again *cluster.Log, kept []Line, err error) {
+func (r *Reader) keptMeanwhile(ctx context.Context, q Query, rank int, l *cluster.LiveLog, cause error) (again *cluster.Log, kept *window, err error) {
 	log, err := r.store.Log(ctx, q.Org, q.Cluster, rank)
 	if err != nil {
 		return nil, nil, err
@@ -213,34 +249,56 @@ func (r *Reader) keptMeanwhile(ctx context.Context, q Query, rank int, l *cluste
 	if errors.Is(cause, context.DeadlineExceeded) {
 		return nil, nil, nil // a silent host would be silent again
 	}
-	kept, err = r.run(ctx, rank, *l, agentapi.PurposeKeptLog)
-	if err != nil {
+	kept = q.window()
+	if r.run(ctx, rank, *l, agentapi.PurposeKeptLog, kept) != nil {
 		return nil, nil, nil // the first failure is the one to tell
 	}
 	return nil, kept, nil
 }
 
-// run reads one run from its host, as far as it goes: with an error, the lines before it.
-func (r *Reader) run(ctx context.Context, rank int, l cluster.LiveLog, purpose string) (lines []Line, err error) {
-	_, err = r.stream(ctx, rank, l, agentapi.Dial{LeaseRef: l.Ref, Purpose: purpose}, func(line Line) bool {
-		lines = append(lines, line)
+// run reads one run from its host into w, as far as it goes: with an error, the lines before it. It ends after runTime,
+// and when the host sends more lines than it was asked for.
+func (r *Reader) run(ctx context.Context, rank int, l cluster.LiveLog, purpose string, w *window) error {
+	reading, cancel := context.WithTimeout(ctx, r.runTime)
+	defer cancel()
+	d := agentapi.Dial{LeaseRef: l.Ref, Purpose: purpose}
+	asked := 0
+	if purpose == agentapi.PurposeLogs && w.maxLines >= 0 {
+		asked = max(1, w.maxLines) // 0 would be all
+		d.Tail = asked
+	}
+	came := 0
+	whole, err := r.stream(reading, rank, l, d, func(line Line) bool {
+		if came++; asked > 0 && came > mostFor(asked) {
+			w.cut = true
+			return false
+		}
+		w.add(line)
 		return true
 	})
-	return lines, err
+	if !whole && err == nil && ctx.Err() == nil && reading.Err() != nil {
+		w.cut = true
+		if came == 0 {
+			err = fault.Wrap(context.DeadlineExceeded, fault.Unavailable, "The host did not answer in time.")
+		}
+	}
+	return err
 }
 
-// stored are the lines of a rank's kept logs, in the order of its runs.
-func stored(log cluster.Log, rank int) []Line {
-	var out []Line
+// mostFor is how many lines are read of a host that was asked for the last n: an honest one may send more than n, for it
+// splits long lines.
+func mostFor(n int) int { return 2*n + overlap }
+
+// stored calls each for the lines of a rank's kept logs, in the order of its runs.
+func stored(log cluster.Log, rank int, each func(Line)) {
 	for _, run := range log.Runs {
 		for raw := range bytes.Lines(run.Content) {
 			l := Line{Rank: rank, Epoch: run.Epoch}
 			if json.Unmarshal(raw, &l.LogFrame) == nil {
-				out = append(out, l)
+				each(l)
 			}
 		}
 	}
-	return out
 }
 
 // stream calls each for every line that the host sends, until it returns false, the stream ends, or ctx does. Whole says

@@ -162,12 +162,12 @@ func TestPresentIsKeptThenLive(t *testing.T) {
 		_, err := io.WriteString(w, "no frame\n"+frames(line{10, "three"}, line{2000, "four"}))
 		return err
 	}
-	got, err := f.reader().Present(t.Context(), nodelog.Query{Ranks: []int{0, 1}, Tail: -1})
+	got, _, err := f.reader().Present(t.Context(), nodelog.Query{Ranks: []int{0, 1}, Tail: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	same(t, got, "one", "other", "two", "three", "four")
-	got, err = f.reader().Present(t.Context(), nodelog.Query{Ranks: []int{0, 1}, Tail: 1})
+	got, _, err = f.reader().Present(t.Context(), nodelog.Query{Ranks: []int{0, 1}, Tail: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestALogIsReadWhileItsContainerGoes(t *testing.T) {
 			}
 		}
 		f.serve = func(_ agentapi.Dial, w io.Writer) error { return away() }
-		got, err := f.reader().Present(t.Context(), q)
+		got, _, err := f.reader().Present(t.Context(), q)
 		if err != nil || len(f.dials) != 1 {
 			t.Fatal(err, f.dials)
 		}
@@ -204,7 +204,7 @@ func TestALogIsReadWhileItsContainerGoes(t *testing.T) {
 			_, err := io.WriteString(w, frames(line{1, "kept"}))
 			return err
 		}
-		got, err := f.reader().Present(t.Context(), q)
+		got, _, err := f.reader().Present(t.Context(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +214,7 @@ func TestALogIsReadWhileItsContainerGoes(t *testing.T) {
 		t.Parallel()
 		f := &fleet{state: cluster.Running, logs: map[int]cluster.Log{0: {Live: live(1)}}}
 		f.serve = func(agentapi.Dial, io.Writer) error { return away() }
-		if _, err := f.reader().Present(t.Context(), q); !fault.Is(err, fault.Unavailable) || len(f.dials) != 2 {
+		if _, _, err := f.reader().Present(t.Context(), q); !fault.Is(err, fault.Unavailable) || len(f.dials) != 2 {
 			t.Errorf("%v after %d dials", err, len(f.dials))
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,45 +22,61 @@ type Streams func(ctx context.Context, host id.Host, d agentapi.Dial) (io.ReadCl
 
 // logs is where kept logs are known and stored; *cluster.Clusters.
 type logs interface {
-	KeptLogs(ctx context.Context, limit int) ([]cluster.KeptLog, error)
+	KeptLogs(ctx context.Context, perHost, limit int) ([]cluster.KeptLog, error)
 	StoreLog(ctx context.Context, node id.Node, epoch int, content []byte, truncated bool) error
 	PostponeLog(ctx context.Context, node id.Node, epoch int) error
 }
 
 const (
-	logsAtOnce   = 4
-	logsPerPass  = 64
-	logTimeLimit = 2 * time.Minute
+	logsAtOnce   = 16               // hosts
+	logsPerHost  = 4                // and pass, one after the other
+	logsPerPass  = 64               // of all hosts
+	logTimeLimit = 30 * time.Second // for one log
+	maxKeptBytes = 256 << 20        // of one log as its host sends it; the last cluster.MaxLog of it is kept
 	// logLock keeps replicas from fetching the same logs; which of them does it does not matter.
 	logLock = 727275
 )
 
 // collectLogs fetches logs of ended runs from the hosts that keep them. A host learns from the reply to its next sync
-// that a log is stored. One host in trouble does not keep the logs of others waiting.
+// that a log is stored. One host in trouble does not keep the logs of others waiting: its logs are fetched one after the
+// other, and after a failure the rest of them wait for the next pass.
 func collectLogs(ctx context.Context, d *db.DB, c logs, s Streams) (did int, err error) {
 	err = alone(ctx, d, logLock, func(ctx context.Context) error {
-		kept, err := c.KeptLogs(ctx, logsPerPass)
+		kept, err := c.KeptLogs(ctx, logsPerHost, logsPerPass)
 		if err != nil {
 			return err
 		}
-		results := make([]error, len(kept))
+		hosts := map[id.Host][]cluster.KeptLog{}
+		for _, k := range kept {
+			hosts[k.Host] = append(hosts[k.Host], k)
+		}
+		var mu sync.Mutex
+		var failed []error
 		var g errgroup.Group
 		g.SetLimit(logsAtOnce)
-		for i, k := range kept {
+		for _, logs := range hosts {
 			g.Go(func() error {
-				if results[i] = collectLog(ctx, c, s, k); results[i] != nil {
-					results[i] = errors.Join(results[i], c.PostponeLog(ctx, k.Node, k.Ref.Epoch))
+				for _, k := range logs {
+					err := collectLog(ctx, c, s, k)
+					if err != nil {
+						err = errors.Join(err, c.PostponeLog(ctx, k.Node, k.Ref.Epoch))
+					}
+					mu.Lock()
+					if err == nil {
+						did++
+					} else {
+						failed = append(failed, err)
+					}
+					mu.Unlock()
+					if err != nil {
+						return nil
+					}
 				}
 				return nil
 			})
 		}
 		_ = g.Wait()
-		for _, err := range results {
-			if err == nil {
-				did++
-			}
-		}
-		return errors.Join(results...)
+		return errors.Join(failed...)
 	})
 	return did, err
 }
@@ -74,7 +91,7 @@ func collectLog(ctx context.Context, c logs, s Streams, k cluster.KeptLog) error
 	stop := context.AfterFunc(ctx, func() { _ = stream.Close() })
 	defer stop()
 	defer stream.Close()
-	content, truncated, err := tail(stream, cluster.MaxLog)
+	content, truncated, err := tail(io.LimitReader(stream, maxKeptBytes), cluster.MaxLog)
 	if err != nil {
 		return fmt.Errorf("kept log %s on %s: %w", k.Ref, k.Host, err)
 	}

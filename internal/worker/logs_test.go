@@ -26,7 +26,7 @@ func (f *fakeLogs) PostponeLog(_ context.Context, n id.Node, _ int) error {
 	return nil
 }
 
-func (f *fakeLogs) KeptLogs(context.Context, int) ([]cluster.KeptLog, error) { return f.kept, nil }
+func (f *fakeLogs) KeptLogs(context.Context, int, int) ([]cluster.KeptLog, error) { return f.kept, nil }
 
 func (f *fakeLogs) StoreLog(_ context.Context, n id.Node, _ int, content []byte, _ bool) error {
 	f.stored[n] = string(content)
@@ -60,5 +60,23 @@ func TestOneHostInTroubleKeepsNoOtherLogsWaiting(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[id.Node]string{node: "a\nb\n"}, store.stored, cmp.Comparer(func(a, b id.Node) bool { return a == b })); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestAHostThatFailsIsAskedOnceAPass: its other logs wait for the next one.
+func TestAHostThatFailsIsAskedOnceAPass(t *testing.T) {
+	t.Parallel()
+	away := id.New[id.Host]()
+	store := &fakeLogs{stored: map[id.Node]string{}}
+	for range 4 {
+		store.kept = append(store.kept, cluster.KeptLog{Host: away, Node: id.New[id.Node]()})
+	}
+	asked := 0
+	_, err := collectLogs(t.Context(), dbtest.New(t), store, func(context.Context, id.Host, agentapi.Dial) (io.ReadCloser, error) {
+		asked++
+		return nil, errors.New("away")
+	})
+	if asked != 1 || err == nil {
+		t.Errorf("asked %d times, %v", asked, err)
 	}
 }

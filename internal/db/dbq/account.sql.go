@@ -617,12 +617,29 @@ func (q *Queries) SetUserAdmin(ctx context.Context, admin bool, email string) (i
 const stillIn = `-- name: StillIn :one
 SELECT (EXISTS (SELECT FROM membership m WHERE m.user_id = $1 AND m.org_id = $2)
     AND ($3::uuid IS NULL OR EXISTS (SELECT FROM api_token t WHERE t.id = $3::uuid AND t.org_id = $2
-         AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp()))))::boolean
+         AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())))
+    AND ($4::uuid IS NULL OR EXISTS (SELECT FROM session s WHERE s.id = $4::uuid
+         AND s.user_id = $1 AND s.expires_at > clock_timestamp()))
+    AND ($5::text = '' OR EXISTS (SELECT FROM ssh_key k WHERE k.org_id = $2 AND k.fingerprint = $5::text)))::boolean
 `
 
-// Whether somebody is of an org, and the token they came with, if they came with one, still counts.
-func (q *Queries) StillIn(ctx context.Context, userID id.User, orgID id.Org, tokenID pgtype.UUID) (bool, error) {
-	row := q.db.QueryRow(ctx, stillIn, userID, orgID, tokenID)
+type StillInParams struct {
+	UserID    id.User
+	OrgID     id.Org
+	TokenID   pgtype.UUID
+	SessionID pgtype.UUID
+	Key       string
+}
+
+// Whether somebody is of an org, and what they were let in with, a token, a session or an SSH key, still counts.
+func (q *Queries) StillIn(ctx context.Context, arg StillInParams) (bool, error) {
+	row := q.db.QueryRow(ctx, stillIn,
+		arg.UserID,
+		arg.OrgID,
+		arg.TokenID,
+		arg.SessionID,
+		arg.Key,
+	)
 	var column_1 bool
 	err := row.Scan(&column_1)
 	return column_1, err
@@ -674,6 +691,30 @@ func (q *Queries) TokenScopes(ctx context.Context, iD id.Token, orgID id.Org) ([
 	var scopes []string
 	err := row.Scan(&scopes)
 	return scopes, err
+}
+
+const tokensOfUser = `-- name: TokensOfUser :many
+SELECT id FROM api_token WHERE user_id = $1 AND revoked_at IS NULL ORDER BY id FOR UPDATE
+`
+
+func (q *Queries) TokensOfUser(ctx context.Context, userID id.User) ([]id.Token, error) {
+	rows, err := q.db.Query(ctx, tokensOfUser, userID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Token{}
+	for rows.Next() {
+		var id id.Token
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const tokensOfUserWithScope = `-- name: TokensOfUserWithScope :many

@@ -338,7 +338,10 @@ func (q *Queries) InsertNode(ctx context.Context, arg InsertNodeParams) error {
 }
 
 const keptLogs = `-- name: KeptLogs :many
-SELECT w.node_id, w.cluster_id, w.host_id, w.lease_id, w.rank, w.epoch
+SELECT x.node_id, x.cluster_id, x.host_id, x.lease_id, x.rank, x.epoch
+FROM (
+SELECT w.node_id, w.cluster_id, w.host_id, w.lease_id, w.rank, w.epoch, w.reported_at, f.next_at,
+       row_number() OVER (PARTITION BY w.host_id ORDER BY f.next_at NULLS FIRST, w.reported_at, w.node_id, w.epoch) AS place
 FROM (
     SELECT n.id AS node_id, n.cluster_id, n.host_id, n.lease_id, n.rank, k.epoch::integer AS epoch, s.reported_at
     FROM node_status s
@@ -356,8 +359,10 @@ JOIN host_status hs ON hs.host_id = w.host_id AND hs.connected
 LEFT JOIN node_log_retry f ON f.node_id = w.node_id AND f.epoch = w.epoch
 WHERE NOT EXISTS (SELECT FROM node_log g WHERE g.node_id = w.node_id AND g.epoch = w.epoch)
   AND (f.next_at IS NULL OR f.next_at <= clock_timestamp())
-ORDER BY f.next_at NULLS FIRST, w.reported_at
-LIMIT $1
+) x
+WHERE x.place <= $1::bigint
+ORDER BY x.next_at NULLS FIRST, x.place, x.reported_at
+LIMIT $2
 `
 
 type KeptLogsRow struct {
@@ -370,9 +375,10 @@ type KeptLogsRow struct {
 }
 
 // scan: moves next_at by PostponeNodeLog alone
-// Kept logs that wait on connected hosts, oldest report first; one that could not be fetched waits, and comes behind the others.
-func (q *Queries) KeptLogs(ctx context.Context, maxRows int32) ([]KeptLogsRow, error) {
-	rows, err := q.db.Query(ctx, keptLogs, maxRows)
+// Kept logs that wait on connected hosts, oldest report first, at most per_host of each host: one that answers slowly does
+// not crowd out the others. One that could not be fetched waits, and comes behind the others.
+func (q *Queries) KeptLogs(ctx context.Context, perHost int64, maxRows int32) ([]KeptLogsRow, error) {
+	rows, err := q.db.Query(ctx, keptLogs, perHost, maxRows)
 	if err != nil {
 		return nil, err
 	}
@@ -688,6 +694,18 @@ func (q *Queries) RelayedLeases(ctx context.Context, hostID id.Host) ([]RelayedL
 	return items, nil
 }
 
+const resealCluster = `-- name: ResealCluster :execrows
+UPDATE cluster SET secrets = $1 WHERE id = $2 AND secrets = $3
+`
+
+func (q *Queries) ResealCluster(ctx context.Context, fresh []byte, iD id.Cluster, sealed []byte) (int64, error) {
+	result, err := q.db.Exec(ctx, resealCluster, fresh, iD, sealed)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const saveCluster = `-- name: SaveCluster :exec
 UPDATE cluster
 SET state = $1, reason = $2, detail = $3, image_digest = $4, secrets = $5, epoch = $6,
@@ -889,6 +907,37 @@ func (q *Queries) SaveNodeStatuses(ctx context.Context, arg SaveNodeStatusesPara
 		arg.TroubleDetails,
 	)
 	return err
+}
+
+const sealedClusters = `-- name: SealedClusters :many
+SELECT id, secrets FROM cluster WHERE ($1::uuid IS NULL OR id > $1::uuid) AND secrets IS NOT NULL AND secrets <> '' ORDER BY id LIMIT $2
+`
+
+type SealedClustersRow struct {
+	ID      id.Cluster
+	Secrets []byte
+}
+
+// scan: in order
+// Clusters with secrets, in the order of their ids, after the given one.
+func (q *Queries) SealedClusters(ctx context.Context, after pgtype.UUID, maxRows int32) ([]SealedClustersRow, error) {
+	rows, err := q.db.Query(ctx, sealedClusters, after, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SealedClustersRow{}
+	for rows.Next() {
+		var i SealedClustersRow
+		if err := rows.Scan(&i.ID, &i.Secrets); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const shellLease = `-- name: ShellLease :one

@@ -19,6 +19,18 @@ func (q *Queries) InsertSSHHostKey(ctx context.Context, algorithm string, sealed
 	return err
 }
 
+const resealSSHHostKey = `-- name: ResealSSHHostKey :execrows
+UPDATE ssh_host_key SET sealed = $1 WHERE algorithm = $2 AND sealed = $3
+`
+
+func (q *Queries) ResealSSHHostKey(ctx context.Context, fresh []byte, algorithm string, sealed []byte) (int64, error) {
+	result, err := q.db.Exec(ctx, resealSSHHostKey, fresh, algorithm, sealed)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const sSHHostKeys = `-- name: SSHHostKeys :many
 SELECT algorithm, sealed FROM ssh_host_key ORDER BY algorithm
 `

@@ -771,6 +771,13 @@ type PairBan struct {
 	A     pgtype.UUID
 	B     pgtype.UUID
 	Until time.Time
+type PasswordReset struct {
+	SecretHash []byte
+	UserID     id.User
+	Address    string
+	CreatedAt  time.Time
+	ExpiresAt  time.Time
+	UsedAt     *time.Time
 }
 
 type PaymentCard struct {

@@ -94,10 +94,13 @@ SELECT count(*) FROM api_token WHERE org_id = $1 AND revoked_at IS NULL AND (exp
 SELECT scopes FROM api_token WHERE id = @id AND org_id = @org_id AND revoked_at IS NULL FOR UPDATE;
 
 -- name: StillIn :one
--- Whether somebody is of an org, and the token they came with, if they came with one, still counts.
+-- Whether somebody is of an org, and what they were let in with, a token, a session or an SSH key, still counts.
 SELECT (EXISTS (SELECT FROM membership m WHERE m.user_id = @user_id AND m.org_id = @org_id)
     AND (sqlc.narg(token_id)::uuid IS NULL OR EXISTS (SELECT FROM api_token t WHERE t.id = sqlc.narg(token_id)::uuid AND t.org_id = @org_id
-         AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp()))))::boolean;
+         AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())))
+    AND (sqlc.narg(session_id)::uuid IS NULL OR EXISTS (SELECT FROM session s WHERE s.id = sqlc.narg(session_id)::uuid
+         AND s.user_id = @user_id AND s.expires_at > clock_timestamp()))
+    AND (@key::text = '' OR EXISTS (SELECT FROM ssh_key k WHERE k.org_id = @org_id AND k.fingerprint = @key::text)))::boolean;
 
 -- name: RevokeTokens :many
 -- Revokes tokens and those that they made, to any depth. A token made while this waits for its maker's row is not seen:
@@ -113,6 +116,9 @@ UPDATE api_token SET revoked_at = clock_timestamp() WHERE revoked_at IS NULL AND
 -- The expiry of a token that makes another one. The lock keeps it from being revoked meanwhile.
 SELECT expires_at FROM api_token
 WHERE id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp()) FOR NO KEY UPDATE;
+
+-- name: TokensOfUser :many
+SELECT id FROM api_token WHERE user_id = @user_id AND revoked_at IS NULL ORDER BY id FOR UPDATE;
 
 -- name: TokensOfUserWithScope :many
 SELECT id FROM api_token WHERE user_id = @user_id AND @scope::text = ANY(scopes) AND revoked_at IS NULL ORDER BY id FOR UPDATE;

@@ -202,8 +202,12 @@ DELETE FROM node_log_retry WHERE node_id = @node_id AND epoch = @epoch;
 
 -- name: KeptLogs :many
 -- scan: moves next_at by PostponeNodeLog alone
--- Kept logs that wait on connected hosts, oldest report first; one that could not be fetched waits, and comes behind the others.
-SELECT w.node_id, w.cluster_id, w.host_id, w.lease_id, w.rank, w.epoch
+-- Kept logs that wait on connected hosts, oldest report first, at most per_host of each host: one that answers slowly does
+-- not crowd out the others. One that could not be fetched waits, and comes behind the others.
+SELECT x.node_id, x.cluster_id, x.host_id, x.lease_id, x.rank, x.epoch
+FROM (
+SELECT w.*, f.next_at,
+       row_number() OVER (PARTITION BY w.host_id ORDER BY f.next_at NULLS FIRST, w.reported_at, w.node_id, w.epoch) AS place
 FROM (
     SELECT n.id AS node_id, n.cluster_id, n.host_id, n.lease_id, n.rank, k.epoch::integer AS epoch, s.reported_at
     FROM node_status s
@@ -221,8 +225,18 @@ JOIN host_status hs ON hs.host_id = w.host_id AND hs.connected
 LEFT JOIN node_log_retry f ON f.node_id = w.node_id AND f.epoch = w.epoch
 WHERE NOT EXISTS (SELECT FROM node_log g WHERE g.node_id = w.node_id AND g.epoch = w.epoch)
   AND (f.next_at IS NULL OR f.next_at <= clock_timestamp())
-ORDER BY f.next_at NULLS FIRST, w.reported_at
+) x
+WHERE x.place <= @per_host::bigint
+ORDER BY x.next_at NULLS FIRST, x.place, x.reported_at
 LIMIT @max_rows;
+
+-- name: SealedClusters :many
+-- scan: in order
+-- Clusters with secrets, in the order of their ids, after the given one.
+SELECT id, secrets FROM cluster WHERE (sqlc.narg(after)::uuid IS NULL OR id > sqlc.narg(after)::uuid) AND secrets IS NOT NULL AND secrets <> '' ORDER BY id LIMIT @max_rows;
+
+-- name: ResealCluster :execrows
+UPDATE cluster SET secrets = @fresh WHERE id = @id AND secrets = @sealed;
 
 -- name: LiveLease :one
 -- Where a node's log can be read live.

@@ -4,3 +4,6 @@ INSERT INTO ssh_host_key (algorithm, sealed) VALUES (@algorithm, @sealed) ON CON
 
 -- name: SSHHostKeys :many
 SELECT algorithm, sealed FROM ssh_host_key ORDER BY algorithm;
+
+-- name: ResealSSHHostKey :execrows
+UPDATE ssh_host_key SET sealed = @fresh WHERE algorithm = @algorithm AND sealed = @sealed;

@@ -1,0 +1,49 @@
+// Package text makes strings from outside fit to be stored and shown.
+package text
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Clip returns s as valid UTF-8 without NUL bytes, which PostgreSQL stores in no text column, cut to at most n bytes
+// at the border of a character.
+func Clip(s string, n int) string {
+	if strings.IndexByte(s, 0) >= 0 {
+		s = strings.ReplaceAll(s, "\x00", "")
+	}
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// Ellipsis is Clip with "…" at the end of what was cut. The mark is not counted.
+func Ellipsis(s string, n int) string {
+	c := Clip(s, n)
+	if len(s) > n {
+		c += "…"
+	}
+	return c
+}
+
+// OneLine replaces control characters and what changes the direction of text by spaces, so that s can stand in a line
+// of a terminal: a carriage return, an escape sequence or an override shows nothing that is not there.
+func OneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !Printable(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// Printable reports whether r is neither a control character nor one that changes the direction of text.
+func Printable(r rune) bool {
+	return !unicode.IsControl(r) && !(r >= '\u202A' && r <= '\u202E') && !(r >= '\u2066' && r <= '\u2069')
+}

@@ -1,0 +1,82 @@
+package web
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/musterhq/muster/internal/id"
+)
+
+// TestALineCannotForgeAnEvent: a carriage return ends a line of an event stream too, so text with one would begin a
+// field of its own; and a progress bar that overwrites itself with them would be cut.
+func TestALineCannotForgeAnEvent(t *testing.T) {
+	t.Parallel()
+	w := httptest.NewRecorder()
+	if err := openEvents(w).send("line", "<p>x\r\revent: ended\rdata: FORGED</p>\n<p>10%\r\n100%</p>"); err != nil {
+		t.Fatal(err)
+	}
+	got := w.Body.String()
+	if strings.ContainsRune(got, '\r') {
+		t.Errorf("%q", got)
+	}
+	for l := range strings.Lines(strings.TrimSuffix(got, "\n")) {
+		if !strings.HasPrefix(l, "data: ") && l != "event: line\n" {
+			t.Errorf("a line of its own: %q", l)
+		}
+	}
+}
+
+func TestOwnPath(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"/clusters/x?a=b#c": "/clusters/x?a=b#c", "": "/", "clusters": "/", "//evil.example": "/", "/\t/evil.example": "/",
+		"/\n/evil.example": "/", "/\r/evil.example": "/", "/\\evil.example": "/", "https://evil.example": "/",
+		"/\x00/evil": "/", "/a\x7fb": "/", "/%2f/evil.example": "/%2f/evil.example",
+	} {
+		if got := ownPath(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestLivePagesPerUserAreBounded(t *testing.T) {
+	t.Parallel()
+	var s streams
+	ada, eve := id.New[id.User](), id.New[id.User]()
+	var leave []func()
+	for range maxStreams {
+		l, ok := s.enter(ada)
+		if !ok {
+			t.Fatal("refused too early")
+		}
+		leave = append(leave, l)
+	}
+	if _, ok := s.enter(ada); ok {
+		t.Error("one more was let in")
+	}
+	if _, ok := s.enter(eve); !ok {
+		t.Error("another user was refused")
+	}
+	leave[0]()
+	if _, ok := s.enter(ada); !ok {
+		t.Error("a place that was left is not free")
+	}
+}
+
+func TestCookieOverHTTPSIsBoundToTheHost(t *testing.T) {
+	t.Parallel()
+	for secure, want := range map[bool]string{true: "__Host-muster_session", false: "muster_session"} {
+		s := &Web{secure: secure}
+		w := httptest.NewRecorder()
+		s.setCookie(w, s.sessionCookie(), "x", 0)
+		s.secureHeaders(w)
+		c := w.Result().Cookies()[0]
+		if c.Name != want || c.Secure != secure || c.Path != "/" || c.Domain != "" {
+			t.Errorf("%+v", c)
+		}
+		if got := w.Header().Get("Strict-Transport-Security"); (got != "") != secure {
+			t.Errorf("HSTS %q over https %v", got, secure)
+		}
+	}
+}
