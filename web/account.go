@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -35,6 +36,16 @@ func (s *Web) showAccount(v *visit, a view.Account) error {
 			row.Used = view.Clock(*t.LastUsedAt, s.Now())
 		}
 		a.Tokens = append(a.Tokens, row)
+	}
+	sessions, err := s.Accounts.Sessions(ctx, v.who)
+	if err != nil {
+		return err
+	}
+	a.PasswordChanged = v.r.FormValue("changed") != ""
+	for _, x := range sessions {
+		a.Sessions = append(a.Sessions, view.SessionRow{
+			ID: x.ID.String(), Address: x.Address, Browser: text.Ellipsis(x.UserAgent, 80), Used: view.Clock(x.LastSeenAt, s.Now()), Current: x.Current,
+		})
 	}
 	keys, err := s.Accounts.SSHKeys(ctx, v.who, account.Page[id.SSHKey]{Limit: account.MaxSSHKeys})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // show prints v as JSON, or as words and tables for people.
@@ -36,10 +37,17 @@ type printer struct {
 	err error
 }
 
+// line prints one line. What stands in the arguments may come from others, a host's operator or a renter: control
+// characters in it are replaced, so that no escape sequence reaches the terminal. Line ends stay.
 func (p *printer) line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	if p.err != nil {
+		return
 	}
+	out := strings.Split(fmt.Sprintf(format, args...), "\n")
+	for i := range out {
+		out[i] = text.OneLine(out[i])
+	}
+	_, p.err = io.WriteString(p.w, strings.Join(out, "\n")+"\n")
 }
 
 // table prints columns that line up. A head that begins with ">" is aligned to the right.

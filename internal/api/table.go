@@ -197,12 +197,14 @@ func postBy[I, O any, P posted[I]](t *table, path string, rule access, status in
 		if err != nil {
 			return nil, t.api.problem(ctx, err)
 		}
+		var replayed bool
+		once.Replayed = &replayed // handlers that answer with what their noun returned lose Answer.Replayed
 		a, _, err := h(ctx, p, in, once)
 		if err != nil {
 			return nil, t.api.problem(ctx, err)
 		}
 		out := &answer{Status: a.Status, ContentType: "application/json", Body: a.Body}
-		if a.Replayed {
+		if a.Replayed || replayed {
 			out.Replayed = "true"
 		}
 		return out, nil

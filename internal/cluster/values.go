@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -9,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Small conversions between what the database holds and what the rules speak of.
@@ -61,15 +61,4 @@ func lowerFirst(s string) string {
 }
 
 // clip bounds what a host says to n bytes of clean text.
-func clip(s string, n int) string {
-	s = strings.ToValidUTF8(s, "�")
-	if len(s) > n {
-		s = strings.ToValidUTF8(s[:n], "")
-	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
-}
+func clip(s string, n int) string { return text.OneLine(text.Clip(s, n)) }

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Node is a shell connection to one running node: processes in its container and ports in its network, many at once.
@@ -88,7 +89,7 @@ func (n *Node) ask(ctx context.Context, r agentapi.ShellRequest) (net.Conn, erro
 		if reply.Refused {
 			kind = fault.NotFound
 		}
-		return nil, fault.New(kind, "%s", clip(reply.Error))
+		return nil, fault.New(kind, "%s", text.OneLine(text.Clip(reply.Error, maxErrorText)))
 	}
 	return c, nil
 }
@@ -186,7 +187,7 @@ func (p *Process) Run(stdout, stderr io.Writer) (code int, err error) {
 			}
 			err = errors.New("a damaged exit code")
 		case agentapi.FrameError:
-			err = fault.New(fault.Unavailable, "%s", clip(string(payload)))
+			err = fault.New(fault.Unavailable, "%s", text.OneLine(text.Clip(string(payload), maxErrorText)))
 		}
 		if err != nil {
 			return 0, err

@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/text"
 )
 
 const (
@@ -57,7 +58,7 @@ func (x *Dialer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if hello.Error != "" {
 		select {
-		case t.failed <- fault.New(fault.Unavailable, "The host cannot serve it: %s", clip(hello.Error)):
+		case t.failed <- fault.New(fault.Unavailable, "The host cannot serve it: %s", text.OneLine(text.Clip(hello.Error, maxErrorText))):
 		case <-t.over:
 		}
 		_ = c.Close(websocket.StatusNormalClosure, "")
@@ -112,11 +113,4 @@ func signed(keys []string, hello *agentapi.StreamHello) bool {
 		}
 	}
 	return false
-}
-
-func clip(s string) string {
-	if len(s) > maxErrorText {
-		return s[:maxErrorText]
-	}
-	return s
 }

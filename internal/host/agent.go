@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Channels every host may be on.
@@ -81,7 +82,7 @@ func TakeAgent(ctx context.Context, d *db.DB, host id.Host, s agentapi.Sync) (*a
 	}
 	now := dbq.PutHostAgentParams{HostID: host, Capabilities: cleanCapabilities(s.Capabilities)}
 	if u := s.Update; u != nil {
-		now.UpdateState, now.UpdateVersion, now.UpdateTry, now.UpdateDetail = clip(string(u.State), 20), clip(u.Version, 64), int32(u.Try), clip(u.Detail, 500)
+		now.UpdateState, now.UpdateVersion, now.UpdateTry, now.UpdateDetail = text.Clip(string(u.State), 20), text.Clip(u.Version, 64), int32(u.Try), text.Clip(u.Detail, 500)
 	}
 	if !slices.Equal(now.Capabilities, r.Capabilities) || now.UpdateState != r.UpdateState || now.UpdateVersion != r.UpdateVersion ||
 		now.UpdateTry != r.UpdateTry || now.UpdateDetail != r.UpdateDetail {
@@ -260,7 +261,7 @@ func FollowChannel(ctx context.Context, tx *db.Tx, org id.Org, host id.Host, cha
 	}
 	if channel != StableChannel && channel != OffChannel {
 		if _, err := tx.Q.LockAgentChannel(ctx, channel); db.NoRows(err) {
-			return fault.InvalidField("agent_channel", "there is no channel %q; %s and %s there are always", clip(channel, 40), StableChannel, OffChannel)
+			return fault.InvalidField("agent_channel", "there is no channel %q; %s and %s there are always", text.Clip(channel, 40), StableChannel, OffChannel)
 		} else if err != nil {
 			return fmt.Errorf("host: channel %s: %w", channel, err)
 		}

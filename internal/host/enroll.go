@@ -20,6 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // NewEnrollment is what an operator says about a host that will enrol.
@@ -212,7 +213,7 @@ func insertHost(ctx context.Context, tx *db.Tx, t dbq.LockEnrollmentRow, r *agen
 		}
 		if taken { // many machines are called the same; nobody chose this name
 			s := host.String()
-			p.Name = clip(p.Name, 56) + "-" + s[len(s)-6:]
+			p.Name = text.Clip(p.Name, 56) + "-" + s[len(s)-6:]
 		}
 	}
 	if t.Fabric != "" {
@@ -248,7 +249,7 @@ func nameFor(hostname string) string {
 			return r
 		}
 		return '-'
-	}, clip(name, 63))
+	}, text.Clip(name, 63))
 	if name = strings.Trim(name, "-"); name == "" {
 		return "host"
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // minToolkit is the first NVIDIA Container Toolkit without CVE-2025-23266 (a container takes over its host).
@@ -21,7 +22,7 @@ func toolkitUnfit(inv *agentapi.Inventory) string {
 	case !ok:
 		return "the version of the NVIDIA Container Toolkit is not known: install 1.17.8 or newer (older ones let a container take over the host, CVE-2025-23266)"
 	case less(v, minToolkit):
-		return fmt.Sprintf("NVIDIA Container Toolkit %s lets a container take over the host (CVE-2025-23266): install 1.17.8 or newer", clip(inv.ToolkitVersion, 20))
+		return fmt.Sprintf("NVIDIA Container Toolkit %s lets a container take over the host (CVE-2025-23266): install 1.17.8 or newer", text.Clip(inv.ToolkitVersion, 20))
 	}
 	return ""
 }
@@ -39,7 +40,7 @@ func blocked(inv *agentapi.Inventory) string {
 	}
 	for _, p := range inv.Problems {
 		if p.Severity == "bad" {
-			return clip(p.Cause, 300)
+			return text.Clip(p.Cause, 300)
 		}
 	}
 	return ""

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // RecordHealth stores health events of the host's GPUs, each once, and moves the GPUs to the state of their latest
@@ -36,7 +37,7 @@ func RecordHealth(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync)
 			continue
 		}
 		n, err := tx.Q.InsertGPUHealth(ctx, dbq.InsertGPUHealthParams{
-			GPUID: gpu, Seq: int64(e.Seq), Kind: clip(e.Kind, 40), Xid: int32(e.Xid), Detail: clip(e.Detail, 500),
+			GPUID: gpu, Seq: int64(e.Seq), Kind: text.Clip(e.Kind, 40), Xid: int32(e.Xid), Detail: text.Clip(e.Detail, 500),
 			State: e.State, At: eventTime(now, &s, &e),
 		})
 		if err != nil {
@@ -72,7 +73,7 @@ func settleHealth(ctx context.Context, tx *db.Tx, touched map[id.GPU]bool) error
 				reason += ": " + e.Detail
 			}
 		}
-		if err := tx.Q.SetGPUHealth(ctx, e.State, clip(reason, 300), g); err != nil {
+		if err := tx.Q.SetGPUHealth(ctx, e.State, text.Clip(reason, 300), g); err != nil {
 			return fmt.Errorf("host: health of %s: %w", g, err)
 		}
 	}

@@ -4,14 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // MaxGPUs is how many GPUs one host may have.
@@ -46,8 +49,17 @@ func RecordInventory(ctx context.Context, tx *db.Tx, host id.Host, inv agentapi.
 	return putInventory(ctx, tx, host, &inv)
 }
 
+// checkInventory refuses what cannot be, and cleans the texts of the rest: renters read them in terminals and pages.
 func checkInventory(inv *agentapi.Inventory) error {
 	var bad fault.Fields
+	for i, g := range inv.GPUs {
+		for _, s := range []string{g.UUID, g.Model, g.PCIBus, g.Architecture, g.ComputeCap} {
+			if !utf8.ValidString(s) || text.OneLine(s) != s {
+				bad.Add(fmt.Sprintf("gpus[%d]", i), "a text holds control characters or is not UTF-8")
+			}
+		}
+	}
+	cleanTexts(reflect.ValueOf(inv))
 	if len(inv.GPUs) > MaxGPUs {
 		bad.Add("gpus", "at most %d GPUs", MaxGPUs)
 	}
@@ -88,6 +100,28 @@ func checkInventory(inv *agentapi.Inventory) error {
 	return bad.Err()
 }
 
+// cleanTexts replaces control characters and what is not UTF-8 in every text that v, a pointer, leads to.
+func cleanTexts(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			cleanTexts(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			cleanTexts(v.Field(i))
+		}
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			cleanTexts(v.Index(i))
+		}
+	case reflect.String:
+		if v.CanSet() {
+			v.SetString(text.OneLine(strings.ToValidUTF8(v.String(), "\uFFFD")))
+		}
+	}
+}
+
 // putInventory writes a checked inventory. The host is locked or new.
 func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.Inventory) error {
 	raw, err := json.Marshal(inv)
@@ -98,8 +132,8 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 		return fmt.Errorf("host: inventory of %s: %w", host, err)
 	}
 	err = tx.Q.SetHostInventory(ctx, dbq.SetHostInventoryParams{
-		ID: host, BootID: clip(inv.BootID, 64), CPUCores: int32(inv.CPUCores), RAMMb: inv.RAMMB, DiskGb: inv.DiskGB, DiskLimited: inv.DiskLimited,
-		ScratchGb: scratch(inv), Runtimes: runtimes(inv), Driver: clip(inv.Driver, 40), CudaMax: clip(inv.CUDAMax, 20), MultiNode: inv.MultiNode, Blocked: blocked(inv),
+		ID: host, BootID: text.Clip(inv.BootID, 64), CPUCores: int32(inv.CPUCores), RAMMb: inv.RAMMB, DiskGb: inv.DiskGB, DiskLimited: inv.DiskLimited,
+		ScratchGb: scratch(inv), Runtimes: runtimes(inv), Driver: text.Clip(inv.Driver, 40), CudaMax: text.Clip(inv.CUDAMax, 20), MultiNode: inv.MultiNode, Blocked: blocked(inv),
 	})
 	if err != nil {
 		return fmt.Errorf("host: inventory of %s: %w", host, err)
@@ -175,7 +209,7 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 		err = tx.Q.InsertGPU(ctx, dbq.InsertGPUParams{
 			ID: id.New[id.GPU](), HostID: host, UUID: g.UUID, Idx: int32(g.Index), PCIBus: g.PCIBus, Model: g.Model,
 			Arch: g.Architecture, VramMb: g.VRAMMB, ComputeCap: g.ComputeCap, PcieGen: int32(g.PCIeGenMax.Or(0)),
-			Nvlink: gbps > 0, NvlinkGbps: gbps, PowerLimitW: watts(g.PowerLimitMW), PowerDefaultW: watts(g.PowerDefaultMW), Facts: facts, Health: health, HealthReason: clip(g.HealthReason, 300), InUse: clip(g.InUse, 200),
+			Nvlink: gbps > 0, NvlinkGbps: gbps, PowerLimitW: watts(g.PowerLimitMW), PowerDefaultW: watts(g.PowerDefaultMW), Facts: facts, Health: health, HealthReason: text.Clip(g.HealthReason, 300), InUse: text.Clip(g.InUse, 200),
 		})
 		if db.IsUnique(err, "gpu_uuid_active") {
 			return refused(fault.Conflict, "gpu_active", "GPU %s is enrolled with another host: retire that one first.", g.UUID)
@@ -184,11 +218,11 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 		err = tx.Q.UpdateGPU(ctx, dbq.UpdateGPUParams{
 			ID: old.ID, Idx: int32(g.Index), PCIBus: g.PCIBus, Model: g.Model, Arch: g.Architecture, VramMb: g.VRAMMB,
 			ComputeCap: g.ComputeCap, PcieGen: int32(g.PCIeGenMax.Or(0)), Nvlink: gbps > 0, NvlinkGbps: gbps,
-			PowerLimitW: watts(g.PowerLimitMW), PowerDefaultW: watts(g.PowerDefaultMW), Facts: facts, InUse: clip(g.InUse, 200),
+			PowerLimitW: watts(g.PowerLimitMW), PowerDefaultW: watts(g.PowerDefaultMW), Facts: facts, InUse: text.Clip(g.InUse, 200),
 		})
 		// An inventory can make a GPU worse, never better: only a health event requalifies.
 		if err == nil && badness[health] > badness[old.Health] {
-			err = tx.Q.SetGPUHealth(ctx, health, clip(g.HealthReason, 300), old.ID)
+			err = tx.Q.SetGPUHealth(ctx, health, text.Clip(g.HealthReason, 300), old.ID)
 		}
 	}
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Conn is one connection to a NATS server.
@@ -60,7 +61,7 @@ func VerifyLink(ctx context.Context, q *dbq.Queries, linkKey string, nonce, sign
 func OpenSession(ctx context.Context, q *dbq.Queries, l Link, c Conn) (int64, error) {
 	n, err := q.OpenHostSession(ctx, dbq.OpenHostSessionParams{
 		HostID: l.Host, Previous: l.Session, NatsServer: c.Server, NatsClient: int64(c.Client),
-		Instance: clip(c.Instance, 64), Address: clip(c.Address, 64),
+		Instance: text.Clip(c.Instance, 64), Address: text.Clip(c.Address, 64),
 	})
 	if db.NoRows(err) {
 		return 0, refused(fault.Conflict, "second_connection", "Another connection with this key is being made.")

@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Report is what the server learned from one sync.
@@ -49,7 +50,7 @@ func RecordSync(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (
 	}
 	at, err := tx.Q.TouchHostStatus(ctx, dbq.TouchHostStatusParams{
 		HostID: host, FullReport: s.Full, RevisionSeen: s.Revision,
-		AgentVersion: clip(s.AgentVersion, 40), Protocol: int32(s.Protocol),
+		AgentVersion: text.Clip(s.AgentVersion, 40), Protocol: int32(s.Protocol),
 	})
 	if err != nil {
 		return Report{}, fmt.Errorf("host: status of %s: %w", host, err)
@@ -63,7 +64,7 @@ func RecordSync(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (
 func recordEngine(ctx context.Context, tx *db.Tx, host id.Host, h *dbq.HostForReportRow, away *agentapi.EngineAway) (news string, err error) {
 	why := ""
 	if away != nil {
-		why = cmp.Or(clip(strings.Map(printable, strings.ToValidUTF8(away.Detail, "")), 500), "it does not answer")
+		why = cmp.Or(text.Clip(strings.Map(printable, strings.ToValidUTF8(away.Detail, "")), 500), "it does not answer")
 	}
 	if (why == "") == (h.EngineAway == "") {
 		return "", nil
@@ -130,16 +131,4 @@ func settleFull(ctx context.Context, tx *db.Tx, host id.Host, h dbq.HostForRepor
 		}
 	}
 	return gone, nil
-}
-
-// clip keeps what others send within most bytes, ending at a rune's end, and free of what PostgreSQL does not store.
-func clip(s string, most int) string {
-	s = strings.ReplaceAll(s, "\x00", "")
-	if len(s) <= most {
-		return s
-	}
-	for most > 0 && s[most]&0xC0 == 0x80 {
-		most--
-	}
-	return s[:most]
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // handleAuth decides whether a connection may come in: the NATS server asks for every one that is not the server's own.
@@ -30,7 +31,7 @@ func (l *Link) handleAuth(ctx context.Context, m *nats.Msg) {
 	}
 	if err != nil {
 		// The host sees only that it was refused; why, is for us.
-		l.log.Warn("connection refused", "address", req.ClientInformation.Host, "name", clip(req.ClientInformation.Name, 80), "host", host, "err", err)
+		l.log.Warn("connection refused", "address", req.ClientInformation.Host, "name", text.Clip(req.ClientInformation.Name, 80), "host", host, "err", err)
 		resp.Error = "refused"
 	}
 	token, err := resp.Encode(l.keys.issuer)

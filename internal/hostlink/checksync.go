@@ -6,6 +6,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Bounds of one report, far above what an honest host has.
@@ -62,7 +63,7 @@ func checkStatus(l *agentapi.LeaseStatus) error {
 	case l.Epoch < 1 || l.Epoch > 1<<30:
 		return errors.New("epoch out of range")
 	case !nodeStates[l.State]:
-		return fmt.Errorf("unknown state %q", clip(string(l.State), 20))
+		return fmt.Errorf("unknown state %q", text.Clip(string(l.State), 20))
 	case len(l.Reason) > 64 || len(l.WGKey) > 64 || len(l.ImageDigest) > 100:
 		return errors.New("reason, key or digest too long")
 	case len(l.Endpoints) > maxEndpoints || len(l.PeersDown) > maxPeersDown || len(l.Progress.Layers) > maxLayers:
@@ -81,11 +82,11 @@ func checkStatus(l *agentapi.LeaseStatus) error {
 			return errors.New("endpoint too long")
 		}
 	}
-	l.Detail = clip(l.Detail, maxDetail)
-	l.Progress.Step = clip(l.Progress.Step, maxText)
-	l.Progress.WaitingFor = clip(l.Progress.WaitingFor, maxText)
+	l.Detail = text.Clip(l.Detail, maxDetail)
+	l.Progress.Step = text.Clip(l.Progress.Step, maxText)
+	l.Progress.WaitingFor = text.Clip(l.Progress.WaitingFor, maxText)
 	if l.Preflight != nil {
-		l.Preflight.Detail = clip(l.Preflight.Detail, maxDetail)
+		l.Preflight.Detail = text.Clip(l.Preflight.Detail, maxDetail)
 	}
 	return nil
 }

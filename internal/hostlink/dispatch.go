@@ -10,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // handleTimeout bounds the work on one message. Agents ask again by themselves.
@@ -60,7 +61,7 @@ func (l *Link) onHost(handle func(context.Context, id.Host, *nats.Msg)) func(con
 			}
 			l.log.Debug("a host sends too often", "host", host, "what", parts[2], "wait", wait)
 		case m.Reply != "" && !ownInbox(host, m.Reply):
-			l.log.Warn("a host wants its answer published elsewhere: refused", "host", host, "reply", clip(m.Reply, 200))
+			l.log.Warn("a host wants its answer published elsewhere: refused", "host", host, "reply", text.Clip(m.Reply, 200))
 			l.alert(ctx, host, "host.foreign_reply", "A host asked for answers in another host's name",
 				"Its agent is not ours or was tampered with. Retire the host unless you know why.")
 		default:
@@ -102,11 +103,4 @@ func read(m *nats.Msg, v any) error {
 		return errMalformed
 	}
 	return nil
-}
-
-func clip(s string, most int) string {
-	if len(s) > most {
-		return s[:most]
-	}
-	return s
 }

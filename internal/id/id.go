@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Kind names a kind of object by the prefix of its ids.
@@ -86,21 +88,14 @@ func (v *ID[K]) UnmarshalText(b []byte) error {
 	}
 	p, rest, ok := strings.Cut(s, "_")
 	if !ok || p != prefixOf[K]() {
-		return fmt.Errorf("%q is not an id of this kind: want %s_ and 26 characters", clip(s), prefixOf[K]())
+		return fmt.Errorf("%q is not an id of this kind: want %s_ and 26 characters", text.Ellipsis(s, 40), prefixOf[K]())
 	}
 	u, err := decode(rest)
 	if err != nil {
-		return fmt.Errorf("%q is not an id: %w", clip(s), err)
+		return fmt.Errorf("%q is not an id: %w", text.Ellipsis(s, 40), err)
 	}
 	v.u = u
 	return nil
-}
-
-func clip(s string) string {
-	if len(s) > 40 {
-		return s[:40] + "…"
-	}
-	return s
 }
 
 // ScanUUID lets pgx read a uuid column, NULL becoming the zero id.

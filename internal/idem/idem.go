@@ -36,6 +36,7 @@ type Request struct {
 	Key       string    // the Idempotency-Key header
 	BodyHMAC  []byte    // seal.Box.MAC of the body
 	Seal      *seal.Box // set when the answer carries a secret: it is stored encrypted
+	Replayed  *bool     // set to true when an earlier call did the work; may be nil
 }
 
 // Answer is what the caller is told.
@@ -103,6 +104,9 @@ func (r Request) Earlier(ctx context.Context, tx *db.Tx) (*Answer, error) {
 		return nil, fault.New(fault.IdemMismatch, "this Idempotency-Key was used within 24 hours for a request with another body: use a new key for a new request")
 	}
 	a := &Answer{Status: int(row.Status), Body: row.Response, Replayed: true}
+	if r.Replayed != nil {
+		*r.Replayed = true
+	}
 	if row.Sealed {
 		if r.Seal == nil {
 			return nil, fmt.Errorf("the answer of %s %s is sealed and there is nothing to open it with", r.Method, r.Path)

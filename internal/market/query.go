@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Query is a parsed offer query: terms that must all hold. The zero Query matches everything.
@@ -119,7 +120,7 @@ func parseTerm(l *lexer) (t term, more bool, err error) {
 		return t, false, &QueryError{name.pos, fmt.Sprintf("want a field such as gpu_model, not %s", name.describe())}
 	}
 	if t.field = fieldNamed(name.text); t.field == nil {
-		return t, false, &QueryError{name.pos, fmt.Sprintf("there is no field %q; %s", clip(name.text), suggest(name.text))}
+		return t, false, &QueryError{name.pos, fmt.Sprintf("there is no field %q; %s", text.Ellipsis(name.text, 40), suggest(name.text))}
 	}
 	if t.op, err = parseOp(l, t.field); err != nil {
 		return t, false, err
@@ -195,7 +196,7 @@ func parseValue(f *field, tok token) (value, error) {
 	}
 	v := value{raw: tok.text, text: strings.ToLower(tok.text)}
 	bad := func(want string) (value, error) {
-		return value{}, &QueryError{tok.pos, fmt.Sprintf("%s wants %s, not %q", f.name, want, clip(tok.text))}
+		return value{}, &QueryError{tok.pos, fmt.Sprintf("%s wants %s, not %q", f.name, want, text.Ellipsis(tok.text, 40))}
 	}
 	switch f.kind {
 	case kindModel:

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/musterhq/muster/internal/text"
 )
 
 // QueryError says what is wrong with a query and where.
@@ -39,9 +41,9 @@ func (t token) describe() string {
 	case tokenEnd:
 		return "the end of the query"
 	case tokenQuoted:
-		return fmt.Sprintf("the text %q", clip(t.text))
+		return fmt.Sprintf("the text %q", text.Ellipsis(t.text, 40))
 	default:
-		return fmt.Sprintf("%q", clip(t.text))
+		return fmt.Sprintf("%q", text.Ellipsis(t.text, 40))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // OfferSearch is one page of a search.
@@ -198,7 +199,7 @@ func parseOrder(s string) (order, error) {
 	name, down := strings.CutPrefix(s, "-")
 	f := fieldNamed(name)
 	if f == nil {
-		return order{}, fault.InvalidField("query.sort", "there is no field %q; %s", clip(name), suggest(name))
+		return order{}, fault.InvalidField("query.sort", "there is no field %q; %s", text.Ellipsis(name, 40), suggest(name))
 	}
 	return order{f, down}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Bounds of a spec.
@@ -63,7 +64,7 @@ func (s Spec) checkWords(bad *fault.Fields) {
 	for _, k := range slices.Sorted(maps.Keys(s.Labels)) {
 		v := s.Labels[k]
 		if !labelShape.MatchString(k) {
-			bad.Add("labels", "%q is not a label: want up to 63 letters, digits, and . _ / - inside", clip(k))
+			bad.Add("labels", "%q is not a label: want up to 63 letters, digits, and . _ / - inside", text.Ellipsis(k, 40))
 		} else if len(v) > 256 || !printable(v) {
 			bad.Add("labels."+k, "want up to 256 bytes of text without control characters")
 		}
@@ -150,7 +151,7 @@ func (s Spec) checkEnv(bad *fault.Fields) {
 		size += len(k) + len(v)
 		switch {
 		case !envShape.MatchString(k):
-			bad.Add("env", "%q is not a variable name: want letters, digits and _, no digit first, up to 128", clip(k))
+			bad.Add("env", "%q is not a variable name: want letters, digits and _, no digit first, up to 128", text.Ellipsis(k, 40))
 		case strings.HasPrefix(strings.ToUpper(k), "NVIDIA_"):
 			bad.Add("env."+k, "NVIDIA_ variables decide which GPUs a container sees; Muster sets them")
 		case strings.ContainsRune(v, 0) || !utf8.ValidString(v):
@@ -188,11 +189,4 @@ func oneOf(bad *fault.Fields, at, v string, words ...string) {
 
 func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
-}
-
-func clip(s string) string {
-	if len(s) > 40 {
-		return strings.ToValidUTF8(s[:40], "") + "…"
-	}
-	return s
 }
