@@ -106,6 +106,7 @@ type Spec struct {
 	DiskLimited     bool              `json:"disk_limited,omitempty"` // only hosts that enforce disk_gb
 	ScratchGB       int64             `json:"scratch_gb,omitempty"`   // per node, at /scratch
 	Runtime         string            `json:"runtime,omitempty"`      // runc, runsc (gVisor)
+	Trust           string            `json:"trust,omitempty"`        // bonded, any
 	SSHKeyIDs       []id.SSHKey       `json:"ssh_key_ids,omitempty"`
 	MaxPricePerHour *money.Micro      `json:"max_price_per_hour,omitempty"` // of the whole cluster
 	MaxDuration     *int64            `json:"max_duration,omitempty"`       // seconds of running time

@@ -21,7 +21,7 @@ func hostCommand(s *shell) *cobra.Command {
 		hostReclaim(s),
 		hostAct(s, "resume", "Take leases again, or keep those there are after a reclaim"),
 		hostAct(s, "retire", "Take a host out for ever; drain it first"),
-		hostEarnings(s), hostTraffic(s), hostStatement(s), hostPayouts(s))
+		hostEarnings(s), hostTraffic(s), hostStatement(s), hostPayouts(s), hostBond(s))
 }
 
 func hostEnroll(s *shell) *cobra.Command {

@@ -22,15 +22,15 @@ import (
 
 // specFlags are a cluster's spec on the command line.
 type specFlags struct {
-	file, envFile                              string
-	name, project, gpu, image, restart, egress string
-	scope, onFailure, registryUser, runtime    string
-	maxPrice, budget, maxDuration              string
-	nodes, gpus                                int
-	disk, scratch                              int64
-	diskLimited                                bool
-	minGbps                                    float64
-	labels, env, ports, keys                   []string
+	file, envFile                                  string
+	name, project, gpu, image, restart, egress     string
+	scope, onFailure, registryUser, runtime, trust string
+	maxPrice, budget, maxDuration                  string
+	nodes, gpus                                    int
+	disk, scratch                                  int64
+	diskLimited                                    bool
+	minGbps                                        float64
+	labels, env, ports, keys                       []string
 }
 
 func (f *specFlags) register(cmd *cobra.Command) {
@@ -52,6 +52,7 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.Int64Var(&f.disk, "disk", 0, "GB per node (default 10)")
 	fs.BoolVar(&f.diskLimited, "disk-limited", false, "only hosts that enforce it")
 	fs.Int64Var(&f.scratch, "scratch-gb", 0, "GB per node of a fast disk, empty at /scratch, gone with the node; included in the price")
+	fs.StringVar(&f.trust, "trust", "", "bonded (default), or any: hosts of several operators also without bonds")
 	fs.StringVar(&f.runtime, "runtime", "", "runc (default), or runsc: gVisor, where a host has it")
 	fs.StringArrayVar(&f.keys, "ssh-key", nil, "id of an SSH key; repeatable")
 	fs.StringVar(&f.maxPrice, "max-price", "", "most the whole cluster may cost per hour")
@@ -61,7 +62,7 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.Float64Var(&f.minGbps, "min-gbps", 0, "least all-reduce bandwidth between nodes")
 	fs.StringVar(&f.onFailure, "on-node-failure", "", "fail, ignore or replace")
 	for name, words := range map[string][]string{
-		"restart": {"never", "on_failure"}, "runtime": {"runc", "runsc"}, "egress": {"full", "limited", "off"}, "scope": {"any", "fabric", "host"}, "on-node-failure": {"fail", "ignore", "replace"},
+		"restart": {"never", "on_failure"}, "runtime": {"runc", "runsc"}, "trust": {"bonded", "any"}, "egress": {"full", "limited", "off"}, "scope": {"any", "fabric", "host"}, "on-node-failure": {"fail", "ignore", "replace"},
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -88,6 +89,7 @@ func (f *specFlags) spec(cmd *cobra.Command, command []string) (client.Spec, err
 	lay(&s.DiskLimited, f.diskLimited)
 	lay(&s.ScratchGB, f.scratch)
 	lay(&s.Runtime, f.runtime)
+	lay(&s.Trust, f.trust)
 	if len(command) > 0 {
 		s.Command = command
 	}

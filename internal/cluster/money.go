@@ -59,7 +59,11 @@ func (x *change) settle(ctx context.Context) error {
 		return nil
 	}
 	done, err := metering.Settle(ctx, x.tx, x.row.ID)
-	if err == nil && done {
+	if err != nil || !done {
+		return err
+	}
+	reserved, err := x.reserved(ctx) // released in a transaction of its own: see bonds
+	if err == nil && !reserved {
 		x.row.SettledAt = &x.now
 	}
 	return err

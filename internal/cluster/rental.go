@@ -9,9 +9,11 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/bond"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
@@ -42,6 +44,7 @@ type rental struct {
 	now    time.Time // PostgreSQL's
 	money  *metering.Beginning
 	held   money.Nano
+	stakes bond.Stakes
 }
 
 // begin plans, takes the key and locks the hosts of the plan. When the key was used before, the answer is the one given
@@ -76,6 +79,7 @@ func (r *rental) take(ctx context.Context, tx *db.Tx) error {
 	if _, err := account.SSHKeysByID(ctx, tx.Q, r.principal.Org, r.spec.SSHKeyIDs); err != nil {
 		return err
 	}
+	r.stakes = stakesOf(r.id, r.c.cfg.Currency, r.placed, r.lease)
 	pipe := db.NewPipe(tx.Q)
 	claimed := func() error { return nil }
 	if !quoted {
@@ -84,7 +88,7 @@ func (r *rental) take(ctx context.Context, tx *db.Tx) error {
 	raised := host.AskRevision(ctx, pipe, tx, r.c.bus, r.placed.HostIDs())
 	begun, err := metering.AskBegin(ctx, pipe, tx, metering.AuthoriseRequest{
 		Cluster: r.id, Org: r.principal.Org, Project: r.spec.ProjectName(), Currency: r.c.cfg.Currency, Budget: r.spec.Budget,
-	})
+	}, r.stakes.Accounts()...)
 	if err != nil {
 		return err
 	}
@@ -102,6 +106,12 @@ func (r *rental) take(ctx context.Context, tx *db.Tx) error {
 		return err
 	}
 	r.tell(tx)
+	if !r.stakes.Covered(r.money.Books()) {
+		if quoted {
+			return fault.New(fault.Conflict, "the bond of a host of the quote no longer suffices for this gang: ask for a new one")
+		}
+		return fmt.Errorf("a bond is reserved for another gang: %w", market.ErrStale)
+	}
 	return r.afford()
 }
 
@@ -168,6 +178,9 @@ func (r *rental) write(ctx context.Context, tx *db.Tx) error {
 		}
 	}
 	if err := r.money.Write(ctx, tx); err != nil {
+		return err
+	}
+	if err := r.stakes.Write(ctx, tx, r.money.Books()); err != nil {
 		return err
 	}
 	rented, _ := on("", OnRented)

@@ -188,6 +188,9 @@ func (c *Clusters) gangOf(ctx context.Context, cl id.Cluster) (g gang, err error
 				a.Within = l.FabricID
 			}
 			a.Exclude = append(a.Exclude, l.HostID)
+			a.Gang = append(a.Gang, market.Member{
+				Operator: l.HostOrgID, Model: l.GPUModel, GPUs: int(l.GPUCount), Rate: l.Rate, StandbyRate: money.Micro(l.StandbyRate),
+			})
 		}
 	}
 	if !a.On.IsZero() { // the others share a host, and a rank whose GPU failed needs another one of that host
@@ -227,6 +230,8 @@ func (x *change) replace(ctx context.Context, want market.Placement, g gang) err
 		x.book(func(ctx context.Context) error { return metering.CreateLeases(ctx, x.tx, []metering.NewLease{lease}) })
 		moves = append(moves, fmt.Sprintf("rank %d goes on on %s, at %s per hour", p.Rank, p.HostName, p.Rate))
 	}
+	stakes := stakesOf(x.row.ID, x.row.Currency, placed, func(rank int) id.Lease { return leases[rank] })
+	x.book(func(ctx context.Context) error { return x.stake(ctx, stakes) }) // before the money: wallets are locked last
 	t, _ := on(Degraded, OnReplaced)
 	x.apply(Decision{Transition: t, Detail: strings.Join(moves, ", "), Ranks: g.ranks})
 	return x.commit(ctx)

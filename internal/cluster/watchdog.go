@@ -84,7 +84,8 @@ func (c *Clusters) nextDue(ctx context.Context, seen []id.Cluster) (cl id.Cluste
 }
 
 // look tends one cluster: what it is entitled to decide about money first, because an extension may save it; then
-// time. They are two transactions, since money comes after hosts in the order of locks.
+// time; then the bonds of a gang. They are transactions of their own, since money comes after hosts, and wallets after
+// bonds, in the order of locks.
 func (c *Clusters) look(ctx context.Context, cl id.Cluster) error {
 	if err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return c.tend(ctx, tx, cl) }); err != nil {
 		return err
@@ -95,6 +96,9 @@ func (c *Clusters) look(ctx context.Context, cl id.Cluster) error {
 	})
 	if err == nil && len(seen.waiting()) > 0 {
 		err = c.replace(ctx, cl)
+	}
+	if err == nil && len(seen.nodes) > 1 {
+		err = c.tendBonds(ctx, cl)
 	}
 	return err
 }

@@ -34,6 +34,9 @@ type Ask struct {
 	Models  []string
 	// Cached are hosts that hold the image already: they are taken first among those of equal price.
 	Cached map[id.Host]bool
+	// Trust says whether hosts without a bond may join; Gang is the ranks that the new ones join.
+	Trust Trust
+	Gang  []Member
 }
 
 // Ask reads the spec for placement, for the org that would rent. The spec is valid.
@@ -45,6 +48,7 @@ func (s Spec) Ask(renter id.Org) (Ask, error) {
 	a := Ask{
 		Renter: renter, Nodes: s.Nodes, GPUs: s.GPUsPerNode, Query: q, Scope: s.Network.Scope, MinGbps: s.Network.MinGbps,
 		DiskGB: s.DiskGB, DiskLimited: s.DiskLimited, Runtime: s.Runtime, ScratchGB: s.ScratchGB, Duration: s.Duration(),
+		Trust: s.Trust,
 	}
 	if s.MaxPricePerHour != nil {
 		a.MaxRate = *s.MaxPricePerHour
@@ -62,6 +66,9 @@ type constraint struct {
 
 // notYourOwn is what keeps an org from paying itself: it would turn paid-in credit, such as a stolen card's, into a payout.
 const notYourOwn = "not your own: nobody rents from themselves"
+
+// notLinked is the same for organisations that look like one's own.
+const notLinked = "not linked with you: nobody rents from themselves"
 
 // errOwnHost refuses a plan that was not made for its renter.
 var errOwnHost = fault.New(fault.Conflict, "a host of this plan is your own: nobody rents from themselves")

@@ -9,6 +9,9 @@ import (
 // explain counts, over the whole snapshot, where the hosts went. A host is excluded by the constraint at which the last
 // of its offers fell.
 func (p *placing) explain() Explain {
+	if p.unbonded != nil {
+		p.constraints = append(p.constraints, p.bondConstraint())
+	}
 	fell, left := p.fates()
 	out := Explain{Hosts: p.s.Len()}
 	remain := out.Hosts

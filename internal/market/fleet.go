@@ -182,6 +182,7 @@ type fleetRead struct {
 	hosts map[id.Host]*Host
 	// reach is every reachable host; nil when this read did not ask.
 	reach map[id.Host]bool
+	gangs *Gangs
 }
 
 // uuids is ids as a query parameter.

@@ -58,6 +58,6 @@ func New(d *db.DB, box *seal.Box, cfg Config) (*Market, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Market{db: d, box: box, cfg: cfg, view: newView(d, cfg.AllowSimulated, cfg.Now, rand.Int()),
+	return &Market{db: d, box: box, cfg: cfg, view: newView(d, cfg.AllowSimulated, cfg.Currency, cfg.Now, rand.Int()),
 		images: imageHosts{known: map[string]holders{}}}, nil
 }

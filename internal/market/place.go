@@ -11,11 +11,12 @@ import (
 
 // Place finds the cheapest gang that satisfies the ask: every node on GPUs of one offer, on distinct hosts unless the
 // scope is host, all in one fabric when the scope is fabric. Among equally cheap ones it takes what breaks the fleet up
-// least. It is pure and exact: no gang that fits is cheaper.
+// least. It is pure and exact: no gang that fits is cheaper, but for gangs of several operators whose bonds do not suffice
+// for the cheapest one: see gangs.
 //
 // When nothing fits the placement has no nodes and the explanation says why; Relax proposes what would fit.
 func Place(s *Snapshot, a Ask) (Placement, Explain) {
-	p := &placing{s: s, ask: &a, constraints: a.constraints()}
+	p := &placing{s: s, ask: &a, constraints: s.constraints(&a)}
 	g := p.find()
 	if len(g.lots) == 0 {
 		return Placement{}, p.explain()
@@ -25,20 +26,23 @@ func Place(s *Snapshot, a Ask) (Placement, Explain) {
 
 // find returns the cheapest gang within the price limit.
 func (p *placing) find() gang {
-	var g gang
-	switch {
-	case p.ask.Scope == ScopeHost:
-		g = p.onOneHost()
-	case p.ask.Scope == ScopeFabric && p.ask.Nodes > 1 && p.ask.Within.IsZero():
-		g = p.inOneFabric()
-	default:
-		g = p.fromLadder(&p.s.market)
-	}
+	g := p.gangs(p.choose())
 	if len(g.lots) > 0 && p.ask.MaxRate > 0 && p.rate(g) > p.ask.MaxRate {
 		p.tooDear = p.rate(g)
 		return gang{}
 	}
 	return g
+}
+
+// choose returns the cheapest gang of the lots that are not kept apart.
+func (p *placing) choose() gang {
+	switch {
+	case p.ask.Scope == ScopeHost:
+		return p.onOneHost()
+	case p.ask.Scope == ScopeFabric && p.ask.Nodes > 1 && p.ask.Within.IsZero():
+		return p.inOneFabric()
+	}
+	return p.fromLadder(&p.s.market)
 }
 
 // placing is one run of Place.
@@ -48,6 +52,9 @@ type placing struct {
 	constraints []constraint
 	scratch     []candidate
 	tooDear     money.Micro // what the cheapest gang costs when that is above the limit
+	apart       *apart      // lots that choose leaves out
+	unbonded    *apart      // those that bonds and bans left out, when nothing else fits
+	short       money.Nano  // the most that an operator would have needed of its bond
 }
 
 // gang is the chosen lots, one per node; cost is the sum of their prices per GPU-hour. No lots: nothing fits.
@@ -73,6 +80,9 @@ func (p *placing) fits(c *class) bool {
 
 // admits reports whether the lot satisfies the constraints that name single hosts and offers.
 func (p *placing) admits(l *lot) bool {
+	if p.keepsApart(&l.who) {
+		return false
+	}
 	for i := range p.constraints {
 		if named := p.constraints[i].named; named != nil && !named(&l.who) {
 			return false
@@ -167,6 +177,7 @@ func (p *placing) placement(g gang) Placement {
 		}
 		out.Nodes[rank] = n
 	}
+	p.freeze(&out, g)
 	return out
 }
 

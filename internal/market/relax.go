@@ -25,6 +25,7 @@ func Relax(s *Snapshot, a Ask) []Relaxation {
 	r.size()
 	r.scope()
 	r.limits()
+	r.trust()
 	slices.SortStableFunc(r.out, func(a, b Relaxation) int { return cmp.Compare(a.Rate, b.Rate) })
 	return r.out[:min(len(r.out), maxRelaxations)]
 }
@@ -43,7 +44,7 @@ type relaxing struct {
 
 // fits places a changed ask.
 func (r *relaxing) fits(a Ask) (Placement, bool) {
-	p := &placing{s: r.s, ask: &a, constraints: a.constraints()}
+	p := &placing{s: r.s, ask: &a, constraints: r.s.constraints(&a)}
 	g := p.find()
 	if len(g.lots) == 0 {
 		return Placement{}, false
@@ -53,6 +54,18 @@ func (r *relaxing) fits(a Ask) (Placement, bool) {
 
 func (r *relaxing) propose(p Placement, field, from, to string, value any) {
 	r.out = append(r.out, Relaxation{Field: field, From: from, To: to, Value: value, Rate: p.Rate})
+}
+
+// trust takes hosts without a bond, beside operators that accept them.
+func (r *relaxing) trust() {
+	if r.ask.Trust == TrustAny || r.s.gangs == nil || r.ask.Nodes+len(r.ask.Gang) < 2 {
+		return
+	}
+	a := r.ask
+	a.Trust = TrustAny
+	if p, ok := r.fits(a); ok {
+		r.propose(p, "trust", string(TrustBonded), string(TrustAny), TrustAny)
+	}
 }
 
 // term relaxes one term of the query: an order moves its bound to the nearest value that fits, a set gains the value of

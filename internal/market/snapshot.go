@@ -80,6 +80,7 @@ type Snapshot struct {
 	// mixed are the hosts with more than one offer: the only ones where a gang on one host may mix models.
 	mixed map[id.Host]*entry
 	turn  int
+	gangs *Gangs // nil: every gang may be formed
 }
 
 // entry is a host in a snapshot with its place in the index.
@@ -116,6 +117,9 @@ func NewSnapshot(turn int) *Snapshot {
 		models: map[string]*wordList{}, supplies: map[string]*supply{}, mixed: map[id.Host]*entry{}, turn: turn,
 	}
 }
+
+// SetGangs replaces what decides which hosts may form a gang. The snapshot keeps g; the caller does not change it any more.
+func (s *Snapshot) SetGangs(g *Gangs) { s.gangs = g }
 
 // Len is the number of hosts.
 func (s *Snapshot) Len() int { return len(s.hosts) }

@@ -46,6 +46,7 @@ type Spec struct {
 	Budget          *money.Nano  `json:"budget" doc:"the cluster stops in order before it has cost more"`
 
 	Network       Network `json:"network"`
+	Trust         Trust   `json:"trust,omitempty" enum:"bonded,any" doc:"whose hosts may run the ranks of one cluster. bonded, by default: hosts of several operators only if each operator has a bond that pays the others when its host fails. any: hosts without a bond too, beside operators that accept them"`
 	OnNodeFailure string  `json:"on_node_failure" enum:"replace,fail,ignore"`
 	Interruptible bool    `json:"interruptible" doc:"not offered yet: false"`
 	Template      *string `json:"template" doc:"not offered yet: null"`

@@ -76,6 +76,9 @@ func (s Spec) checkWords(bad *fault.Fields) {
 	}
 	oneOf(bad, "on_node_failure", s.OnNodeFailure, "replace", "fail", "ignore")
 	oneOf(bad, "network.scope", string(s.Network.Scope), string(ScopeAny), string(ScopeFabric), string(ScopeHost))
+	if s.Trust != "" {
+		oneOf(bad, "trust", string(s.Trust), string(TrustBonded), string(TrustAny))
+	}
 	if s.Interruptible {
 		bad.Add("interruptible", "interruptible rentals are not offered yet: leave it out or send false")
 	}

@@ -35,7 +35,7 @@ func (s *Spec) decode(b []byte, allowed func(string) bool) error {
 		"name": &s.Name, "project": &s.Project, "labels": &s.Labels, "nodes": &s.Nodes, "gpus_per_node": &s.GPUsPerNode,
 		"gpu": &s.GPU, "image": &s.Image, "restart": &s.Restart, "egress": &s.Egress, "command": &s.Command, "env": &s.Env,
 		"disk_gb": &s.DiskGB, "disk_limited": &s.DiskLimited, "scratch_gb": &s.ScratchGB, "runtime": &s.Runtime, "ssh_key_ids": &s.SSHKeyIDs, "max_price_per_hour": &s.MaxPricePerHour,
-		"max_duration": &s.MaxDuration, "budget": &s.Budget, "on_node_failure": &s.OnNodeFailure,
+		"max_duration": &s.MaxDuration, "budget": &s.Budget, "on_node_failure": &s.OnNodeFailure, "trust": &s.Trust,
 		"interruptible": &s.Interruptible, "template": &s.Template,
 		"registry_auth": decodeFunc(func(b []byte, at string) {
 			s.RegistryAuth = &RegistryAuth{}
@@ -119,7 +119,7 @@ func unmarshalInto(b []byte, target any) error {
 		return nil
 	}
 	switch target.(type) {
-	case *string, *Scope, **string:
+	case *string, *Scope, *Trust, **string:
 		return errors.New("want text")
 	case *int, *int64, **int64:
 		return errors.New("want a whole number")

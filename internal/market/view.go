@@ -2,15 +2,20 @@ package market
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
 )
 
 const (
@@ -27,6 +32,7 @@ const (
 type view struct {
 	db       *db.DB
 	simulate bool
+	currency string
 	now      func() time.Time
 
 	seen    atomic.Int64 // begun, unix ns: to be read without waiting for a read
@@ -37,6 +43,10 @@ type view struct {
 	wholeAt time.Time
 	mark    string
 	reach   map[id.Host]bool
+	medians map[string]money.Micro // read at mediansAt; see Gangs
+	// mediansAt and linkedAt are when they were read last.
+	mediansAt, linkedAt time.Time
+	linked              map[id.Org]map[id.Org]bool
 
 	mu    sync.RWMutex // guards the fields below
 	snap  *Snapshot
@@ -52,9 +62,9 @@ type mark struct {
 	until int // number of that read; 0 = the attempt is under way
 }
 
-func newView(d *db.DB, simulate bool, now func() time.Time, turn int) *view {
+func newView(d *db.DB, simulate bool, currency string, now func() time.Time, turn int) *view {
 	return &view{
-		db: d, simulate: simulate, now: now, snap: NewSnapshot(turn), base: map[id.Host]*Host{}, marks: map[*Planner]mark{},
+		db: d, simulate: simulate, currency: currency, now: now, snap: NewSnapshot(turn), base: map[id.Host]*Host{}, marks: map[*Planner]mark{},
 	}
 }
 
@@ -162,8 +172,82 @@ func (v *view) readFrom(ctx context.Context, q *dbq.Queries, whole, reach bool) 
 			r.ids = append(r.ids, h)
 		}
 	}
-	r.hosts, err = loadHosts(ctx, db.NewPipe(q), r.ids, v.simulate, true)
+	if r.hosts, err = loadHosts(ctx, db.NewPipe(q), r.ids, v.simulate, true); err != nil {
+		return r, err
+	}
+	r.gangs, err = v.readGangs(ctx, q)
 	return r, err
+}
+
+// How often what changes slowly is read again.
+const (
+	mediansEvery     = time.Minute
+	linkedEvery      = 5 * time.Minute
+	mediansOver      = 7 * 24 * time.Hour
+	mediansOperators = 5
+)
+
+// readGangs reads what decides which hosts may form gangs.
+func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
+	g := &Gangs{Operators: map[id.Org]Operator{}, Hosts: map[id.Host]money.Nano{}, Bans: map[Ban]bool{}}
+	operators, err := q.BondOperators(ctx, v.currency)
+	if err != nil {
+		return nil, fmt.Errorf("market: bonds: %w", err)
+	}
+	for _, o := range operators {
+		x := Operator{Bond: money.Nano(o.Free), AcceptUnbonded: o.AcceptUnbonded}
+		if limit := money.Nano(o.LiabilityMax); limit >= 0 {
+			x.LiabilityMax = &limit
+		}
+		g.Operators[id.FromUUID[id.Org](o.OrgID.Bytes)] = x
+	}
+	limits, err := q.BondHostLimits(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("market: liability of hosts: %w", err)
+	}
+	for _, l := range limits {
+		g.Hosts[l.HostID] = l.LiabilityMax
+	}
+	bans, err := q.BondPairBans(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("market: pair bans: %w", err)
+	}
+	for _, b := range bans {
+		g.Bans[Ban{b.A.Bytes, b.B.Bytes}] = true
+	}
+	if now := v.now(); v.medians == nil || now.Sub(v.mediansAt) > mediansEvery {
+		rows, err := q.BondModelMedians(ctx, firstID(now.Add(-mediansOver)), v.currency, mediansOperators)
+		if err != nil {
+			return nil, fmt.Errorf("market: median prices: %w", err)
+		}
+		v.medians, v.mediansAt = make(map[string]money.Micro, len(rows)), now
+		for _, r := range rows {
+			v.medians[r.GPUModel] = money.Micro(r.Median)
+		}
+	}
+	if now := v.now(); v.linked == nil || now.Sub(v.linkedAt) > linkedEvery {
+		rows, err := q.BondLinkedOrgs(ctx, !v.simulate) // in a sandbox everybody has the same test cards
+		if err != nil {
+			return nil, fmt.Errorf("market: who is linked with whom: %w", err)
+		}
+		v.linked, v.linkedAt = map[id.Org]map[id.Org]bool{}, now
+		for _, r := range rows {
+			renter := id.FromUUID[id.Org](r.RenterOrg.Bytes)
+			if v.linked[renter] == nil {
+				v.linked[renter] = map[id.Org]bool{}
+			}
+			v.linked[renter][id.FromUUID[id.Org](r.OperatorOrg.Bytes)] = true
+		}
+	}
+	g.Medians, g.Linked = v.medians, v.linked
+	return g, nil
+}
+
+// firstID is before the ids of all leases made at t or later.
+func firstID(t time.Time) pgtype.UUID {
+	var b uuid.UUID
+	binary.BigEndian.PutUint64(b[:8], uint64(max(0, t.UnixMilli()))<<16)
+	return pgtype.UUID{Bytes: b, Valid: true}
 }
 
 // addExpired adds the hosts on which a quote's claim has run out: time is no change either.
@@ -195,6 +279,7 @@ func (v *view) apply(r fleetRead, whole bool, number int) {
 	for _, hid := range r.ids {
 		v.put(hid, r.hosts[hid])
 	}
+	v.snap.SetGangs(r.gangs)
 }
 
 // put replaces what is known of a host, nil for "does not sell", and marks on it what plans under way are about to

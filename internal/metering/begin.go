@@ -27,9 +27,9 @@ type Beginning struct {
 }
 
 // AskBegin locks the money of a new cluster as part of a pipe; tx is the pipe's transaction. Its result reads the answer,
-// after Send.
-func AskBegin(ctx context.Context, p *db.Pipe, tx *db.Tx, r AuthoriseRequest) (read func() (*Beginning, error), err error) {
-	books, err := ledger.AskLock(ctx, p, tx, r.accounts()...)
+// after Send. Other accounts that the transaction moves are locked with it, in one order: see Books.
+func AskBegin(ctx context.Context, p *db.Pipe, tx *db.Tx, r AuthoriseRequest, others ...ledger.Account) (read func() (*Beginning, error), err error) {
+	books, err := ledger.AskLock(ctx, p, tx, append(r.accounts(), others...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -40,6 +40,9 @@ func AskBegin(ctx context.Context, p *db.Pipe, tx *db.Tx, r AuthoriseRequest) (r
 		return &Beginning{request: r, books: l, limits: limits(), standing: standing()}, err
 	}, nil
 }
+
+// Books are the locked accounts.
+func (b *Beginning) Books() *ledger.Locked { return b.books }
 
 // Decide says until when the leases may run and what is held for it. now is PostgreSQL's clock, read after the lock. The
 // faults are Authorise's.

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fairness"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/interval"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
@@ -242,6 +243,24 @@ func creditOf(l *lease, segs []dbq.SegmentsWithinRow, span Interval) money.Nano 
 	}
 	num := numerator(due.Intersect(SetOf(proven...)).Clip(span), l.terms.Prices)
 	return min(money.Posted(num), l.meter.Posted)
+}
+
+// SignedWithin returns which parts of some spans of time the host of a lease has signed. A span without an end is not asked
+// for.
+func SignedWithin(ctx context.Context, q *dbq.Queries, lease id.Lease, spans []interval.Span) (interval.Set, error) {
+	var out interval.Set
+	for _, s := range interval.Of(spans...) {
+		rows, err := q.SegmentsWithin(ctx, lease, s.Start, s.End)
+		if err != nil {
+			return nil, fmt.Errorf("metering: segments of %s: %w", lease, err)
+		}
+		in := make([]interval.Span, len(rows))
+		for i, r := range rows {
+			in[i] = interval.Span{Start: r.StartMs, End: r.EndMs}
+		}
+		out = out.Union(interval.Of(in...).Clip(s))
+	}
+	return out, nil
 }
 
 // tellOfCredit tells both sides once for each amount. Charges that arrive late raise a credit that is told already: then

@@ -79,32 +79,40 @@ func (q *Queries) BondHostLimits(ctx context.Context) ([]BondHostLimitsRow, erro
 }
 
 const bondLinkedOrgs = `-- name: BondLinkedOrgs :many
-SELECT DISTINCT o.id FROM (
-    SELECT b.org_id AS id FROM membership a JOIN membership b ON b.user_id = a.user_id WHERE a.org_id = $1 AND b.org_id <> $1
-    UNION SELECT b.org_id FROM org_legal a JOIN org_legal b ON b.vat_id = a.vat_id WHERE a.org_id = $1 AND b.org_id <> $1 AND a.vat_id <> ''
-    UNION SELECT b.org_id FROM org_legal a JOIN org_legal b ON b.country = a.country
-          AND regexp_replace(lower(b.name), '[^[:alnum:]]+', '', 'g') = regexp_replace(lower(a.name), '[^[:alnum:]]+', '', 'g')
-          AND regexp_replace(lower(array_to_string(b.address, ' ')), '[^[:alnum:]]+', '', 'g')
-            = regexp_replace(lower(array_to_string(a.address, ' ')), '[^[:alnum:]]+', '', 'g')
-          WHERE a.org_id = $1 AND b.org_id <> $1
-    UNION SELECT b.org_id FROM payment_card a JOIN payment_card b ON b.fingerprint = a.fingerprint WHERE a.org_id = $1 AND b.org_id <> $1
-) o WHERE EXISTS (SELECT FROM host h WHERE h.org_id = o.id)
+WITH operator AS (SELECT DISTINCT org_id AS id FROM host WHERE state <> 'retired'),
+legal AS (
+    SELECT org_id, country || '/' || regexp_replace(lower(name), '[^[:alnum:]]+', '', 'g') || '/'
+           || regexp_replace(lower(array_to_string(address, ' ')), '[^[:alnum:]]+', '', 'g') AS who
+    FROM org_legal)
+SELECT DISTINCT p.operator_org, p.renter_org FROM (
+    SELECT a.org_id AS operator_org, b.org_id AS renter_org FROM membership a JOIN membership b ON b.user_id = a.user_id
+    UNION SELECT a.org_id, b.org_id FROM org_legal a JOIN org_legal b ON b.vat_id = a.vat_id WHERE a.vat_id <> ''
+    UNION SELECT a.org_id, b.org_id FROM legal a JOIN legal b ON b.who = a.who
+    UNION SELECT a.org_id, b.org_id FROM payment_card a JOIN payment_card b ON b.fingerprint = a.fingerprint WHERE $1::boolean
+) p JOIN operator o ON o.id = p.operator_org
+WHERE p.renter_org <> p.operator_org
 `
 
-// Organisations with hosts that look like this one: a member, a VAT id, a legal name and address, or a card in common.
-func (q *Queries) BondLinkedOrgs(ctx context.Context, orgID id.Org) ([]pgtype.UUID, error) {
-	rows, err := q.db.Query(ctx, bondLinkedOrgs, orgID)
+type BondLinkedOrgsRow struct {
+	OperatorOrg pgtype.UUID
+	RenterOrg   pgtype.UUID
+}
+
+// Pairs of an organisation with hosts and another one that look alike: a member, a VAT id, a legal name and address, or a
+// card in common.
+func (q *Queries) BondLinkedOrgs(ctx context.Context, cards bool) ([]BondLinkedOrgsRow, error) {
+	rows, err := q.db.Query(ctx, bondLinkedOrgs, cards)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []pgtype.UUID{}
+	items := []BondLinkedOrgsRow{}
 	for rows.Next() {
-		var id pgtype.UUID
-		if err := rows.Scan(&id); err != nil {
+		var i BondLinkedOrgsRow
+		if err := rows.Scan(&i.OperatorOrg, &i.RenterOrg); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -221,6 +229,36 @@ func (q *Queries) BondPaidIn(ctx context.Context, orgID id.Org, currency string)
 	return amount, err
 }
 
+const bondPairBans = `-- name: BondPairBans :many
+SELECT a, b FROM pair_ban WHERE until > clock_timestamp()
+`
+
+type BondPairBansRow struct {
+	A pgtype.UUID
+	B pgtype.UUID
+}
+
+// Pairs that are not placed together now: a renter's organisation and a host, or two operators.
+func (q *Queries) BondPairBans(ctx context.Context) ([]BondPairBansRow, error) {
+	rows, err := q.db.Query(ctx, bondPairBans)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []BondPairBansRow{}
+	for rows.Next() {
+		var i BondPairBansRow
+		if err := rows.Scan(&i.A, &i.B); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const bondTerms = `-- name: BondTerms :one
 
 SELECT retain_ppm, accept_unbonded, liability_max FROM bond_terms WHERE org_id = $1
@@ -247,6 +285,125 @@ DELETE FROM bond_host_terms t USING host h WHERE h.id = t.host_id AND t.host_id 
 func (q *Queries) ClearHostLiability(ctx context.Context, hostID id.Host, orgID id.Org) error {
 	_, err := q.db.Exec(ctx, clearHostLiability, hostID, orgID)
 	return err
+}
+
+const clusterUndecided = `-- name: ClusterUndecided :one
+SELECT (EXISTS (SELECT FROM lease i WHERE i.cluster_id = $1 AND i.settled_at IS NULL)
+     OR EXISTS (SELECT FROM undecided_span u WHERE u.cluster_id = $1 AND u.to_ms IS NULL)
+     OR EXISTS (SELECT FROM cluster_window w WHERE w.cluster_id = $1 AND w.closed_ms IS NULL)
+     OR EXISTS (SELECT FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE l.cluster_id = $1 AND m.frozen))::boolean AS undecided
+`
+
+// Whether something that standby depends on may change still: a lease whose charge may, or time of which it is not decided
+// whether it counts.
+func (q *Queries) ClusterUndecided(ctx context.Context, clusterID id.Cluster) (bool, error) {
+	row := q.db.QueryRow(ctx, clusterUndecided, clusterID)
+	var undecided bool
+	err := row.Scan(&undecided)
+	return undecided, err
+}
+
+const clusterUsageFee = `-- name: ClusterUsageFee :one
+SELECT (coalesce((SELECT sum(m.posted - m.host_posted) FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE l.cluster_id = $1), 0)
+      - coalesce((SELECT sum(c.credited - c.host_part) FROM service_credit c WHERE c.cluster_id = $1), 0)
+      - coalesce((SELECT sum(t.amount) FROM ledger_tx x JOIN ledger_transfer t ON t.tx_id = x.id JOIN ledger_account a ON a.id = t.debit_account_id
+                  WHERE x.ref = $2::text AND x.kind = 'compensation' AND a.kind = 'platform_fee'), 0))::bigint AS fee
+`
+
+// The platform's fee on what is booked of a cluster's usage, less what was given back of it.
+func (q *Queries) ClusterUsageFee(ctx context.Context, clusterID id.Cluster, ref string) (int64, error) {
+	row := q.db.QueryRow(ctx, clusterUsageFee, clusterID, ref)
+	var fee int64
+	err := row.Scan(&fee)
+	return fee, err
+}
+
+const gangPairBans = `-- name: GangPairBans :many
+SELECT p.a, p.b, p.until, EXISTS (SELECT FROM host h WHERE h.id = p.a) AS a_is_host, EXISTS (SELECT FROM host h WHERE h.id = p.b) AS b_is_host
+FROM pair_ban p WHERE p.until > clock_timestamp() ORDER BY p.until DESC, p.a, p.b LIMIT $1
+`
+
+type GangPairBansRow struct {
+	A       pgtype.UUID
+	B       pgtype.UUID
+	Until   time.Time
+	AIsHost bool
+	BIsHost bool
+}
+
+// scan: page
+func (q *Queries) GangPairBans(ctx context.Context, maxRows int32) ([]GangPairBansRow, error) {
+	rows, err := q.db.Query(ctx, gangPairBans, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []GangPairBansRow{}
+	for rows.Next() {
+		var i GangPairBansRow
+		if err := rows.Scan(
+			&i.A,
+			&i.B,
+			&i.Until,
+			&i.AIsHost,
+			&i.BIsHost,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const gangStrikesOfHosts = `-- name: GangStrikesOfHosts :many
+SELECT s.host_id, h.name AS host_name, h.org_id, s.kind, s.against_org, count(*) AS strikes, max(s.at)::timestamptz AS last_at
+FROM gang_strike s JOIN host h ON h.id = s.host_id
+WHERE s.at > clock_timestamp() - interval '1 day' * $1::integer
+GROUP BY s.host_id, h.name, h.org_id, s.kind, s.against_org
+ORDER BY max(s.at) DESC, s.host_id LIMIT $2
+`
+
+type GangStrikesOfHostsRow struct {
+	HostID     id.Host
+	HostName   string
+	OrgID      id.Org
+	Kind       string
+	AgainstOrg pgtype.UUID
+	Strikes    int64
+	LastAt     time.Time
+}
+
+// scan: page
+// What counts against hosts in gangs, by host, kind and opponent, the latest first.
+func (q *Queries) GangStrikesOfHosts(ctx context.Context, days int32, maxRows int32) ([]GangStrikesOfHostsRow, error) {
+	rows, err := q.db.Query(ctx, gangStrikesOfHosts, days, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []GangStrikesOfHostsRow{}
+	for rows.Next() {
+		var i GangStrikesOfHostsRow
+		if err := rows.Scan(
+			&i.HostID,
+			&i.HostName,
+			&i.OrgID,
+			&i.Kind,
+			&i.AgainstOrg,
+			&i.Strikes,
+			&i.LastAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const hostLiabilities = `-- name: HostLiabilities :many
@@ -757,6 +914,47 @@ func (q *Queries) StandbyOfOrg(ctx context.Context, orgID id.Org, currency strin
 			&i.Received,
 			&i.HostName,
 			&i.Currency,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const suspensionsOfCluster = `-- name: SuspensionsOfCluster :many
+SELECT n, from_ms, to_ms, class, culprits, decided_at FROM suspension WHERE cluster_id = $1 ORDER BY from_ms, to_ms, n
+`
+
+type SuspensionsOfClusterRow struct {
+	N         int32
+	FromMs    int64
+	ToMs      int64
+	Class     string
+	Culprits  []pgtype.UUID
+	DecidedAt time.Time
+}
+
+// Decided time of a cluster that its renter does not pay for, in order of time.
+func (q *Queries) SuspensionsOfCluster(ctx context.Context, clusterID id.Cluster) ([]SuspensionsOfClusterRow, error) {
+	rows, err := q.db.Query(ctx, suspensionsOfCluster, clusterID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SuspensionsOfClusterRow{}
+	for rows.Next() {
+		var i SuspensionsOfClusterRow
+		if err := rows.Scan(
+			&i.N,
+			&i.FromMs,
+			&i.ToMs,
+			&i.Class,
+			&i.Culprits,
+			&i.DecidedAt,
 		); err != nil {
 			return nil, err
 		}

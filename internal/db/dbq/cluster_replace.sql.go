@@ -14,8 +14,10 @@ import (
 )
 
 const clusterRates = `-- name: ClusterRates :many
-SELECT DISTINCT ON (l.rank, l.created_at, l.id) l.id, l.rank, l.host_id, h.fabric_id, l.gpu_model, p.rate
+SELECT DISTINCT ON (l.rank, l.created_at, l.id) l.id, l.rank, l.host_id, h.fabric_id, l.gpu_model, p.rate,
+       l.host_org_id, l.gpu_count, coalesce(b.srate, p.rate)::bigint AS standby_rate
 FROM lease l
+LEFT JOIN lease_bond b ON b.lease_id = l.id
 JOIN host h ON h.id = l.host_id
 JOIN lease_price p ON p.lease_id = l.id
 WHERE l.cluster_id = $1
@@ -23,12 +25,15 @@ ORDER BY l.rank, l.created_at, l.id, p.from_ms DESC
 `
 
 type ClusterRatesRow struct {
-	ID       id.Lease
-	Rank     int32
-	HostID   id.Host
-	FabricID id.Fabric
-	GPUModel string
-	Rate     money.Micro
+	ID          id.Lease
+	Rank        int32
+	HostID      id.Host
+	FabricID    id.Fabric
+	GPUModel    string
+	Rate        money.Micro
+	HostOrgID   id.Org
+	GPUCount    int32
+	StandbyRate int64
 }
 
 // What each lease of a cluster costs per hour, what it has and where, in the order they were made.
@@ -48,6 +53,9 @@ func (q *Queries) ClusterRates(ctx context.Context, clusterID id.Cluster) ([]Clu
 			&i.FabricID,
 			&i.GPUModel,
 			&i.Rate,
+			&i.HostOrgID,
+			&i.GPUCount,
+			&i.StandbyRate,
 		); err != nil {
 			return nil, err
 		}

@@ -116,17 +116,20 @@ GROUP BY gpu_model
 HAVING count(*) >= @operators::integer;
 
 -- name: BondLinkedOrgs :many
--- Organisations with hosts that look like this one: a member, a VAT id, a legal name and address, or a card in common.
-SELECT DISTINCT o.id FROM (
-    SELECT b.org_id AS id FROM membership a JOIN membership b ON b.user_id = a.user_id WHERE a.org_id = @org_id AND b.org_id <> @org_id
-    UNION SELECT b.org_id FROM org_legal a JOIN org_legal b ON b.vat_id = a.vat_id WHERE a.org_id = @org_id AND b.org_id <> @org_id AND a.vat_id <> ''
-    UNION SELECT b.org_id FROM org_legal a JOIN org_legal b ON b.country = a.country
-          AND regexp_replace(lower(b.name), '[^[:alnum:]]+', '', 'g') = regexp_replace(lower(a.name), '[^[:alnum:]]+', '', 'g')
-          AND regexp_replace(lower(array_to_string(b.address, ' ')), '[^[:alnum:]]+', '', 'g')
-            = regexp_replace(lower(array_to_string(a.address, ' ')), '[^[:alnum:]]+', '', 'g')
-          WHERE a.org_id = @org_id AND b.org_id <> @org_id
-    UNION SELECT b.org_id FROM payment_card a JOIN payment_card b ON b.fingerprint = a.fingerprint WHERE a.org_id = @org_id AND b.org_id <> @org_id
-) o WHERE EXISTS (SELECT FROM host h WHERE h.org_id = o.id);
+-- Pairs of an organisation with hosts and another one that look alike: a member, a VAT id, a legal name and address, or a
+-- card in common.
+WITH operator AS (SELECT DISTINCT org_id AS id FROM host WHERE state <> 'retired'),
+legal AS (
+    SELECT org_id, country || '/' || regexp_replace(lower(name), '[^[:alnum:]]+', '', 'g') || '/'
+           || regexp_replace(lower(array_to_string(address, ' ')), '[^[:alnum:]]+', '', 'g') AS who
+    FROM org_legal)
+SELECT DISTINCT p.operator_org, p.renter_org FROM (
+    SELECT a.org_id AS operator_org, b.org_id AS renter_org FROM membership a JOIN membership b ON b.user_id = a.user_id
+    UNION SELECT a.org_id, b.org_id FROM org_legal a JOIN org_legal b ON b.vat_id = a.vat_id WHERE a.vat_id <> ''
+    UNION SELECT a.org_id, b.org_id FROM legal a JOIN legal b ON b.who = a.who
+    UNION SELECT a.org_id, b.org_id FROM payment_card a JOIN payment_card b ON b.fingerprint = a.fingerprint WHERE @cards::boolean
+) p JOIN operator o ON o.id = p.operator_org
+WHERE p.renter_org <> p.operator_org;
 
 -- name: StandbyOfOrg :many
 -- What an operator's leases were paid for standing by, and what its bond paid, newest first.
@@ -151,3 +154,40 @@ SELECT r.cluster_id, c.org_id, c.name, sum(r.host_posted)::bigint AS relief, sum
 FROM standby_relief r JOIN cluster c ON c.id = r.cluster_id
 WHERE r.posted_at > clock_timestamp() - interval '1 day' * @days::integer
 GROUP BY r.cluster_id, c.org_id, c.name ORDER BY relief DESC LIMIT @max_rows;
+
+-- name: BondPairBans :many
+-- Pairs that are not placed together now: a renter's organisation and a host, or two operators.
+SELECT a, b FROM pair_ban WHERE until > clock_timestamp();
+
+-- name: SuspensionsOfCluster :many
+-- Decided time of a cluster that its renter does not pay for, in order of time.
+SELECT n, from_ms, to_ms, class, culprits, decided_at FROM suspension WHERE cluster_id = $1 ORDER BY from_ms, to_ms, n;
+
+-- name: ClusterUsageFee :one
+-- The platform's fee on what is booked of a cluster's usage, less what was given back of it.
+SELECT (coalesce((SELECT sum(m.posted - m.host_posted) FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE l.cluster_id = @cluster_id), 0)
+      - coalesce((SELECT sum(c.credited - c.host_part) FROM service_credit c WHERE c.cluster_id = @cluster_id), 0)
+      - coalesce((SELECT sum(t.amount) FROM ledger_tx x JOIN ledger_transfer t ON t.tx_id = x.id JOIN ledger_account a ON a.id = t.debit_account_id
+                  WHERE x.ref = @ref::text AND x.kind = 'compensation' AND a.kind = 'platform_fee'), 0))::bigint AS fee;
+
+-- name: ClusterUndecided :one
+-- Whether something that standby depends on may change still: a lease whose charge may, or time of which it is not decided
+-- whether it counts.
+SELECT (EXISTS (SELECT FROM lease i WHERE i.cluster_id = @cluster_id AND i.settled_at IS NULL)
+     OR EXISTS (SELECT FROM undecided_span u WHERE u.cluster_id = @cluster_id AND u.to_ms IS NULL)
+     OR EXISTS (SELECT FROM cluster_window w WHERE w.cluster_id = @cluster_id AND w.closed_ms IS NULL)
+     OR EXISTS (SELECT FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE l.cluster_id = @cluster_id AND m.frozen))::boolean AS undecided;
+
+-- name: GangStrikesOfHosts :many
+-- scan: page
+-- What counts against hosts in gangs, by host, kind and opponent, the latest first.
+SELECT s.host_id, h.name AS host_name, h.org_id, s.kind, s.against_org, count(*) AS strikes, max(s.at)::timestamptz AS last_at
+FROM gang_strike s JOIN host h ON h.id = s.host_id
+WHERE s.at > clock_timestamp() - interval '1 day' * @days::integer
+GROUP BY s.host_id, h.name, h.org_id, s.kind, s.against_org
+ORDER BY max(s.at) DESC, s.host_id LIMIT @max_rows;
+
+-- name: GangPairBans :many
+-- scan: page
+SELECT p.a, p.b, p.until, EXISTS (SELECT FROM host h WHERE h.id = p.a) AS a_is_host, EXISTS (SELECT FROM host h WHERE h.id = p.b) AS b_is_host
+FROM pair_ban p WHERE p.until > clock_timestamp() ORDER BY p.until DESC, p.a, p.b LIMIT @max_rows;

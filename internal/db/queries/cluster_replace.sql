@@ -7,8 +7,10 @@ ORDER BY r.lost_lease;
 
 -- name: ClusterRates :many
 -- What each lease of a cluster costs per hour, what it has and where, in the order they were made.
-SELECT DISTINCT ON (l.rank, l.created_at, l.id) l.id, l.rank, l.host_id, h.fabric_id, l.gpu_model, p.rate
+SELECT DISTINCT ON (l.rank, l.created_at, l.id) l.id, l.rank, l.host_id, h.fabric_id, l.gpu_model, p.rate,
+       l.host_org_id, l.gpu_count, coalesce(b.srate, p.rate)::bigint AS standby_rate
 FROM lease l
+LEFT JOIN lease_bond b ON b.lease_id = l.id
 JOIN host h ON h.id = l.host_id
 JOIN lease_price p ON p.lease_id = l.id
 WHERE l.cluster_id = @cluster_id

@@ -1,0 +1,125 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Bond is the money with which an operator answers for its hosts in gangs with other operators' hosts.
+type Bond struct {
+	Free        money.Nano    `json:"free"`        // not reserved
+	Reserved    money.Nano    `json:"reserved"`    // for leases
+	Deposited   money.Nano    `json:"deposited"`   // of both, out of the balance
+	Depositable money.Nano    `json:"depositable"` // could be deposited now
+	Terms       BondTerms     `json:"terms"`
+	Leases      []BondLease   `json:"leases"`  // newest first
+	Standby     []BondStandby `json:"standby"` // newest first
+	Relief      []BondRelief  `json:"relief"`  // newest first
+	Currency    string        `json:"currency"`
+}
+
+// BondTerms are what an operator has decided about its bond.
+type BondTerms struct {
+	RetainPPM      int64       `json:"retain_ppm"` // of maturing earnings, in millionths
+	AcceptUnbonded bool        `json:"accept_unbonded"`
+	LiabilityMax   *money.Nano `json:"gang_liability_max"` // of one lease; nil means no limit
+}
+
+// BondLease is what is reserved for one lease.
+type BondLease struct {
+	Lease    id.Lease   `json:"lease_id"`
+	Cluster  id.Cluster `json:"cluster_id"`
+	HostName string     `json:"host_name"`
+	Rank     int        `json:"rank"`
+	Liable   money.Nano `json:"liable_for"` // at most, at a time
+	Left     money.Nano `json:"reserved"`
+	Since    time.Time  `json:"since"`
+	Ended    *time.Time `json:"ended_at"`
+}
+
+// BondStandby is what one lease was paid for standing by, or what its bond paid.
+type BondStandby struct {
+	Cluster     id.Cluster `json:"cluster_id"`
+	HostName    string     `json:"host_name"`
+	Received    bool       `json:"received"` // false: the bond paid
+	VictimRank  int        `json:"victim_rank"`
+	CulpritRank int        `json:"culprit_rank"`
+	Millis      int64      `json:"standby_ms"`
+	Amount      money.Nano `json:"amount"`    // gross
+	HostPart    money.Nano `json:"host_part"` // of it, earned by the host that stood by
+	At          time.Time  `json:"at"`
+}
+
+// BondRelief is what the platform paid for standing by while no host was to blame.
+type BondRelief struct {
+	Cluster  id.Cluster `json:"cluster_id"`
+	HostName string     `json:"host_name"`
+	Rank     int        `json:"rank"`
+	Millis   int64      `json:"standby_ms"`
+	Amount   money.Nano `json:"amount"`
+	At       time.Time  `json:"at"`
+}
+
+// Bond reads the organisation's bond.
+func (c *Client) Bond(ctx context.Context) (Bond, error) {
+	return get[Bond](ctx, c, "/bond", nil)
+}
+
+// BondChange changes the terms of a bond; nil fields stay as they are.
+type BondChange struct {
+	RetainPPM      *int64  `json:"retain_ppm,omitempty"`
+	AcceptUnbonded *bool   `json:"accept_unbonded,omitempty"`
+	LiabilityMax   *string `json:"gang_liability_max,omitempty"` // a decimal, or "none"
+}
+
+// ChangeBond changes the terms of the organisation's bond.
+func (c *Client) ChangeBond(ctx context.Context, in BondChange) (out Bond, err error) {
+	err = c.call(ctx, http.MethodPatch, "/bond", nil, in, &out)
+	return out, err
+}
+
+// LimitHost sets the most that one lease of a host may be liable for: a decimal, or "none" for the organisation's limit.
+func (c *Client) LimitHost(ctx context.Context, host id.Host, limit string) (out Bond, err error) {
+	err = c.call(ctx, http.MethodPatch, "/bond/hosts/"+host.String(), nil, struct {
+		LiabilityMax string `json:"gang_liability_max"`
+	}{limit}, &out)
+	return out, err
+}
+
+type bondAmount struct {
+	Amount string `json:"amount"`
+}
+
+// DepositBond moves paid credit from the balance into the bond. amount is a decimal.
+func (c *Client) DepositBond(ctx context.Context, amount string) (Bond, error) {
+	return post[Bond](ctx, c, "/bond/deposits", bondAmount{amount})
+}
+
+// BondWithdrawal says where a withdrawal went.
+type BondWithdrawal struct {
+	ToBalance money.Nano `json:"to_balance"`
+	ToPayable money.Nano `json:"to_payable"`
+	Bond      Bond       `json:"bond"` // after it
+}
+
+// WithdrawBond takes out of the bond what is not reserved. amount is a decimal.
+func (c *Client) WithdrawBond(ctx context.Context, amount string) (BondWithdrawal, error) {
+	return post[BondWithdrawal](ctx, c, "/bond/withdrawals", bondAmount{amount})
+}
+
+// Liability is what a lease would be liable for in a gang.
+type Liability struct {
+	Nodes  int        `json:"nodes"`
+	Amount money.Nano `json:"amount"`
+}
+
+// Liability asks what a lease would be liable for in a gang of so many nodes, each other one at a price per hour.
+func (c *Client) Liability(ctx context.Context, nodes int, pricePerHour string) (Liability, error) {
+	return get[Liability](ctx, c, "/bond/liability", url.Values{"nodes": {strconv.Itoa(nodes)}, "price_per_hour": {pricePerHour}})
+}
