@@ -222,3 +222,21 @@ func TestACreditForOlderTimeDoesNotWidenABudget(t *testing.T) {
 		t.Error("a budget below zero is taken")
 	}
 }
+
+// What bills are verified with is frozen: prices, anchors, segments, and credits but for their growth.
+func TestWhatBillsAreVerifiedWithIsFrozen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newDB(t), 100*money.Unit, 1_000_000)
+	w.exec("INSERT INTO service_credit (lease_id, cluster_id, reason, from_ms, through_ms, credited) VALUES ($1, $2, 'x', 0, 1, 5)", w.leases[0], w.cluster)
+	for _, sql := range []string{
+		"UPDATE lease_price SET rate = 1", "UPDATE lease_price SET items = '[]'", "DELETE FROM lease_price", "TRUNCATE lease_price",
+		"UPDATE time_anchor SET server_ms = 0", "DELETE FROM time_anchor", "TRUNCATE time_anchor",
+		"UPDATE service_credit SET credited = 4", "UPDATE service_credit SET through_ms = 2", "DELETE FROM service_credit", "TRUNCATE service_credit",
+		"TRUNCATE usage_segment", "TRUNCATE segment_batch",
+	} {
+		if _, err := w.d.Pool.Exec(t.Context(), sql); err == nil {
+			t.Errorf("taken: %s", sql)
+		}
+	}
+	w.exec("UPDATE service_credit SET credited = 6")
+}
