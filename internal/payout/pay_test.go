@@ -2,6 +2,7 @@ package payout
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -399,4 +400,26 @@ func TestPendingFundsAreNotPaidOut(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	x.want("payable again", 0, 20*money.Unit)
+}
+
+// Accounts that cannot be asked about do not keep the others from being asked about.
+func TestDeadAccountsDoNotStarveThePoller(t *testing.T) {
+	t.Parallel()
+	x := newDesk(t)
+	acct := x.onboard()
+	for i := range batchRows {
+		org := id.New[id.Org]()
+		x.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", org)
+		x.exec(`INSERT INTO payout_account (org_id, country, stripe_account, next_at, checked_at, created_at)
+			VALUES ($1, 'DE', $2, clock_timestamp(), clock_timestamp() - interval '9 days', clock_timestamp() - interval '30 days')`, org, fmt.Sprintf("acct_dead%d", i))
+	}
+	x.fake.Onboard(acct, "external_account") // and no event comes
+	x.exec("UPDATE payout_account SET checked_at = clock_timestamp() - interval '8 days' WHERE stripe_account = $1", acct)
+	for range 2 {
+		_, _ = x.p.PollAccounts(t.Context()) // the dead ones are errors
+	}
+	a, err := x.p.Account(t.Context(), x.operator)
+	if err != nil || a.State != Incomplete {
+		t.Fatalf("%+v %v", a, err)
+	}
 }
