@@ -179,6 +179,13 @@ func bookCredit(ctx context.Context, tx *db.Tx, r dbq.ServiceCreditsRow) error {
 	if more <= 0 {
 		return nil
 	}
+	fee, err := feeBack(ctx, tx.Q, r.ClusterID, more-fromHost)
+	if err != nil {
+		return err
+	}
+	if total, more = total-(more-fromHost-fee), fromHost+fee; more <= 0 {
+		return nil
+	}
 	wallet, earned := ledger.Wallet(l.RenterOrgID, l.Currency), ledger.HostPending(l.HostOrgID, l.Currency)
 	e := ledger.Entry{
 		Kind: "service_credit", Key: fmt.Sprintf("service_credit:%s:%d", l.ID, int64(total)), Ref: r.ClusterID.String(),
@@ -190,7 +197,7 @@ func bookCredit(ctx context.Context, tx *db.Tx, r dbq.ServiceCreditsRow) error {
 	if fromHost > 0 {
 		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: earned, Credit: wallet, Amount: fromHost})
 	}
-	if fee := more - fromHost; fee > 0 {
+	if fee > 0 {
 		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: ledger.Fee(l.Currency), Credit: wallet, Amount: fee})
 	}
 	booked, err := ledger.Post(ctx, tx, e)
@@ -232,6 +239,27 @@ func leftToCredit(ctx context.Context, q *dbq.Queries, l *lease, r dbq.ServiceCr
 	fromHost := money.Share(total, l.terms.SharePPM) - money.Nano(r.HostPart)
 	fromHost = max(0, more-fee, min(fromHost, earned, more))
 	return total, money.Nano(r.HostPart) + fromHost, nil
+}
+
+// feeBack is how much of its part of a credit the platform returns: what it paid to the cluster's hosts as relief came from
+// the same fee.
+func feeBack(ctx context.Context, q *dbq.Queries, cluster id.Cluster, part money.Nano) (money.Nano, error) {
+	reliefs, err := q.ReliefOfCluster(ctx, cluster)
+	if err != nil {
+		return 0, fmt.Errorf("metering: relief of %s: %w", cluster, err)
+	}
+	if len(reliefs) == 0 {
+		return part, nil
+	}
+	var relief money.Nano
+	for _, r := range reliefs {
+		relief += r.HostPosted
+	}
+	fee, err := q.ClusterUsageFee(ctx, cluster, cluster.String())
+	if err != nil {
+		return 0, fmt.Errorf("metering: fee on %s: %w", cluster, err)
+	}
+	return fairness.FeeBack(part, money.Nano(fee), relief), nil
 }
 
 // creditOf is what of the lease's charge falls into the span, at most what is posted of it.

@@ -771,6 +771,8 @@ type PairBan struct {
 	A     pgtype.UUID
 	B     pgtype.UUID
 	Until time.Time
+}
+
 type PasswordReset struct {
 	SecretHash []byte
 	UserID     id.User

@@ -6,6 +6,11 @@ var gangs = suite{"./internal/proof", "TestEveryGangIsTheOracles"}
 // limits are the tests of the small rules of internal/fairness.
 var limits = suite{"./internal/fairness", "Test"}
 
+// booked is the proof that the books follow the rule.
+var booked = suite{"./internal/proof", "TestGangsAreBookedAsTheOracleSays"}
+
+const standbyGo = "internal/bond/standby.go"
+
 // gangMutants break the rule of internal/fairness.
 var gangMutants = []mutant{
 	{
@@ -143,5 +148,26 @@ var gangMutants = []mutant{
 		by:  []suite{limits, {"./internal/proof", "TestReliefIsNotCreditedToo"}},
 		old: "max(0, min(part, usageFee-relief))",
 		new: "max(0, min(part, usageFee))",
+	},
+	{
+		name: "standby-again", rule: "standby that was paid is not paid again", file: standbyGo, by: []suite{booked},
+		old: "	more, toHost := paid-x.posted, host-x.host\n",
+		new: "	more, toHost := paid, host\n",
+	},
+	{
+		name: "standby-share-per-posting", rule: "the victim's share of standby is of the sum, not a sum of shares", file: standbyGo, by: []suite{booked},
+		old: "	host := money.Share(paid, v.SharePPM)\n",
+		new: "	host := x.host + money.Share(paid-x.posted, v.SharePPM)\n",
+	},
+	{
+		name: "relief-again", rule: "relief that was paid is not paid again", file: standbyGo, by: []suite{booked},
+		old: "Amount: x.total - x.posted}",
+		new: "Amount: x.total}",
+	},
+	{
+		name: "relief-and-fee", rule: "credits return no fee that became relief", file: "internal/metering/credit.go",
+		old: "	return fairness.FeeBack(part, money.Nano(fee), relief), nil\n",
+		new: "	return max(part, fairness.FeeBack(part, money.Nano(fee), relief)), nil\n",
+		by:  []suite{{"./internal/metering", "TestAFeeThatBecameReliefIsNotReturned"}},
 	},
 }
