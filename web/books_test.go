@@ -17,6 +17,9 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
+// usageKey is the key of a lease's charge: what is given back of it is bounded by all charges of that lease.
+const usageKey = "usage:ls_test:4000000000"
+
 // charge books a top-up of 10 and a charge of 4 for a cluster of the visitor's org, and returns org, cluster and the charge.
 func (b *browser) charge() (id.Org, id.Cluster, ledger.Booked) {
 	b.t.Helper()
@@ -30,14 +33,14 @@ func (b *browser) charge() (id.Org, id.Cluster, ledger.Booked) {
 		_, err := ledger.PostAll(ctx, tx, []ledger.Entry{
 			{Kind: "topup", Key: "topup:pi_1", Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing("USD"), Credit: ledger.Wallet(org, "USD"), Amount: 10 * money.Unit}}},
 			{Kind: "authorise", Key: "authorise:1", Transfers: []ledger.Transfer{{Debit: ledger.Wallet(org, "USD"), Credit: hold, Amount: 5 * money.Unit}}},
-			{Kind: "usage", Key: "usage:1", Ref: cl.String(), Transfers: []ledger.Transfer{{Debit: hold, Credit: ledger.Fee("USD"), Amount: 4 * money.Unit}}},
+			{Kind: "usage", Key: usageKey, Ref: cl.String(), Transfers: []ledger.Transfer{{Debit: hold, Credit: ledger.Fee("USD"), Amount: 4 * money.Unit}}},
 		})
 		return err
 	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	found, err := ledger.Search(b.t.Context(), b.db.Q, "usage:1", id.LedgerTx{}, 1)
+	found, err := ledger.Search(b.t.Context(), b.db.Q, usageKey, id.LedgerTx{}, 1)
 	if err != nil || len(found) != 1 {
 		b.t.Fatal(found, err)
 	}
@@ -135,18 +138,18 @@ func TestAChargeIsFoundAndGivenBackOnce(t *testing.T) {
 	b.signUp()
 	b.makeAdmin()
 	org, cl, charge := b.charge()
-	for q, want := range map[string]int{"usage:1": 1, org.String(): 3, cl.String(): 1, charge.ID.String(): 1, "no such": 0, id.New[id.Org]().String(): 0} {
+	for q, want := range map[string]int{usageKey: 1, org.String(): 3, cl.String(): 1, charge.ID.String(): 1, "no such": 0, id.New[id.Org]().String(): 0} {
 		if _, doc := b.get("/admin/books/entries?" + url.Values{"q": {q}}.Encode()); doc.Find("#entries tbody").Length() != want {
 			t.Errorf("%s: %s", q, doc.Find("#entries").Text())
 		}
 	}
-	_, doc := b.get("/admin/books/entries?q=usage:1")
+	_, doc := b.get("/admin/books/entries?q=" + usageKey)
 	link, _ := doc.Find("#entries tbody a[href$='#compensate']").Attr("href")
 	_, doc = b.get(strings.TrimSuffix(link, "#compensate"))
 	if v := doc.Find("#charge").AttrOr("value", ""); v != charge.ID.String() {
 		t.Fatalf("%q leads to a form for %q", link, v)
 	}
-	form := url.Values{"once": {doc.Find("#compensate input[name=once]").AttrOr("value", "")}, "q": {"usage:1"}}
+	form := url.Values{"once": {doc.Find("#compensate input[name=once]").AttrOr("value", "")}, "q": {usageKey}}
 	send := func(charge, amount, reason string) (status int, wrong []string, text string) {
 		form.Set("charge", charge)
 		form.Set("amount", amount)

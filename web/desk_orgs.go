@@ -206,7 +206,7 @@ func (s *Web) reversePayout(v *visit) error {
 		if err != nil {
 			return fault.InvalidField("payout", "is none of the list's")
 		}
-		if _, err := s.Payouts.Get(ctx, org, what); err != nil {
+		if _, err := s.Payouts.GetIn(ctx, tx.Q, org, what); err != nil {
 			return err
 		}
 		var amount money.Nano

@@ -67,19 +67,15 @@ func (s *Web) showPayoutRun(v *visit, form view.ActForm) error {
 	return s.render(v, view.PayoutRunPage(v.page("Payouts", "desk"), out))
 }
 
-// runPayouts pays everybody who can be paid now. Its word is kept in a transaction around those of the payouts: sent twice it runs
-// once, and a run that dies in the middle can be sent again for who is left.
+// runPayouts pays everybody who can be paid now, each in a transaction of its own. A form that is sent twice runs once; a run
+// that dies in the middle can be sent again and pays those who are left.
 func (s *Web) runPayouts(v *visit) error {
 	form := view.ActForm{Act: "run", Reason: strings.TrimSpace(v.r.FormValue("reason"))}
-	var made string
-	err := s.DB.InTx(v.r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		a, err := idem.Do(ctx, tx, v.once("reason"), func(ctx context.Context, _ *db.Tx) (int, any, error) {
-			list, err := s.Payouts.RunNow(ctx, v.who, form.Reason)
-			return http.StatusOK, len(list), err
-		})
-		made = strings.TrimSpace(string(a.Body))
-		return err
+	a, err := idem.DoSteps(v.r.Context(), s.DB, v.once("reason"), func(ctx context.Context) (int, any, error) {
+		list, err := s.Payouts.RunNow(ctx, v.who, form.Reason)
+		return http.StatusOK, len(list), err
 	})
+	made := strings.TrimSpace(string(a.Body))
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Errors = errs

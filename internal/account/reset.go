@@ -68,11 +68,11 @@ func (a *Accounts) SendPasswordReset(ctx context.Context, email, from string) er
 	if err != nil {
 		return err
 	}
-	if err := a.count(ctx, "reset-from:"+prefix(from), a.cfg.SignUpsPerHour, signUpWindow); err != nil {
+	if err := a.count(ctx, a.db.Q, "reset-from:"+prefix(from), a.cfg.SignUpsPerHour, signUpWindow); err != nil {
 		return err
 	}
 	sum := sha256.Sum256([]byte(address))
-	err = a.count(ctx, "reset:"+hex.EncodeToString(sum[:]), resetTries, resetWindow)
+	err = a.count(ctx, a.db.Q, "reset:"+hex.EncodeToString(sum[:]), resetTries, resetWindow)
 	if fault.Is(err, fault.RateLimited) {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (a *Accounts) ResetPassword(ctx context.Context, secret, fresh, from string
 	if len(secret) != secretLen {
 		return gone
 	}
-	if err := a.count(ctx, "reset-use:"+prefix(from), a.cfg.AddressTries, signInWindow); err != nil {
+	if err := a.count(ctx, a.db.Q, "reset-use:"+prefix(from), a.cfg.AddressTries, signInWindow); err != nil {
 		return err
 	}
 	var bad fault.Fields

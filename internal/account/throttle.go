@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 )
 
@@ -25,7 +26,7 @@ const (
 func (a *Accounts) countSignIn(ctx context.Context, email, address string) (passed func(context.Context) error, err error) {
 	sum := sha256.Sum256([]byte(email))
 	account, from := "account:"+hex.EncodeToString(sum[:]), "address:"+prefix(address)
-	if err := a.count(ctx, from, a.cfg.AddressTries, signInWindow); err != nil {
+	if err := a.count(ctx, a.db.Q, from, a.cfg.AddressTries, signInWindow); err != nil {
 		return nil, err
 	}
 	place := ""
@@ -39,7 +40,7 @@ func (a *Accounts) countSignIn(ctx context.Context, email, address string) (pass
 			account += ":" + prefix(address)
 		}
 	}
-	if err := a.count(ctx, account, a.cfg.AccountTries, signInWindow); err != nil {
+	if err := a.count(ctx, a.db.Q, account, a.cfg.AccountTries, signInWindow); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) error {
@@ -56,16 +57,16 @@ func (a *Accounts) countSignIn(ctx context.Context, email, address string) (pass
 }
 
 func (a *Accounts) countSignUp(ctx context.Context, address string) error {
-	return a.count(ctx, "signup:"+prefix(address), a.cfg.SignUpsPerHour, signUpWindow)
+	return a.count(ctx, a.db.Q, "signup:"+prefix(address), a.cfg.SignUpsPerHour, signUpWindow)
 }
 
 // count counts one more attempt. A call without an address comes from the platform itself (a command on the server,
 // its own set-up): only the account's limit holds for it.
-func (a *Accounts) count(ctx context.Context, key string, limit int, window time.Duration) error {
+func (a *Accounts) count(ctx context.Context, q *dbq.Queries, key string, limit int, window time.Duration) error {
 	if strings.HasSuffix(key, ":") {
 		return nil
 	}
-	r, err := a.db.Q.CountAttempt(ctx, key, window.Seconds())
+	r, err := q.CountAttempt(ctx, key, window.Seconds())
 	if err != nil {
 		return fmt.Errorf("count attempt: %w", err)
 	}

@@ -52,7 +52,7 @@ func (a *Accounts) SendVerification(ctx context.Context, tx *db.Tx, p Principal)
 	if verified {
 		return fault.New(fault.Conflict, "your e-mail address is verified already")
 	}
-	if err := a.count(ctx, "verify:"+p.User.String(), verifyTries, verifyWindow); err != nil {
+	if err := a.count(ctx, tx.Q, "verify:"+p.User.String(), verifyTries, verifyWindow); err != nil {
 		return err
 	}
 	if err := a.sendVerification(ctx, tx, p); err != nil {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
@@ -85,16 +84,12 @@ type runPayoutsInput struct {
 	}
 }
 
-// runPayouts keeps its key in a transaction around those of the payouts: one that dies in the middle frees the key, and said
-// again it pays who is left.
+// runPayouts makes a transaction for each payout. A run that dies in the middle can be repeated: it pays those who are left.
 func (a *API) runPayouts(ctx context.Context, p account.Principal, in *runPayoutsInput, once idem.Request) (answer idem.Answer, out list[operatorPayout], err error) {
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		answer, err = idem.Do(ctx, tx, once, func(ctx context.Context, _ *db.Tx) (int, any, error) {
-			made, err := a.payouts.RunNow(ctx, p, in.Body.Reason)
-			out = cut(made, len(made), ofOperator, func(payout.Payout) string { return "" })
-			return http.StatusCreated, out, err
-		})
-		return err
+	answer, err = idem.DoSteps(ctx, a.db, once, func(ctx context.Context) (int, any, error) {
+		made, err := a.payouts.RunNow(ctx, p, in.Body.Reason)
+		out = cut(made, len(made), ofOperator, func(payout.Payout) string { return "" })
+		return http.StatusCreated, out, err
 	})
 	return answer, out, err
 }

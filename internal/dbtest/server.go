@@ -119,10 +119,21 @@ func (s *Server) answers() bool {
 	return true
 }
 
-// Kill ends it at once, as a power cut would.
+// Kill ends it at once, as a power cut would. Its children are killed too: they would answer until they notice that it is
+// gone.
 func (s *Server) Kill() {
 	s.t.Helper()
+	pid := s.cmd.Process.Pid
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	_ = s.cmd.Process.Kill()
+	for _, child := range strings.Fields(string(raw)) {
+		if n, err := strconv.Atoi(child); err == nil {
+			_ = syscall.Kill(n, syscall.SIGKILL)
+		}
+	}
 	<-s.died
 	s.cmd = nil
 }

@@ -222,7 +222,12 @@ func viewOf(r dbq.Payout) Payout {
 
 // Get is one of the org's payouts; another's is fault.NotFound.
 func (p *Payouts) Get(ctx context.Context, org id.Org, payout id.Payout) (Payout, error) {
-	r, err := p.d.Q.Payout(ctx, payout)
+	return p.GetIn(ctx, p.d.Q, org, payout)
+}
+
+// GetIn is Get inside a transaction.
+func (p *Payouts) GetIn(ctx context.Context, q *dbq.Queries, org id.Org, payout id.Payout) (Payout, error) {
+	r, err := q.Payout(ctx, payout)
 	if err != nil && !db.NoRows(err) {
 		return Payout{}, fmt.Errorf("payout %s: %w", payout, err)
 	}

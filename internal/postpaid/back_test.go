@@ -79,7 +79,11 @@ func TestADisputedInvoiceFreezesEarnings(t *testing.T) {
 		if h, n := w.balance(aside), w.balance(wallet); h != 0 || n != left {
 			t.Errorf("won %t: %s is set aside, %s in the wallet", won, h, n)
 		}
-		if rows := w.frozenEarnings(); len(rows) != 0 {
+		frozen := 0
+		if !won { // until a review takes it over
+			frozen = 1
+		}
+		if rows := w.frozenEarnings(); len(rows) != frozen {
 			t.Errorf("won %t: frozen: %+v", won, rows)
 		}
 		if r, err := w.pay.Reconcile(t.Context()); err != nil || r.Suspense != 0 || r.Matched == 0 {

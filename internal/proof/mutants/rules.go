@@ -39,8 +39,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "gaps-are-final", rule: "a gap stays open until the lease is settled", file: chargeGo,
-		old: "		mark = missing[0].Start\n",
-		new: "		mark = missing[len(missing)-1].Start\n",
+		old: "		mark = min(mark, missing[0].Start)\n",
+		new: "		mark = min(mark, missing[len(missing)-1].Start)\n",
 	},
 	{
 		name: "first-price", rule: "each moment costs the price of its time", file: chargeGo,
