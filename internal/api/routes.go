@@ -40,7 +40,6 @@ func (a *API) inside(t *table) {
 	put(t, "/me/password", signedIn, "changePassword: Set a new password, which ends your other sessions", a.changePassword)
 	get(t, "/me/sessions", signedIn, "listSessions: Where you are signed in to the dashboard, last used first", a.listSessions)
 	remove(t, "/me/sessions/{id}", signedIn, "endSession: Sign out one of your sessions", a.endSession)
-	get(t, "/org/legal", readBilling, "getLegal: Who your organisation is before the law, as invoices name it", a.getLegal)
 	put(t, "/org/legal", writeBilling, "setLegal: Say who your organisation is: legal name, address, country, VAT id", a.setLegal)
 	remove(t, "/org/legal", writeBilling, "eraseLegal: Have it forgotten", a.eraseLegal)
 	get(t, "/audit-events", readOrg, "listAuditEvents: Who of your organisation did what, newest first: shells, rents, tokens, money", a.ownTrail)
