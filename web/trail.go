@@ -120,6 +120,8 @@ var acts = map[string]string{
 	"token.create":             "Made an API token",
 	"token.revoke":             "Revoked an API token",
 	"user.admin":               "Made or unmade a platform operator",
+	"billing.disputes_forgive": "Forgave lost disputes",
+	"user.delete":              "Deleted a person's data",
 	"user.email_verified":      "Verified an e-mail address",
 	"user.password":            "Changed the password",
 	"user.password_reset":      "Reset the password",
