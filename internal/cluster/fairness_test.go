@@ -125,6 +125,30 @@ func TestAnInterruptionIsBilledAsProvenInAnyOrder(t *testing.T) {
 	}
 }
 
+// A journal of which the newest segment arrives first is not yet whole: nobody is to blame for what is still on its way.
+func TestProofThatArrivesNewestFirstIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	const ran = 10 * time.Minute
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
+	c := w.runUp(spec(2, 1))
+	w.ran(c, ran)
+	w.away(c, time.Minute, 1)
+	w.hostOf(c, 1).newestFirst = true
+	w.tick(c)
+	for range 8 {
+		w.must(w.hostOf(c, 1).sync(w.ctx, 0))
+		w.must(w.hostOf(c, 0).sync(w.ctx, 0))
+		w.tick(c)
+	}
+	w.release(c)
+	for rank, ms := range w.billed(c) {
+		if ms < ran.Milliseconds() {
+			t.Errorf("rank %d is billed %d ms of a run of more than %s", rank, ms, ran)
+		}
+	}
+	w.noCredits(c)
+}
+
 // Hosts that come back late after an outage of ours are not lost, and nobody gives anything back.
 func TestHostsHaveTimeToComeBackAfterAnOutage(t *testing.T) {
 	t.Parallel()

@@ -30,8 +30,11 @@ type fakeHost struct {
 	anchor  *agentapi.Anchor
 	runs    map[agentapi.LeaseRef]*run
 	journal []agentapi.Segment
-	until   map[agentapi.LeaseRef]int64 // run_until
-	last    agentapi.Sync               // the last report, for repeating it
+	// newestFirst sends one segment a report, the newest first, and keeps the others in kept.
+	newestFirst bool
+	kept        []agentapi.Segment
+	until       map[agentapi.LeaseRef]int64 // run_until
+	last        agentapi.Sync               // the last report, for repeating it
 }
 
 // run is one lease epoch on a fake host.
@@ -90,7 +93,7 @@ func (h *fakeHost) send(ctx context.Context, c int, s agentapi.Sync) error {
 				w.t.Errorf("segment of %s refused: %s", a.LeaseRef, a.Refused)
 			}
 		}
-		h.journal = nil
+		h.journal, h.kept = h.kept, nil
 	}
 	if err := clusters.Observe(ctx, h.id, s, rep.Gone); err != nil {
 		return fmt.Errorf("observe: %w", err)
@@ -118,6 +121,9 @@ func (h *fakeHost) report() agentapi.Sync {
 	s := agentapi.Sync{
 		Protocol: agentapi.Protocol, AgentVersion: "test", BootID: h.boot, BootMS: h.bootMS(), Revision: h.desired.Revision,
 		Full: true, Seq: h.seq, Leases: []agentapi.LeaseStatus{}, Segments: h.journal,
+	}
+	if last := len(h.journal) - 1; h.newestFirst && last > 0 {
+		s.Segments, h.kept = h.journal[last:], h.journal[:last]
 	}
 	for ref, r := range h.runs {
 		if r.Gone && !r.LogKept {

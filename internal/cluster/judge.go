@@ -104,7 +104,7 @@ func (x *change) caseOf(ctx context.Context, span interval.Span) (c pendingCase,
 	c = pendingCase{span: span, attested: map[id.Lease]interval.Set{}, signed: map[id.Lease]interval.Set{},
 		deaf: map[id.Lease]map[int32]interval.Set{}, silent: map[id.Host]interval.Set{}}
 	q, at := x.tx.Q, func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
-	if c.rows, err = q.LeasesWithin(ctx, x.row.ID, at(span.End), at(span.Start)); err != nil {
+	if c.rows, err = q.LeasesWithin(ctx, at(span.Start), x.row.ID, at(span.End)); err != nil {
 		return c, fmt.Errorf("leases of %s: %w", x.row.ID, err)
 	}
 	var leases, hosts []pgtype.UUID
@@ -267,7 +267,8 @@ func (c pendingCase) complete(rows []dbq.LeasesWithinRow, part interval.Span, no
 	for _, r := range rows {
 		up := c.attested[r.ID].Union(c.signed[r.ID]).Clip(part)
 		all = all && up.Len() == part.Len()
-		heard = heard && (r.SettledAt != nil || r.Final || r.ProvenMs >= part.End || r.EndedAt != nil && now.Sub(*r.EndedAt) >= maxProof)
+		journal := !r.HasHole && (r.Final || r.ProvenMs >= part.End) // everything that its host signed of it is here
+		heard = heard && (journal || r.SettledAt != nil || r.EndedAt != nil && now.Sub(*r.EndedAt) >= maxProof)
 	}
 	return all || heard
 }

@@ -35,7 +35,7 @@ func newPerson(t *testing.T) *person {
 	t.Helper()
 	d := dbtest.New(t)
 	a := account.New(d, account.Config{})
-	p, err := a.Register(t.Context(), account.SignUp{Email: email, Password: password, Name: "Ada Lovelace", Address: address})
+	_, err := a.Register(t.Context(), account.SignUp{Email: email, Password: password, Name: "Ada Lovelace", Address: address})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,13 +95,11 @@ func (g gang) compare(rnd *rand.Rand, v gangVerdict) error {
 
 // compareVerdict compares one run millisecond by millisecond.
 func (g gang) compareVerdict(r fairness.Run, v gangVerdict) error {
-	at := r.Facts.Run.Start
 	for _, s := range r.Suspensions {
-		at = s.Start
 		if s.Len() <= 0 || s.Class.Blames() != (len(s.Culprits) > 0) {
 			return fmt.Errorf("suspension %+v is malformed", s)
 		}
-		for ; at < s.End; at++ {
+		for at := s.Start; at < s.End; at++ {
 			t := int(at - g.from)
 			var culprits []int // as ranks of the gang
 			for _, c := range s.Culprits {

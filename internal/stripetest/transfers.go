@@ -159,16 +159,6 @@ func (s *Server) reversalByID(id string) *transferReversal {
 	return nil
 }
 
-// held is the balance in a currency, lower case.
-func (s *Server) held(currency string) (cents int64) {
-	for _, b := range s.s.Balance.Objects {
-		if b.Currency == currency {
-			cents += b.Net
-		}
-	}
-	return cents
-}
-
 // Transferred is how many transfers an account has received, and what of them was not taken back; "" is all accounts.
 func (s *Server) Transferred(accountID string) (n int, cents int64) {
 	s.mu.Lock()

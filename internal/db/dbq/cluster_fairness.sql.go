@@ -288,12 +288,17 @@ const leasesWithin = `-- name: LeasesWithin :many
 SELECT l.id, l.rank, l.host_id, l.host_org_id, l.epoch, l.created_at, l.ended_at, l.settled_at, (n.lease_id = l.id)::boolean AS current,
        s.last_good_ms, n.exit_code, n.exit_at, hs.nats_server AS listener, hs.connected_at,
        coalesce((SELECT max(g.end_ms) FROM usage_segment g WHERE g.lease_id = l.id), 0)::bigint AS proven_ms,
-       EXISTS (SELECT FROM usage_segment g WHERE g.lease_id = l.id AND g.epoch = l.epoch AND g.final) AS final
+       EXISTS (SELECT FROM usage_segment g WHERE g.lease_id = l.id AND g.epoch = l.epoch AND g.final) AS final,
+       -- Segments are numbered from 1. One without its predecessor came before it: what lies between may still arrive.
+       EXISTS (SELECT FROM usage_segment g
+               WHERE g.lease_id = l.id AND g.end_ms > (extract(epoch FROM $1::timestamptz) * 1000)::bigint AND g.seq > 1
+                 AND NOT EXISTS (SELECT FROM usage_segment p WHERE p.lease_id = g.lease_id AND p.epoch = g.epoch
+                                 AND p.boot_id = g.boot_id AND p.seq = g.seq - 1)) AS has_hole
 FROM lease l
 JOIN node n ON n.id = l.node_id
 JOIN node_status s ON s.node_id = n.id
 JOIN host_status hs ON hs.host_id = l.host_id
-WHERE l.cluster_id = $1 AND l.created_at < $2::timestamptz AND (l.ended_at IS NULL OR l.ended_at > $3::timestamptz)
+WHERE l.cluster_id = $2 AND l.created_at < $3::timestamptz AND (l.ended_at IS NULL OR l.ended_at > $1::timestamptz)
 ORDER BY l.rank, l.created_at
 `
 
@@ -314,11 +319,12 @@ type LeasesWithinRow struct {
 	ConnectedAt *time.Time
 	ProvenMs    int64
 	Final       bool
+	HasHole     bool
 }
 
 // The leases of a cluster that lived between two moments, with what is needed to judge whether their ranks were up.
-func (q *Queries) LeasesWithin(ctx context.Context, clusterID id.Cluster, untilAt time.Time, sinceAt time.Time) ([]LeasesWithinRow, error) {
-	rows, err := q.db.Query(ctx, leasesWithin, clusterID, untilAt, sinceAt)
+func (q *Queries) LeasesWithin(ctx context.Context, sinceAt time.Time, clusterID id.Cluster, untilAt time.Time) ([]LeasesWithinRow, error) {
+	rows, err := q.db.Query(ctx, leasesWithin, sinceAt, clusterID, untilAt)
 	if err != nil {
 		return nil, err
 	}
@@ -343,6 +349,7 @@ func (q *Queries) LeasesWithin(ctx context.Context, clusterID id.Cluster, untilA
 			&i.ConnectedAt,
 			&i.ProvenMs,
 			&i.Final,
+			&i.HasHole,
 		); err != nil {
 			return nil, err
 		}

@@ -44,7 +44,12 @@ ORDER BY from_ms;
 SELECT l.id, l.rank, l.host_id, l.host_org_id, l.epoch, l.created_at, l.ended_at, l.settled_at, (n.lease_id = l.id)::boolean AS current,
        s.last_good_ms, n.exit_code, n.exit_at, hs.nats_server AS listener, hs.connected_at,
        coalesce((SELECT max(g.end_ms) FROM usage_segment g WHERE g.lease_id = l.id), 0)::bigint AS proven_ms,
-       EXISTS (SELECT FROM usage_segment g WHERE g.lease_id = l.id AND g.epoch = l.epoch AND g.final) AS final
+       EXISTS (SELECT FROM usage_segment g WHERE g.lease_id = l.id AND g.epoch = l.epoch AND g.final) AS final,
+       -- Segments are numbered from 1. One without its predecessor came before it: what lies between may still arrive.
+       EXISTS (SELECT FROM usage_segment g
+               WHERE g.lease_id = l.id AND g.end_ms > (extract(epoch FROM @since_at::timestamptz) * 1000)::bigint AND g.seq > 1
+                 AND NOT EXISTS (SELECT FROM usage_segment p WHERE p.lease_id = g.lease_id AND p.epoch = g.epoch
+                                 AND p.boot_id = g.boot_id AND p.seq = g.seq - 1)) AS has_hole
 FROM lease l
 JOIN node n ON n.id = l.node_id
 JOIN node_status s ON s.node_id = n.id
