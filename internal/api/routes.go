@@ -1,6 +1,10 @@
 package api
 
-import "github.com/musterhq/muster/internal/account"
+import (
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/musterhq/muster/internal/account"
+)
 
 // Who may call what. A token with ScopeRead sees everything of its org; the other scopes let it change things, and see
 // what they change.
@@ -33,7 +37,7 @@ func (a *API) inside(t *table) {
 	postBy(t, "/signup", public, 201, "signUp: Make an account", a.signUp, withSecret)
 	get(t, "/me", signedIn, "getMe: Who you are, and for which organisation", a.me)
 	post(t, "/me/email-verification", signedIn, 202, "sendVerification: Have the link that proves your e-mail address sent again", a.sendVerification)
-	t.stream("GET", "/me/export", readOrg, "exportMe: What is kept of you, as JSON, without secrets", a.exportMe)
+	t.streamAs("application/json", &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true}, "GET", "/me/export", readOrg, "exportMe: What is kept of you, as JSON, without secrets", a.exportMe)
 	get(t, "/me/deletion", signedIn, "getDeletion: What keeps you from being deleted now", a.deletionStanding)
 	put(t, "/me/deletion", signedIn, "deleteMe: Erase your data at once and for good. Receipts and other documents are kept until their retention is over", a.deleteMe)
 	get(t, "/org/legal", readBilling, "getLegal: Who your organisation is before the law, as receipts, credit notes and statements name it", a.getLegal)

@@ -259,12 +259,20 @@ func (a *API) refuse(ctx huma.Context, err error) {
 	}
 }
 
-// stream registers a route whose answer is not JSON. The handler writes it, or returns an error before it has written.
-// The request's context ends soon after the token stopped counting.
-func (t *table) stream(method, path string, rule access, d doc, h func(http.ResponseWriter, *http.Request, account.Principal) error, params ...*huma.Param) {
+// streamer writes the answer of a route, or returns an error before it has written. The request's context ends soon after the
+// token stopped counting.
+type streamer = func(http.ResponseWriter, *http.Request, account.Principal) error
+
+// stream registers a route whose answer is text.
+func (t *table) stream(method, path string, rule access, d doc, h streamer, params ...*huma.Param) {
+	t.streamAs("text/plain", &huma.Schema{Type: huma.TypeString}, method, path, rule, d, h, params...)
+}
+
+// streamAs is stream for an answer of another media type.
+func (t *table) streamAs(media string, schema *huma.Schema, method, path string, rule access, d doc, h streamer, params ...*huma.Param) {
 	op := t.operation(method, path, rule, d, http.StatusOK, nil)
 	op.Parameters = params
-	op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}}}
+	op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{media: {Schema: schema}}}
 	t.huma.OpenAPI().AddOperation(&op)
 	t.chi.MethodFunc(method, Base+path, func(w http.ResponseWriter, r *http.Request) {
 		c := callerOf(r.Context())
