@@ -104,13 +104,14 @@ func writeProblem(w http.ResponseWriter, p *Problem) {
 
 // ownErrors is a huma transformer: it turns the errors huma makes itself (a parameter that is no number, a body that
 // is no JSON) into ours, and leaves out the values huma would echo, which may be passwords.
-func ownErrors(_ huma.Context, _ string, v any) (any, error) {
+func ownErrors(ctx huma.Context, _ string, v any) (any, error) {
 	e, ok := v.(*huma.ErrorModel)
 	if !ok {
 		return v, nil
 	}
 	switch e.Status {
 	case http.StatusRequestEntityTooLarge:
+		ctx.SetHeader("Connection", "close") // or the rest of the body would be read as the next request
 		return newProblem(fault.TooLarge, "the request's body is too large"), nil
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusUnsupportedMediaType, http.StatusRequestTimeout:
 	default:
@@ -127,8 +128,11 @@ func ownErrors(_ huma.Context, _ string, v any) (any, error) {
 		if d == nil {
 			continue
 		}
-		where := strings.TrimPrefix(d.Location, "body.")
-		p.Errors = append(p.Errors, fault.Field{Location: where, Message: d.Message})
+		where, what := strings.TrimPrefix(d.Location, "body."), d.Message
+		if at, ok := strings.CutSuffix(what, " "+unstorable); ok && where == "body" { // readJSON names the place in its message
+			where, what = at, unstorable
+		}
+		p.Errors = append(p.Errors, fault.Field{Location: where, Message: what})
 	}
 	if len(p.Errors) > 0 {
 		p.Detail = strings.TrimPrefix(p.Errors[0].Location+": "+p.Errors[0].Message, ": ")

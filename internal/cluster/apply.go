@@ -210,10 +210,10 @@ func (x *change) end(r Reason, detail string) {
 
 // tail is until when a lease's processes may run on after an end of the renter's own doing, and are billed for it: each
 // lease alone, as its host signs it, from the stop to the end of its process. Grace and a moment, but never past run_until.
-// Other ends have no tail.
+// Other ends have no tail: of a command that has completed on every rank no process is left.
 func (x *change) tail(r Reason, stop time.Time) time.Time {
 	switch r {
-	case ReasonReleasedByUser, ReasonMaxDuration, ReasonWorkloadFailed, ReasonCompleted:
+	case ReasonReleasedByUser, ReasonMaxDuration, ReasonWorkloadFailed:
 	default:
 		return stop
 	}

@@ -163,8 +163,14 @@ func (r *renter) napped(t *testing.T, c client.Cluster) client.Usage {
 // hears it may be late.
 const noting = 3 * time.Second
 
-// windowMillis is how long a cluster's closed windows are together.
-const windowMillis = `SELECT coalesce(sum(closed_ms - opened_ms), 0)::bigint FROM cluster_window WHERE cluster_id = $1`
+// windowMillis is how long a cluster's closed windows are together; tailMillis is how long its processes could be billed after
+// it was stopped.
+const (
+	windowMillis = `SELECT coalesce(sum(w.closed_ms - w.opened_ms), 0)::bigint FROM cluster_window w JOIN cluster c ON c.id = w.cluster_id
+		WHERE c.id = $1 AND (c.stop_at IS NULL OR w.opened_ms < floor(extract(epoch FROM c.stop_at) * 1000))`
+	tailMillis = `SELECT coalesce(sum(w.closed_ms - w.opened_ms), 0)::bigint FROM cluster_window w JOIN cluster c ON c.id = w.cluster_id
+		WHERE c.id = $1 AND w.opened_ms >= floor(extract(epoch FROM c.stop_at) * 1000)`
+)
 
 // anchorsApart is by how much, in ms, the time anchors of one of the cluster's hosts differ that were in force from the
 // opening of a window until the lease was gone: 0 unless one of them was issued meanwhile.
@@ -187,9 +193,9 @@ const clocks = `SELECT string_agg(line, E'\n') FROM (
 // which it returns.
 func (r *renter) asTheWindows(t *testing.T, c client.Cluster, u client.Usage) (apart int64) {
 	t.Helper()
-	windows, apart := r.p.sql(t, windowMillis, c.ID), r.p.sql(t, anchorsApart, c.ID)
+	windows, apart, tail := r.p.sql(t, windowMillis, c.ID), r.p.sql(t, anchorsApart, c.ID), r.p.sql(t, tailMillis, c.ID)
 	seconds, err := u.BillableSeconds.Float64()
-	if billed := int64(seconds*1000 + 0.5); err != nil || billed > windows || billed < windows-apart {
+	if billed := int64(seconds*1000 + 0.5); err != nil || billed > windows+tail || billed < windows-apart {
 		t.Errorf("%d ms are billed, the windows are %d ms, the anchors %d ms apart (%v)\n%s\n%s", billed, windows, apart, err,
 			r.timeline(t, c), r.p.text(t, clocks, c.ID))
 	}
