@@ -13,7 +13,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// dockerd is a Docker daemon of a test's own, without live restore, with containers, bridge and sockets of its own.
+// dockerd is a Docker daemon that one test starts and stops. It has its own data directory, bridge and sockets, and no live
+// restore.
 type dockerd struct {
 	t            *testing.T
 	dir, bridge  string
@@ -113,7 +114,7 @@ func end(cmd *exec.Cmd, gone chan struct{}) {
 
 // The host's engine is stopped under three jobs that handle TERM, each in its own way, and started again. While it is away
 // the host says so, and proves nothing; the jobs have ended by the host's doing, whatever code they left with and however
-// long they took. A job that fails by itself before has failed by itself.
+// long they took. A job that failed before the stop keeps its own exit.
 func TestWhatEndsWithTheEngineIsTheHostsDoing(t *testing.T) {
 	d := startDockerd(t)
 	h := newHostOn(t, d.address())

@@ -16,8 +16,8 @@ const (
 	hungAfter = 2
 )
 
-// newPinger is a client whose every request has a connection of its own. A daemon that was told to stop accepts no new ones
-// before it stops containers, while it answers on those that are open: only a new connection shows that it is not ending.
+// newPinger returns an HTTP client that opens a new connection for every request. A daemon that is stopping closes its socket
+// before it stops containers but still answers on open connections, so only a new connection shows that it is not stopping.
 func newPinger(dial func(context.Context) (net.Conn, error)) *http.Client {
 	return &http.Client{Timeout: pingLimit, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}}
@@ -60,11 +60,11 @@ func (e *Engine) Away() (since time.Time, why string, ok bool) {
 	return e.watch.since, e.watch.why, !e.watch.since.IsZero()
 }
 
-// outages remembers when the daemon was away, as seen from here. The daemon accepts no connections before it stops
-// containers, and kills what it finds running when it comes back, so an exit that nobody asked for is its doing when it
-// falls between the last ping that it answered before and the first after.
+// outages records when the daemon did not answer this agent. A stopping daemon closes its socket before it stops containers,
+// and a starting one kills containers that it finds running. So the daemon caused an unrequested exit if the exit falls between
+// the last answered ping before an outage and the first one after it.
 //
-// With live restore it does neither: containers go on without it, and their ends are their own.
+// With live restore the daemon does neither: containers keep running without it, and their exits are their own.
 type outages struct {
 	mu       sync.Mutex
 	spans    []span    // the last few
@@ -113,7 +113,7 @@ func (o *outages) answer(sent, now, started time.Time, known bool) (changed bool
 	return true
 }
 
-// silence notes a ping that was not answered. refused: there was nobody to connect to.
+// silence records a ping that was not answered. refused means that the connection was refused.
 func (o *outages) silence(sent time.Time, refused bool, why string) (changed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -154,8 +154,8 @@ func (o *outages) covers(t time.Time) bool {
 }
 
 // Interrupted reports whether a container's end coincides with the daemon's own: then it was the host's trouble,
-// whatever its exit code says (a program that handles TERM exits as it likes). An error means that this cannot be told
-// before the daemon answers again.
+// whatever its exit code says (a program that handles TERM exits as it likes). It returns an error while the daemon
+// does not answer, because the cause is unknown until then.
 func (e *Engine) Interrupted(ctx context.Context, c Container) (bool, error) {
 	if c.State != Exited || c.FinishedAt.IsZero() || e.watch.harmless() {
 		return false, nil
@@ -168,14 +168,14 @@ func (e *Engine) Interrupted(ctx context.Context, c Container) (bool, error) {
 	if e.watch.covers(c.FinishedAt) {
 		return true, nil
 	}
-	// An agent that was away itself did not see the outage: the daemon's age tells.
+	// If the agent was not running during the outage, the daemon's start time shows it.
 	started, ok := e.daemonStarted()
 	return ok && unwatched(c, started, e.born), nil
 }
 
 // unwatched reports whether a container has to be taken for one that its daemon has stopped, by the start of the daemon that
 // runs now and of this process: it ended just before the daemon started, or at a time that neither of the two has seen.
-// Nobody can prove then that it ended by itself, and an operator who stops the agent before the daemon gains nothing.
+// In both cases there is no proof that it exited by itself. An operator who stops the agent before the daemon gains nothing.
 func unwatched(c Container, daemon, agent time.Time) bool {
 	if !c.StartedAt.Before(daemon) || !c.FinishedAt.Before(daemon.Add(outageSlack)) {
 		return false

@@ -203,8 +203,8 @@ func (h *Holder) await(ctx context.Context, q Request) (Workload, error) {
 // closes at exec, so the kernel says it and not the init.
 //
 // The renter's program is of the same user as its init, and a process of another PID namespace has no PID here
-// (SO_PEERCRED), so who connects cannot tell them apart. When they connect does: the socket is closed before the command is
-// started, and while an init is connected nobody else is heard.
+// so SO_PEERCRED cannot distinguish them. The time of the connection does: the socket is closed before the command is
+// started, and it accepts no second connection while the init is connected.
 func (h *Holder) hearInit(c net.Conn, l net.Listener) {
 	h.mu.Lock()
 	second := h.init

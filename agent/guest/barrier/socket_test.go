@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/agent/unixsock"
 )
 
-// The guest's socket for inits hears one init at a time, lines of 64 kB, and nobody once the command is about to start.
+// The guest's init socket accepts one connection at a time and lines of at most 64 kB. It is closed before the command starts.
 func TestWhoInAWorkloadIsHeard(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -60,7 +60,7 @@ func TestWhoInAWorkloadIsHeard(t *testing.T) {
 		}
 	}
 	if second := dial(); !cutOff(second) {
-		t.Error("a second connection is heard beside the init's")
+		t.Error("a second connection is accepted while the init is connected")
 	}
 	say(init, guest.StateReleasing)
 	for closed := false; !closed; {
