@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fairness"
 	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/market"
@@ -164,7 +165,7 @@ func (x *change) facts() Facts {
 			Rank: int(n.Rank), State: NodeState(n.State), Reason: Reason(n.Reason), Detail: n.Detail, Required: n.required,
 			Started: n.StartedAt != nil, Exit: intp(n.ExitCode), ExitSeen: deref(n.ExitAt), Heard: n.status.ReportedAt,
 			Since: x.now.Add(-x.heardFor(n, n.Since)), Gone: n.gone != nil, Ended: n.ended != nil,
-			Doubted: len(x.nodes) > 1 && n.doubts > maxDoubts,
+			Doubted: len(x.nodes) > 1 && n.doubts > fairness.Doubts,
 		})
 	}
 	f.RestartOnFail = whole && x.spec.Restart == "on_failure" && x.row.QuickFailures < maxQuickFailures

@@ -16,10 +16,6 @@ import (
 // A rank is in doubt while it is not proven up. The billing window stays open meanwhile and nothing more of it is confirmed:
 // proof may still come. What becomes of the time is decided in judge.go.
 
-// maxDoubts is how often within an hour a host's rank may be in doubt before the next doubt ends its part in the gang at
-// once. It counts by host and not by cluster, so that a big cluster is not ended by many hosts' single mishaps.
-const maxDoubts = 2
-
 // deaf is when we could not hear the host of a node.
 func (x *change) deaf(n *node) interval.Set { return x.hearing.Deaf(n.listener, n.connected) }
 
@@ -32,7 +28,8 @@ func (x *change) heardFor(n *node, since time.Time) time.Duration {
 	return x.now.Sub(since) - time.Duration(x.deaf(n).Clip(past).Len())*time.Millisecond
 }
 
-// countDoubt counts a doubt against the host of a gang's rank.
+// countDoubt counts a doubt against the host of a gang's rank. Doubts count by host and not by cluster, so that single mishaps of
+// many hosts do not end a big cluster; more than fairness.Doubts within an hour end the host's part in the gang.
 func (x *change) countDoubt(n *node) {
 	if len(x.nodes) < 2 {
 		return
