@@ -126,11 +126,16 @@ func claimFolder() (*folder, error) {
 	if err := os.Chmod(path, 0o711); err != nil {
 		return nil, err
 	}
-	f.lock, err = os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	// The file is locked before it gets the name that sweep looks for, so no other test can lock it first.
+	unnamed := filepath.Join(path, "unlocked")
+	f.lock, err = os.OpenFile(unnamed, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	return f, unix.Flock(int(f.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err := unix.Flock(int(f.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", unnamed, err)
+	}
+	return f, os.Rename(unnamed, filepath.Join(path, "lock"))
 }
 
 // sweep removes a folder nobody holds. One without a lock file yet is being made.
