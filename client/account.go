@@ -22,6 +22,7 @@ type Org struct {
 	ID       id.Org `json:"id"`
 	Name     string `json:"name"`
 	Personal bool   `json:"personal"`
+	Zone     string `json:"zone"` // IANA name of its time zone
 }
 
 // SignedUp is the answer to a sign-up.

@@ -26,6 +26,7 @@ func (s *Web) showAccount(v *visit, a view.Account) error {
 		return err
 	}
 	a.Verified, a.Sent = profile.Verified, v.r.FormValue("sent") != ""
+	a.Zone.Zone, a.Zone.Zones, a.Zone.Saved = profile.Zone, account.Zones(), v.r.FormValue("saved") == "zone"
 	tokens, err := s.Accounts.Tokens(ctx, v.who, account.Page[id.Token]{Limit: account.MaxTokens})
 	if err != nil {
 		return err

@@ -129,6 +129,7 @@ func (s *Web) Routes(r chi.Router) {
 		post("/account/verification", signedIn, s.sendVerification)
 		post("/account/legal", signedIn, s.setLegal)
 		post("/account/legal/erase", signedIn, s.eraseLegal)
+		post("/account/zone", signedIn, s.setZone)
 		get("/account/export.json", signedIn, s.exportAccount)
 		get("/account/delete", signedIn, s.deletionPage)
 		post("/account/delete", signedIn, s.deleteAccount)

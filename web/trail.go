@@ -103,6 +103,7 @@ var acts = map[string]string{
 	"operator.fee":             "Set an operator's fee",
 	"org.legal_erase":          "Erased legal details",
 	"org.legal_set":            "Gave legal details",
+	"org.zone_set":             "Set the time zone",
 	"payout.account":           "Set up payouts",
 	"payout.now":               "Paid an operator out",
 	"payout.reverse":           "Took a payout back",

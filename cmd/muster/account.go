@@ -7,7 +7,7 @@ import (
 )
 
 func accountCommand(s *shell) *cobra.Command {
-	return noun("account", "Your own data: export and deletion", accountExport(s), accountDelete(s))
+	return noun("account", "Your password, your sessions and your data", accountPassword(s), accountSessions(s), accountExport(s), accountDelete(s))
 }
 
 func accountExport(s *shell) *cobra.Command {
@@ -56,7 +56,7 @@ documents are kept until their retention is over.`,
 					}
 				})
 			}
-			password, err := secret(cmd, "Password")
+			password, err := hiddenLine(cmd, "Password")
 			if err != nil {
 				return err
 			}

@@ -137,7 +137,7 @@ func obtainToken(cmd *cobra.Command, server, email string) (string, error) {
 		}
 		return t, err
 	}
-	password, err := secret(cmd, "Password (at least 10 characters)")
+	password, err := hiddenLine(cmd, "Password (at least 10 characters)")
 	if err != nil {
 		return "", err
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 func orgCommand(s *shell) *cobra.Command {
-	return noun("org", "Your organisation", orgLegal(s), orgAudit(s))
+	return noun("org", "Your organisation", orgLegal(s), orgZone(s), orgAudit(s))
 }
 
 func orgLegal(s *shell) *cobra.Command {
@@ -69,4 +69,29 @@ what they name and leave the rest as it is. A payment and its receipt keep what 
 		cmd.MarkFlagsMutuallyExclusive("erase", flag)
 	}
 	return cmd
+}
+
+func orgZone(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "zone [ZONE]", Short: "Show or set the time zone of your organisation", Args: atMost("ZONE"),
+		Long: `Show or set the time zone of your organisation: an IANA name, such as Europe/Berlin. Days, months and years of statements,
+earnings and documents begin in it. Statements and documents that were issued keep the time zone they were issued in.`,
+		Example: "  muster org zone\n  muster org zone Europe/Berlin",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				if err := c.SetZone(cmd.Context(), args[0]); err != nil {
+					return err
+				}
+			}
+			zone, err := c.Zone(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, map[string]string{"zone": zone}, func(p *printer) { p.line("%s", zone) })
+		},
+	}
 }

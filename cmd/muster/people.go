@@ -119,15 +119,22 @@ func terminal(stream any) (fd int, ok bool) {
 
 // secret asks for something that must not be seen: without echo on a terminal, else the first line of standard input.
 func secret(cmd *cobra.Command, prompt string) (string, error) {
+	s, err := hiddenLine(cmd, prompt)
+	return strings.TrimSpace(s), err
+}
+
+// hiddenLine is secret with its spaces: a password may begin or end with some.
+func hiddenLine(cmd *cobra.Command, prompt string) (string, error) {
 	if fd, ok := terminal(cmd.InOrStdin()); ok {
 		if _, err := io.WriteString(cmd.ErrOrStderr(), prompt+": "); err != nil {
 			return "", err
 		}
 		b, err := term.ReadPassword(fd)
 		_, _ = io.WriteString(cmd.ErrOrStderr(), "\n")
-		return strings.TrimSpace(string(b)), err
+		return string(b), err
 	}
-	return readLine(cmd.InOrStdin())
+	s, err := readLine(cmd.InOrStdin())
+	return strings.TrimSuffix(s, "\r"), err
 }
 
 // readLine reads up to the newline and no further: what follows belongs to whoever reads next.
@@ -146,7 +153,7 @@ func readLine(r io.Reader) (string, error) {
 			return "", err
 		}
 	}
-	return strings.TrimSpace(string(line)), nil
+	return string(line), nil
 }
 
 // exactly is cobra.ExactArgs with words that say what is missing.

@@ -24,6 +24,7 @@ type orgView struct {
 	ID       id.Org `json:"id"`
 	Name     string `json:"name"`
 	Personal bool   `json:"personal"`
+	Zone     string `json:"zone" doc:"the IANA time zone in which its days, months and years begin" example:"Europe/Berlin"`
 }
 
 type meView struct {
@@ -40,7 +41,7 @@ func (a *API) me(ctx context.Context, p account.Principal, _ *struct{}) (meView,
 	}
 	return meView{
 		User:   userView{v.User, v.Email, v.Name, v.Admin, v.Verified, v.CreatedAt.UTC()},
-		Org:    orgView{v.Org, v.OrgName, v.Personal},
+		Org:    orgView{v.Org, v.OrgName, v.Personal, v.Zone},
 		Scopes: p.Scopes, Token: p.Token,
 	}, nil
 }
@@ -80,7 +81,7 @@ func (a *API) signUp(ctx context.Context, caller account.Principal, in *signUpIn
 		now, err := tx.Now(ctx)
 		return signUpView{
 			User: userView{ID: p.User, Email: p.Email, Name: p.OrgName, CreatedAt: now},
-			Org:  orgView{p.Org, p.OrgName, true}, Token: secret,
+			Org:  orgView{p.Org, p.OrgName, true, "UTC"}, Token: secret,
 		}, err
 	})
 	return answer, signUpView{}, err

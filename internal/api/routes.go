@@ -46,6 +46,8 @@ func (a *API) inside(t *table) {
 	remove(t, "/me/sessions/{id}", signedIn, "endSession: Sign out one of your sessions", a.endSession)
 	put(t, "/org/legal", writeBilling, "setLegal: Say who your organisation is: legal name, address, country, VAT id", a.setLegal)
 	remove(t, "/org/legal", writeBilling, "eraseLegal: Have it forgotten", a.eraseLegal)
+	get(t, "/org/zone", readBilling, "getZone: Your organisation's time zone", a.getZone)
+	put(t, "/org/zone", writeBilling, "setZone: Set the time zone in which your organisation's days, months and years begin", a.setZone)
 	get(t, "/audit-events", readOrg, "listAuditEvents: Who of your organisation did what, newest first: shells, rents, tokens, money", a.ownTrail)
 	get(t, "/tokens", signedIn, "listTokens: Your organisation's API tokens", a.listTokens)
 	post(t, "/tokens", signedIn, 201, "createToken: Make an API token, within your own scopes", a.createToken, withSecret)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -37,16 +38,12 @@ func (p *Payouts) Year(ctx context.Context, org id.Org, year string) (Year, erro
 	if err != nil || n < 2000 || n > 9999 {
 		return Year{}, fault.InvalidField("year", "is a calendar year, such as 2026")
 	}
-	name, err := p.d.Q.OrgZone(ctx, org)
+	zone, err := account.ZoneOf(ctx, p.d.Q, org)
 	if err != nil {
-		return Year{}, fmt.Errorf("payout: zone of %s: %w", org, err)
-	}
-	zone, err := time.LoadLocation(name)
-	if err != nil {
-		zone, name = time.UTC, "UTC"
+		return Year{}, err
 	}
 	from, to := time.Date(n, 1, 1, 0, 0, 0, 0, zone), time.Date(n+1, 1, 1, 0, 0, 0, 0, zone)
-	rows, err := p.d.Q.PayoutMonths(ctx, dbq.PayoutMonthsParams{Zone: name, OrgID: org, Currency: p.cfg.Currency,
+	rows, err := p.d.Q.PayoutMonths(ctx, dbq.PayoutMonthsParams{Zone: zone.String(), OrgID: org, Currency: p.cfg.Currency,
 		FromID: firstID(from.Add(-idSlack)), ToID: firstID(to.Add(idSlack)), Since: from, Until: to})
 	if err != nil {
 		return Year{}, fmt.Errorf("payout: %d of %s: %w", n, org, err)

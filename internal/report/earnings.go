@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -72,17 +73,9 @@ func ownHost(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) erro
 	return nil
 }
 
-// zoneOf is where the org's days begin; UTC when its zone is not known here.
+// zoneOf is the time zone in which the org's days begin.
 func zoneOf(ctx context.Context, q *dbq.Queries, org id.Org) (*time.Location, error) {
-	name, err := q.OrgZone(ctx, org)
-	if err != nil {
-		return nil, fmt.Errorf("report: zone of %s: %w", org, err)
-	}
-	zone, err := time.LoadLocation(name)
-	if err != nil {
-		return time.UTC, nil
-	}
-	return zone, nil
+	return account.ZoneOf(ctx, q, org)
 }
 
 func earnings(leases []metering.LeaseEarning) Earnings {

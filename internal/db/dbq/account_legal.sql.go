@@ -60,6 +60,17 @@ func (q *Queries) OrgName(ctx context.Context, argID id.Org) (string, error) {
 	return name, err
 }
 
+const orgZone = `-- name: OrgZone :one
+SELECT zone FROM org WHERE id = $1
+`
+
+func (q *Queries) OrgZone(ctx context.Context, argID id.Org) (string, error) {
+	row := q.db.QueryRow(ctx, orgZone, argID)
+	var zone string
+	err := row.Scan(&zone)
+	return zone, err
+}
+
 const setOrgLegal = `-- name: SetOrgLegal :one
 INSERT INTO org_legal (org_id, name, address, country, vat_id) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (org_id) DO UPDATE SET name = excluded.name, address = excluded.address, country = excluded.country,
@@ -86,4 +97,16 @@ func (q *Queries) SetOrgLegal(ctx context.Context, arg SetOrgLegalParams) (time.
 	var changed_at time.Time
 	err := row.Scan(&changed_at)
 	return changed_at, err
+}
+
+const setOrgZone = `-- name: SetOrgZone :execrows
+UPDATE org SET zone = $1 WHERE id = $2 AND zone <> $1
+`
+
+func (q *Queries) SetOrgZone(ctx context.Context, zone string, iD id.Org) (int64, error) {
+	result, err := q.db.Exec(ctx, setOrgZone, zone, iD)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }

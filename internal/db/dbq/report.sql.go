@@ -209,17 +209,6 @@ func (q *Queries) HostOwner(ctx context.Context, argID id.Host) (id.Org, error) 
 	return org_id, err
 }
 
-const orgZone = `-- name: OrgZone :one
-SELECT zone FROM org WHERE id = $1
-`
-
-func (q *Queries) OrgZone(ctx context.Context, argID id.Org) (string, error) {
-	row := q.db.QueryRow(ctx, orgZone, argID)
-	var zone string
-	err := row.Scan(&zone)
-	return zone, err
-}
-
 const returnedByOperator = `-- name: ReturnedByOperator :many
 SELECT x.id, x.kind, x.memo, x.ref, x.created_at, coalesce(c.key, '')::text AS charge_key, sum(f.amount)::bigint AS amount
 FROM ledger_account a

@@ -12,3 +12,9 @@ DELETE FROM org_legal WHERE org_id = $1;
 
 -- name: OrgName :one
 SELECT name FROM org WHERE id = $1;
+
+-- name: OrgZone :one
+SELECT zone FROM org WHERE id = $1;
+
+-- name: SetOrgZone :execrows
+UPDATE org SET zone = @zone WHERE id = @id AND zone <> @zone;

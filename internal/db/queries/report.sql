@@ -1,6 +1,3 @@
--- name: OrgZone :one
-SELECT zone FROM org WHERE id = $1;
-
 -- name: HostOwner :one
 SELECT org_id FROM host WHERE id = $1;
 
