@@ -35,6 +35,14 @@ func (s *Web) showPayoutRun(v *visit, form view.ActForm) error {
 	}
 	form.Once = newOnce()
 	out := view.PayoutRun{Currency: s.Currency, Minimum: s.Payouts.Minimum(), Form: form}
+	sending, err := s.Payments.Sending(ctx, v.who)
+	if err != nil {
+		return err
+	}
+	if out.Sending = (view.Sending{Paused: sending.Paused, Reason: sending.Reason}); sending.Since != nil {
+		out.Sending.Since = view.Clock(*sending.Since, s.Now()) + " UTC"
+	}
+	out.Done = done(v, map[string]string{"paused": "Sending of money is paused.", "resumed": "Money is sent again."})
 	if v.r.Method == http.MethodGet && v.r.FormValue("made") != "" {
 		out.Done = "The run is over: " + v.r.FormValue("made") + " payouts were made. They are in the list."
 	}
@@ -83,6 +91,26 @@ func (s *Web) runPayouts(v *visit) error {
 		})
 	}
 	return back(v, "/admin/payouts?"+url.Values{"made": {made}}.Encode())
+}
+
+// setSending pauses everything that moves money, or resumes it.
+func (s *Web) setSending(v *visit) error {
+	form := view.ActForm{Act: "sending", Reason: strings.TrimSpace(v.r.FormValue("reason"))}
+	pause, word := v.r.FormValue("pause") != "no", "resumed"
+	if pause {
+		word = "paused"
+	}
+	err := s.act(v, func(ctx context.Context, tx *db.Tx) error {
+		_, err := s.Payments.SetSending(ctx, tx, v.who, pause, form.Reason)
+		return err
+	}, "pause")
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			form.Errors = errs
+			return s.showPayoutRun(v, form)
+		})
+	}
+	return back(v, "/admin/payouts?done="+word+"#sending")
 }
 
 func (s *Web) reviews(v *visit) error { return s.showReviews(v, view.ActForm{}) }

@@ -22,7 +22,7 @@ import (
 func deskPaths(org string) (gets, posts []string) {
 	return []string{"/admin", "/admin/orgs", "/admin/orgs/" + org, "/admin/payouts", "/admin/reviews", "/admin/reviews?all=1", "/admin/promo", "/admin/audit", "/admin/books", "/admin/tax"},
 		[]string{"/admin/orgs/" + org + "/fee", "/admin/orgs/" + org + "/pay", "/admin/orgs/" + org + "/stop", "/admin/orgs/" + org + "/reverse", "/admin/orgs/" + org + "/unfreeze", "/admin/orgs/" + org + "/reviews", "/admin/orgs/" + org + "/write-off", "/admin/orgs/" + org + "/bank-payment", "/admin/orgs/" + org + "/release-refund", "/admin/orgs/" + org + "/forgive-disputes",
-			"/admin/payouts", "/admin/reviews", "/admin/promo", "/admin/promo/SOME-CODE/disable", "/admin/tax"}
+			"/admin/payouts", "/admin/sending", "/admin/reviews", "/admin/promo", "/admin/promo/SOME-CODE/disable", "/admin/tax"}
 }
 
 func (b *browser) org() id.Org {
@@ -237,6 +237,13 @@ func TestAnOrganisationOnTheDesk(t *testing.T) {
 	}
 	if res, doc := send("/stop", "#stop", url.Values{"stop": {"no"}, "reason": {"cleared"}}); res.StatusCode != http.StatusOK || doc.Find("#account .callout").Length() != 0 {
 		t.Fatalf("%s %s", res.Status, doc.Find("#account").Text())
+	}
+	if res, doc := b.post("/admin/sending", url.Values{"pause": {"yes"}, "reason": {"payouts look wrong"}}); res.StatusCode != http.StatusOK ||
+		!strings.Contains(doc.Find("#sending .callout").Text(), "payouts look wrong") || !strings.Contains(doc.Find("#due").Text(), "payouts look wrong") {
+		t.Fatalf("%s %s", res.Status, doc.Find("main").Text())
+	}
+	if res, doc := b.post("/admin/sending", url.Values{"pause": {"no"}, "reason": {"checked"}}); res.StatusCode != http.StatusOK || doc.Find("#sending .callout").Length() != 0 {
+		t.Fatalf("%s %s", res.Status, doc.Find("main").Text())
 	}
 	if _, doc := b.get("/admin/payouts"); !strings.Contains(doc.Find("#run").Text(), "25.00 USD") || doc.Find("#due tbody tr").Length() != 1 {
 		t.Errorf("%s", doc.Find("main").Text())

@@ -89,6 +89,7 @@ func (s *Web) Routes(r chi.Router) {
 		post("/admin/orgs/{id}/forgive-disputes", platformAdmin, s.forgiveDisputes)
 		get("/admin/payouts", platformAdmin, s.payoutRun)
 		post("/admin/payouts", platformAdmin, s.runPayouts)
+		post("/admin/sending", platformAdmin, s.setSending)
 		get("/admin/reviews", platformAdmin, s.reviews)
 		post("/admin/reviews", platformAdmin, s.decide)
 		get("/admin/tax", platformAdmin, s.taxPage)

@@ -110,6 +110,8 @@ var acts = map[string]string{
 	"payout.review_refuse":     "Refused earnings in review",
 	"payout.review_release":    "Released earnings in review",
 	"payout.stop":              "Stopped payouts, or let them go on",
+	"sending.pause":            "Paused all sending of money",
+	"sending.resume":           "Resumed the sending of money",
 	"promo.create":             "Made a promo code",
 	"promo.disable":            "Ended a promo code",
 	"promo.redeem":             "Redeemed a promo code",

@@ -16,7 +16,8 @@ func TestTheDeskByCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	commands := []string{"todo", "orgs", "org " + org.String(), "payouts list", "payouts due", "audit", "promo uses", "set " + org.String() + " --fee-ppm 1 --reason x",
-		"payouts pay " + org.String() + " --reason x", "payouts run --reason x"}
+		"payouts pay " + org.String() + " --reason x", "payouts run --reason x",
+		"sending show", "sending pause --reason x", "sending resume --reason x"}
 	for _, cmd := range commands {
 		if r := p.run("", append([]string{"admin"}, strings.Fields(cmd)...)...); r.code != 1 {
 			t.Errorf("a renter may %s: exit %d %s", cmd, r.code, r.out)
@@ -34,10 +35,19 @@ func TestTheDeskByCommand(t *testing.T) {
 	if out := p.ok("admin", "orgs", "--operators"); strings.Contains(out, org.String()) {
 		t.Error(out)
 	}
-	for _, wrong := range []string{"org x", "set " + org.String() + " --fee-ppm 5", "set " + org.String() + " --reason x", "payouts pay x --reason x", "payouts pay " + org.String(), "payouts run", "audit --org x"} {
+	for _, wrong := range []string{"org x", "set " + org.String() + " --fee-ppm 5", "set " + org.String() + " --reason x", "payouts pay x --reason x", "payouts pay " + org.String(), "payouts run", "sending pause", "audit --org x"} {
 		if r := p.run("", append([]string{"admin"}, strings.Fields(wrong)...)...); r.code != 2 {
 			t.Errorf("%s: exit %d %s", wrong, r.code, r.errs)
 		}
+	}
+	if out := p.ok("admin", "sending", "pause", "--reason", "a restore"); !strings.Contains(out, "paused") || !strings.Contains(out, "a restore") {
+		t.Error(out)
+	}
+	if v := p.json("admin", "sending", "show"); v["paused"] != true {
+		t.Error(v)
+	}
+	if out := p.ok("admin", "sending", "resume", "--reason", "checked"); !strings.Contains(out, "Money is sent.") {
+		t.Error(out)
 	}
 	if out := p.ok("admin", "set", org.String(), "--fee-ppm", "45000", "--reason", "a large fleet"); !strings.Contains(out, "45000 ppm") {
 		t.Error(out)

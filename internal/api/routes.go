@@ -153,6 +153,8 @@ func (a *API) inside(t *table) {
 	get(t, "/admin/promo-redemptions", platformAdmin, "listRedemptions: Who used which code, newest first", a.redemptions)
 	get(t, "/admin/payout-run", platformAdmin, "getPayoutRun: What the next payouts would be, and what failed", a.payoutRun)
 	postBy(t, "/admin/payout-run", platformAdmin, 201, "runPayouts: Pay everybody who can be paid now, with a reason", a.runPayouts)
+	get(t, "/admin/sending", platformAdmin, "getSending: Whether requests that move money are sent to Stripe", a.sending)
+	put(t, "/admin/sending", platformAdmin, "setSending: Pause everything that moves money at Stripe, or resume it, with a reason", a.setSending)
 	get(t, "/admin/promo-codes", platformAdmin, "listPromoCodes: Codes that give credit away", a.listPromos)
 	post(t, "/admin/promo-codes", platformAdmin, 201, "createPromoCode: Give credit away by code", a.createPromo)
 	post(t, "/admin/promo-codes/{code}/disable", platformAdmin, 200, "disablePromoCode: End a code now, with a reason; credit that it gave stays", a.disablePromo)

@@ -93,8 +93,11 @@ func (a AutoTopUp) check() error {
 	return bad.Err()
 }
 
-// AutoTopUps adds credit where it is due and says how often. Run it every few seconds.
+// AutoTopUps adds credit where it is due and says how often. While sending is paused it adds none. Run it every few seconds.
 func (p *Payments) AutoTopUps(ctx context.Context) (n int, err error) {
+	if s, err := SendingState(ctx, p.d.Q); err != nil || s.Paused {
+		return 0, err
+	}
 	orgs, err := p.d.Q.ClaimAutoTopups(ctx, p.cfg.Currency, batchRows)
 	if err != nil {
 		return 0, fmt.Errorf("payment: due auto top-ups: %w", err)

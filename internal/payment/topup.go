@@ -32,7 +32,7 @@ type TopUpRequest struct {
 
 // TopUp pays into the org's wallet: with a saved card, else through the checkout page its answer names. Faults: Invalid
 // (the amount), NotFound (the card), QuotaExceeded (the limit before verification), Conflict (Total is not what is charged now), Unavailable (the tax is not
-// known). With an idempotency key the same top-up is returned again, in its present state. A
+// known, or sending is paused). With an idempotency key the same top-up is returned again, in its present state. A
 // declined card is a top-up in state Failed, no error. When the payer's bank wants to ask them, the top-up is Pending
 // and its ActionURL says where. When Stripe does not answer, the top-up is returned Pending and settles by itself.
 func (p *Payments) TopUp(ctx context.Context, payer account.Principal, r TopUpRequest, key idem.Request) (TopUp, error) {
@@ -88,6 +88,9 @@ func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principa
 	total := r.Amount + on.Amount()
 	if r.Total != 0 && r.Total != total {
 		return nil, fault.New(fault.Conflict, "with tax it is %s %s now, not %s: look at it again and confirm", inCents(total), p.cfg.Currency, inCents(r.Total))
+	}
+	if err := refusePaused(ctx, tx.Q); err != nil {
+		return nil, err
 	}
 	if err := p.allow(ctx, tx, payer.Org, r.Amount); err != nil {
 		return nil, err

@@ -17,12 +17,16 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/stripepay"
 )
 
 // PayDue pays every operator whose time has come, and says how many it paid. Run it every minute; any replica may, and a
 // crash anywhere loses nothing and pays nothing twice.
 func (p *Payouts) PayDue(ctx context.Context) (n int, err error) {
+	if s, err := payment.SendingState(ctx, p.d.Q); err != nil || s.Paused {
+		return 0, err
+	}
 	due, err := p.d.Q.DuePayoutAccounts(ctx, batchRows)
 	if err != nil {
 		return 0, fmt.Errorf("payout: who is due: %w", err)
@@ -101,7 +105,11 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 	if err != nil {
 		return d, err
 	}
-	if d.why = obstacle(a, pending); d.why == "" && scheduled && a.NextAt.After(now) {
+	sending, err := payment.SendingState(ctx, tx.Q)
+	if err != nil {
+		return d, err
+	}
+	if d.why = obstacle(a, pending, sending); d.why == "" && scheduled && a.NextAt.After(now) {
 		d.why = "it is not time yet" // another replica was here
 	}
 	if d.why != "" {
@@ -146,8 +154,10 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 }
 
 // obstacle is what keeps an account from being paid, however much there is; "" = nothing.
-func obstacle(a dbq.PayoutAccount, onTheWay int64) string {
+func obstacle(a dbq.PayoutAccount, onTheWay int64, sending payment.Sending) string {
 	switch {
+	case sending.Paused:
+		return "all sending of money is paused: " + sending.Reason
 	case a.StripeAccount == nil || !a.Ready:
 		return "the account at Stripe is not ready"
 	case a.Stopped != "":

@@ -423,3 +423,21 @@ func TestDeadAccountsDoNotStarveThePoller(t *testing.T) {
 		t.Fatalf("%+v %v", a, err)
 	}
 }
+
+// While sending is paused nobody is paid, and the desk shows why; afterwards everybody is.
+func TestAPauseOfSendingStopsPayouts(t *testing.T) {
+	t.Parallel()
+	x := funded(t, 500*money.Unit)
+	x.earn(100 * money.Unit)
+	x.payable()
+	x.exec("INSERT INTO sending_pause (reason) VALUES ('a restore')")
+	x.payDue()
+	x.sent("while paused", 0, 0)
+	who := account.Principal{Admin: true, User: id.New[id.User]()}
+	if n, err := x.p.Next(t.Context(), who, x.operator); err != nil || n.Amount != 0 || !strings.Contains(n.Why, "a restore") {
+		t.Fatalf("%+v %v", n, err)
+	}
+	x.exec("DELETE FROM sending_pause")
+	x.payDue()
+	x.sent("afterwards", 1, 100*money.Unit)
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/payment"
 )
 
 // runRows bounds the overview of a run: who failed comes first, then who gets most.
@@ -104,7 +105,11 @@ func (p *Payouts) preview(ctx context.Context, org id.Org, onTheWay int64) (mone
 	}
 	amount := available(pending-held, payable, disputed)
 	amount -= amount % money.Cent
-	why := obstacle(a, onTheWay)
+	sending, err := payment.SendingState(ctx, p.d.Q)
+	if err != nil {
+		return 0, "", err
+	}
+	why := obstacle(a, onTheWay, sending)
 	if why == "" && amount < p.cfg.Minimum {
 		why = p.tooLittle(amount)
 	}

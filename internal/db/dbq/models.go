@@ -1088,6 +1088,13 @@ type SegmentQuarantine struct {
 	ReceivedAt  time.Time
 }
 
+type SendingPause struct {
+	One    bool
+	Reason string
+	UserID id.User
+	Since  time.Time
+}
+
 type ServiceCredit struct {
 	LeaseID    id.Lease
 	ClusterID  id.Cluster

@@ -20,6 +20,7 @@ SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent
     next_at = clock_timestamp() + make_interval(secs => $1::float8)
 WHERE o.id = (SELECT d.id FROM stripe_outbox d
               WHERE d.kind = $2 AND d.state IN ('pending', 'sent', 'unknown') AND d.next_at <= clock_timestamp()
+                AND (d.kind IN ('customer.create', 'setup.create', 'card.detach', 'payment.cancel') OR NOT EXISTS (SELECT FROM sending_pause))
               ORDER BY d.next_at, d.id LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
           extract(epoch FROM clock_timestamp() - least(first_sent_at, created_at))::float8 AS age_s
@@ -45,7 +46,7 @@ type ClaimNextOutboxRow struct {
 
 // scan: moves next_at
 // Takes the row of a kind that has been due for longest, for as long as one attempt may last. Rows that other senders are
-// taking at this moment are skipped.
+// taking at this moment are skipped. While sending is paused, only rows that move no money are taken.
 func (q *Queries) ClaimNextOutbox(ctx context.Context, leaseS float64, kind string) (ClaimNextOutboxRow, error) {
 	row := q.db.QueryRow(ctx, claimNextOutbox, leaseS, kind)
 	var i ClaimNextOutboxRow
@@ -70,10 +71,11 @@ func (q *Queries) ClaimNextOutbox(ctx context.Context, leaseS float64, kind stri
 }
 
 const claimOutbox = `-- name: ClaimOutbox :one
-UPDATE stripe_outbox
+UPDATE stripe_outbox d
 SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent_at, clock_timestamp()),
     next_at = clock_timestamp() + make_interval(secs => $1::float8)
 WHERE id = $2 AND state IN ('pending', 'sent', 'unknown') AND (next_at <= clock_timestamp() OR attempts = 0)
+  AND (d.kind IN ('customer.create', 'setup.create', 'card.detach', 'payment.cancel') OR NOT EXISTS (SELECT FROM sending_pause))
 RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
           extract(epoch FROM clock_timestamp() - least(first_sent_at, created_at))::float8 AS age_s
 `
@@ -97,7 +99,7 @@ type ClaimOutboxRow struct {
 }
 
 // Takes a row for as long as one attempt may last; no row when another sender has it. One that was never said need not
-// be due.
+// be due. While sending is paused, only a row that moves no money is taken.
 func (q *Queries) ClaimOutbox(ctx context.Context, leaseS float64, iD id.Outbox) (ClaimOutboxRow, error) {
 	row := q.db.QueryRow(ctx, claimOutbox, leaseS, iD)
 	var i ClaimOutboxRow
@@ -194,9 +196,10 @@ func (q *Queries) ClaimStripeEvents(ctx context.Context, limit int32) ([]ClaimSt
 }
 
 const dueOutboxKinds = `-- name: DueOutboxKinds :many
-SELECT kind, count(*) AS due FROM stripe_outbox
-WHERE state IN ('pending', 'sent', 'unknown') AND next_at <= clock_timestamp()
-GROUP BY kind
+SELECT d.kind, count(*) AS due FROM stripe_outbox d
+WHERE d.state IN ('pending', 'sent', 'unknown') AND d.next_at <= clock_timestamp()
+  AND (d.kind IN ('customer.create', 'setup.create', 'card.detach', 'payment.cancel') OR NOT EXISTS (SELECT FROM sending_pause))
+GROUP BY d.kind
 ORDER BY kind
 `
 
@@ -205,7 +208,7 @@ type DueOutboxKindsRow struct {
 	Due  int64
 }
 
-// Kinds of rows of which some are due, and how many.
+// Kinds of rows of which some are due, and how many. While sending is paused, only kinds that move no money are due.
 func (q *Queries) DueOutboxKinds(ctx context.Context) ([]DueOutboxKindsRow, error) {
 	rows, err := q.db.Query(ctx, dueOutboxKinds)
 	if err != nil {

@@ -76,32 +76,35 @@ VALUES ($1, $2, $3, $4, $5, 'pending', clock_timestamp() + interval '5 seconds')
 ON CONFLICT (idem_key) DO NOTHING;
 
 -- name: DueOutboxKinds :many
--- Kinds of rows of which some are due, and how many.
-SELECT kind, count(*) AS due FROM stripe_outbox
-WHERE state IN ('pending', 'sent', 'unknown') AND next_at <= clock_timestamp()
-GROUP BY kind
+-- Kinds of rows of which some are due, and how many. While sending is paused, only kinds that move no money are due.
+SELECT d.kind, count(*) AS due FROM stripe_outbox d
+WHERE d.state IN ('pending', 'sent', 'unknown') AND d.next_at <= clock_timestamp()
+  AND (d.kind IN ('customer.create', 'setup.create', 'card.detach', 'payment.cancel') OR NOT EXISTS (SELECT FROM sending_pause))
+GROUP BY d.kind
 ORDER BY kind;
 
 -- name: ClaimNextOutbox :one
 -- scan: moves next_at
 -- Takes the row of a kind that has been due for longest, for as long as one attempt may last. Rows that other senders are
--- taking at this moment are skipped.
+-- taking at this moment are skipped. While sending is paused, only rows that move no money are taken.
 UPDATE stripe_outbox o
 SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent_at, clock_timestamp()),
     next_at = clock_timestamp() + make_interval(secs => @lease_s::float8)
 WHERE o.id = (SELECT d.id FROM stripe_outbox d
               WHERE d.kind = @kind AND d.state IN ('pending', 'sent', 'unknown') AND d.next_at <= clock_timestamp()
+                AND (d.kind IN ('customer.create', 'setup.create', 'card.detach', 'payment.cancel') OR NOT EXISTS (SELECT FROM sending_pause))
               ORDER BY d.next_at, d.id LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
           extract(epoch FROM clock_timestamp() - least(first_sent_at, created_at))::float8 AS age_s;
 
 -- name: ClaimOutbox :one
 -- Takes a row for as long as one attempt may last; no row when another sender has it. One that was never said need not
--- be due.
-UPDATE stripe_outbox
+-- be due. While sending is paused, only a row that moves no money is taken.
+UPDATE stripe_outbox d
 SET state = 'sent', attempts = attempts + 1, first_sent_at = coalesce(first_sent_at, clock_timestamp()),
     next_at = clock_timestamp() + make_interval(secs => @lease_s::float8)
 WHERE id = @id AND state IN ('pending', 'sent', 'unknown') AND (next_at <= clock_timestamp() OR attempts = 0)
+  AND (d.kind IN ('customer.create', 'setup.create', 'card.detach', 'payment.cancel') OR NOT EXISTS (SELECT FROM sending_pause))
 RETURNING id, kind, ref, params, idem_key, state, attempts, next_at, result_id, error, first_sent_at, created_at, done_at, mismatch,
           extract(epoch FROM clock_timestamp() - least(first_sent_at, created_at))::float8 AS age_s;
 

@@ -1,0 +1,93 @@
+package payment
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Sending says whether requests that move money are sent to Stripe.
+type Sending struct {
+	Paused bool       `json:"paused" doc:"no payment, refund, transfer, reversal, invoice or usage is sent to Stripe; what is decided meanwhile waits"`
+	Reason string     `json:"reason,omitempty"`
+	Since  *time.Time `json:"since,omitempty"`
+}
+
+// SendingState reads whether requests that move money are sent to Stripe.
+func SendingState(ctx context.Context, q *dbq.Queries) (Sending, error) {
+	row, err := q.SendingPause(ctx)
+	if db.NoRows(err) {
+		return Sending{}, nil
+	}
+	if err != nil {
+		return Sending{}, fmt.Errorf("payment: pause of sending: %w", err)
+	}
+	return Sending{Paused: true, Reason: row.Reason, Since: &row.Since}, nil
+}
+
+// Sending is SendingState for platform operators. Fault: Forbidden.
+func (p *Payments) Sending(ctx context.Context, who account.Principal) (Sending, error) {
+	if !who.Admin {
+		return Sending{}, fault.New(fault.Forbidden, "only a platform operator sees whether money is sent")
+	}
+	return SendingState(ctx, p.d.Q)
+}
+
+// SetSending pauses everything that moves money at Stripe, or resumes it. Calls that are under way finish; rows that were written
+// before or are written meanwhile wait. New card payments are refused while it lasts, so that nobody is charged at a time they do
+// not expect. A second pause keeps the first one's reason. Faults: Forbidden, Invalid (the reason).
+func (p *Payments) SetSending(ctx context.Context, tx *db.Tx, who account.Principal, paused bool, reason string) (Sending, error) {
+	if !who.Admin {
+		return Sending{}, fault.New(fault.Forbidden, "only a platform operator pauses the sending of money")
+	}
+	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
+		return Sending{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+	}
+	detail := map[string]any{"reason": reason}
+	act, change := who.Event("sending.resume", "", detail), tx.Q.ResumeSending
+	if paused {
+		act, change = who.Event("sending.pause", "", detail), func(ctx context.Context) (int64, error) {
+			return tx.Q.PauseSending(ctx, reason, who.User)
+		}
+	}
+	n, err := change(ctx)
+	if err != nil {
+		return Sending{}, fmt.Errorf("payment: %s: %w", act.Action, err)
+	}
+	if n > 0 {
+		if err := audit.Record(ctx, tx, act); err != nil {
+			return Sending{}, err
+		}
+	}
+	return SendingState(ctx, tx.Q)
+}
+
+// PauseByPlatform pauses everything that moves money at Stripe without a person's request, for a reason that platform operators
+// read. They resume it with SetSending.
+func PauseByPlatform(ctx context.Context, tx *db.Tx, reason string) error {
+	n, err := tx.Q.PauseSending(ctx, reason, id.User{})
+	if err != nil {
+		return fmt.Errorf("payment: pause sending: %w", err)
+	}
+	if n == 0 {
+		return nil
+	}
+	return audit.Record(ctx, tx, audit.Event{Action: "sending.pause", Detail: map[string]any{"reason": reason}})
+}
+
+// refusePaused refuses a new payment while sending is paused. Fault: Unavailable.
+func refusePaused(ctx context.Context, q *dbq.Queries) error {
+	s, err := SendingState(ctx, q)
+	if err == nil && s.Paused {
+		return fault.New(fault.Unavailable, "payments are paused at the moment: nothing was charged; try again later")
+	}
+	return err
+}
