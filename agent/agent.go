@@ -111,6 +111,7 @@ type Agent struct {
 	known   bool // a desired state was accepted by this process
 	scanned bool // Docker's list was read, and nothing kept us from reading it since
 	seq     uint64
+	older   bool              // the server speaks the protocol before this agent's
 	images  map[string]string // public ones on the host, name to digest, as told last
 	popular []string          // as the server said last
 	bound   popularBound

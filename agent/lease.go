@@ -47,6 +47,8 @@ type run struct {
 	withdrawn bool
 
 	toldTraffic agentapi.Traffic // in a report that was taken
+	goodSince   int64            // CLOCK_BOOTTIME since when the status has been good; 0: it is not
+	hearing     overlay.Hearing  // of its peers; only the worker uses it
 }
 
 // addRun makes a run known and its worker live. Callers hold a.mu, or are New.
@@ -129,6 +131,7 @@ func (a *Agent) step(ctx context.Context, l *lease, r *run) time.Duration {
 	if err != nil {
 		if ctx.Err() == nil {
 			a.log.Warn("cannot see how a lease is", "lease", r.ref, "err", err)
+			a.attest(r, v, step{})
 			a.unseen(r, err)
 			v.report = guest.KeptWorkload(r.files.Guest, r.ref)
 			if o := a.withoutEngine(v, a.cfg.Now()); o != nil {
@@ -139,6 +142,7 @@ func (a *Agent) step(ctx context.Context, l *lease, r *run) time.Duration {
 	}
 	r.blind = 0
 	s := plan(v)
+	a.attest(r, v, s)
 	a.report(r, v, s)
 	if s.do.ending() {
 		ctx = context.WithoutCancel(ctx)

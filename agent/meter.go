@@ -16,6 +16,9 @@ func (a *Agent) noteStart(ctx context.Context, r *run, v view) error {
 	if err := a.journal.Start(r.ref, start, counters); err != nil {
 		return err
 	}
+	a.mu.Lock()
+	r.goodSince = start
+	a.mu.Unlock()
 	return a.change(r, func(rec *record) { rec.Started, rec.Released, rec.StartBoot = true, true, start })
 }
 

@@ -31,6 +31,7 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	ctx, cancel := context.WithTimeout(parent, 10*time.Second)
 	defer cancel()
 	var look errgroup.Group
+	v.seenBoot = a.cfg.BootMS()
 	look.Go(func() (err error) {
 		v.guest, err = a.cfg.Engine.Inspect(ctx, r.ref, container.Guest)
 		return err
@@ -87,6 +88,8 @@ func (a *Agent) askOverlay(ctx context.Context, r *run, v *view) {
 		return
 	}
 	v.overlay, v.peersDown, v.paths = true, st.PeersDown(), st.Paths()
+	v.deaf = r.hearing.Take(a.cfg.BootMS(), st.Peers)
+	v.downSince = r.hearing.Down()
 	v.peers, v.staleRelays = reflect.DeepEqual(given, v.spec().Network.Peers), relays.stale(v.spec().Network)
 }
 
@@ -118,7 +121,7 @@ func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentap
 	if p := rec.Preflight; p != nil && !p.OK {
 		st.Preflight = nil // no verdict before the run is concluded with it: a rank it blames may have died
 	}
-	st.Progress, st.PeersDown, st.Paths = progress, v.peersDown, v.paths
+	st.Progress, st.PeersDown, st.PeersDownSince, st.Paths = progress, v.peersDown, v.downSince, v.paths
 	st.AtBarrier = v.ready()
 	return st
 }
@@ -181,7 +184,7 @@ func (a *Agent) report(r *run, v view, s step) {
 		}
 		switch s.do {
 		case actWatch, actSetPeers, actSetRelays, actStartOverlay:
-			st.Good = v.rec.Started && v.overlay && sick == "" && v.scratchLost == ""
+			st.Good = a.well(v, s, sick)
 			switch {
 			case st.Good || !v.rec.Started:
 			case sick != "":
@@ -192,8 +195,20 @@ func (a *Agent) report(r *run, v view, s step) {
 				st.Trouble, st.TroubleDetail = agentapi.ReasonOverlayFailed, "the process that carries the node's network does not answer"
 			}
 		}
+		st.GoodSinceBootMS = r.goodSinceBoot(st.Good, v.seenBoot)
 		return st
 	})
+}
+
+// goodSinceBoot notes whether a run is good, and returns since when it has been; 0: it is not. Callers hold a.mu.
+func (r *run) goodSinceBoot(good bool, now int64) int64 {
+	switch {
+	case !good:
+		r.goodSince = 0
+	case r.goodSince == 0:
+		r.goodSince = now
+	}
+	return r.goodSince
 }
 
 // ownersMB is how much memory of a node's GPUs the host's own programs have taken while something of the renter's runs.
@@ -264,7 +279,7 @@ func (a *Agent) unseen(r *run, err error) {
 	a.mu.Unlock()
 	poke(a.rescan)
 	a.say(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
-		st.Good = false
+		st.Good, st.GoodSinceBootMS, r.goodSince = false, 0, 0
 		if st.Started && st.ExitCode == nil {
 			st.Trouble, st.TroubleDetail = agentapi.ReasonRuntimeFailed, "the host's container engine does not answer"
 		}

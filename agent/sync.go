@@ -57,6 +57,9 @@ func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 	if reply.TelemetryLost > 0 {
 		a.log.Warn("the control plane had too much telemetry of this host: samples are lost", "messages", reply.TelemetryLost)
 	}
+	if a.speak(s, reply) {
+		return 0, nil
+	}
 	if reply.Error != "" {
 		a.log.Error("the control plane refuses our reports", "reason", reply.Error)
 		a.toldUpdates(s, reply)
@@ -75,6 +78,21 @@ func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 		return syncLeased, nil
 	}
 	return syncIdle*3/4 + rand.N(syncIdle/2), nil
+}
+
+// speak notes which protocol the server understands. It reports whether the report was refused for the sake of its
+// protocol, and must be sent again with the one before. Everything of a newer protocol only adds to the one before.
+func (a *Agent) speak(s agentapi.Sync, reply agentapi.SyncReply) (again bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case reply.Protocol > 0:
+		a.older = reply.Protocol < agentapi.Protocol
+	case reply.Error != "" && reply.RetryMS == 0 && s.Protocol == agentapi.Protocol:
+		a.older = true
+		return true
+	}
+	return false
 }
 
 // sync is the report of this moment, and the runs that are gone in it.
@@ -97,6 +115,9 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.older {
+		s.Protocol = agentapi.Protocol - 1
+	}
 	a.seq++
 	s.Seq, s.BootMS, s.ControlEpoch, s.Full = a.seq, a.cfg.BootMS(), a.seen.ControlEpoch, a.scanned && !away
 	if a.known {

@@ -265,6 +265,7 @@ func (j *Journal) write(cut *agentapi.LeaseRef) error {
 			if seg == nil {
 				break
 			}
+			seg.Facts = r.facts(seg.BootEndMS)
 			seg.Sign(j.cfg.Host, j.cfg.Key)
 			if err := j.append(record{Segment: seg}); err != nil {
 				return err

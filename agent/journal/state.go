@@ -17,6 +17,7 @@ type record struct {
 	End        *endRecord          `json:"end,omitempty"`
 	Segment    *agentapi.Segment   `json:"segment,omitempty"`
 	Acks       []agentapi.UsageAck `json:"acks,omitempty"`
+	Condition  *conditionRecord    `json:"condition,omitempty"`
 }
 
 type startRecord struct {
@@ -63,6 +64,12 @@ type run struct {
 	Energy    int64            `json:"energy"`     // mJ since the run began
 	EnergyCut int64            `json:"energy_cut"` // of it, already in segments
 	Counters  map[string]int64 `json:"counters,omitempty"`
+
+	// The condition since the last cut, see Condition. A run of an earlier version's journal was up and heard everybody.
+	Down    bool                `json:"down,omitempty"`
+	WasDown bool                `json:"was_down,omitempty"` // some of the time since the last cut was down
+	Tail    bool                `json:"tail,omitempty"`
+	Deaf    []agentapi.DeafSpan `json:"deaf,omitempty"` // not signed yet; ToBootMS 0: it goes on
 }
 
 // state is what the journal knows. Its methods are pure: no clock, no file.
@@ -109,6 +116,10 @@ func (s *state) apply(rec record) {
 		for _, a := range rec.Acks {
 			s.ack(a)
 		}
+	case rec.Condition != nil:
+		if r := s.run(rec.Condition.runKey); r != nil {
+			r.take(*rec.Condition)
+		}
 	}
 	s.forget()
 }
@@ -131,6 +142,7 @@ func (s *state) addSegment(seg agentapi.Segment) {
 	r.Seq, r.CutBoot, r.CutMS, r.Anchor = seg.Seq, seg.BootEndMS, seg.EndMS, seg.Anchor
 	r.EnergyCut += seg.EnergyMJ
 	r.Closed = seg.Final
+	r.signed(seg.BootEndMS)
 }
 
 func (s *state) ack(a agentapi.UsageAck) {

@@ -103,6 +103,10 @@ type PeerStatus struct {
 	LastHandshake time.Time `json:"last_handshake,omitzero"`
 	SilentMS      int64     `json:"silent_ms"` // since bytes last came, or since the peer was set
 	Heard         bool      `json:"heard"`     // bytes have come since then
+	// DeafFromMS and DeafToMS are how long ago the last silence of longer than agentapi.PeerSilenceMS began and ended: the
+	// bytes before and after it. Both are 0 while there was none.
+	DeafFromMS int64 `json:"deaf_from_ms,omitempty"`
+	DeafToMS   int64 `json:"deaf_to_ms,omitempty"`
 	// How its packets go: lan, direct, punched, relay; "" when no way answers, or the kernel sends them.
 	Path      string `json:"path,omitempty"`
 	RTTMicros int64  `json:"rtt_us,omitempty"` // of the last question on that way

@@ -65,6 +65,8 @@ type watched struct {
 	rx    int64
 	heard bool
 	quiet time.Time // bytes last came, or the peer was set
+	// deafFrom and deafTo are the last silence of longer than agentapi.PeerSilenceMS that has ended; zero: there was none.
+	deafFrom, deafTo time.Time
 }
 
 func newRoster(t tunnel, self wgtypes.Key) *roster {
@@ -255,6 +257,9 @@ func (r *roster) count(now time.Time) (map[wgtypes.Key]counter, error) {
 	for key, w := range r.peers {
 		c := counters[key]
 		if c.rx > w.rx {
+			if now.Sub(w.quiet).Milliseconds() > agentapi.PeerSilenceMS {
+				w.deafFrom, w.deafTo = w.quiet, now
+			}
 			w.heard = true
 			w.quiet = now
 		}
@@ -278,6 +283,9 @@ func (r *roster) status(now time.Time) ([]PeerStatus, error) {
 		s := PeerStatus{
 			Rank: w.peer.Rank, Key: w.peer.Key, Endpoint: c.endpoint, RxBytes: c.rx, TxBytes: c.tx,
 			LastHandshake: c.handshake, SilentMS: now.Sub(w.quiet).Milliseconds(), Heard: w.heard,
+		}
+		if !w.deafTo.IsZero() {
+			s.DeafFromMS, s.DeafToMS = now.Sub(w.deafFrom).Milliseconds(), now.Sub(w.deafTo).Milliseconds()
 		}
 		if p, ok := known[key]; ok {
 			s.Path, s.RTTMicros, s.MTU = p.Kind, p.RTT.Microseconds(), p.MTU

@@ -11,8 +11,11 @@ import (
 	"strings"
 )
 
-// Protocol is this wire format's number. A server of protocol N accepts agents of N−1 and N.
-const Protocol = 1
+// Protocol is this wire format's number. A server of protocol N accepts agents of N−1 and N. An agent of protocol N names
+// N−1 to a server that refuses N, see SyncReply.Protocol.
+//
+// Protocol 2 added Segment.Facts, LeaseStatus.GoodSinceBootMS and LeaseStatus.PeersDownSince.
+const Protocol = 2
 
 // OldestRented is the oldest protocol whose hosts get new leases. Hosts of older ones, and of agents that name none, keep
 // the leases they have: their reports and their usage count as ever. Rises to Protocol − 1 at most, or a server's upgrade
@@ -102,6 +105,7 @@ const MaxSegments = 200
 // SyncReply holds three separate acknowledgements: a report may be taken while its segments are not (the database was
 // busy) and the other way round.
 type SyncReply struct {
+	Protocol     int              `json:"protocol,omitempty"` // the server's; 0: it is of protocol 1
 	Error        string           `json:"error,omitempty"`    // the whole sync was refused, why
 	RetryMS      int64            `json:"retry_ms,omitempty"` // set with Error: one sync too many, not read, see TooMany
 	ControlEpoch int64            `json:"control_epoch"`
@@ -191,6 +195,9 @@ type LeaseStatus struct {
 	// Good: at this report the workload ran, its GPUs were healthy, its overlay and guest stood. It moves
 	// confirmed_until; a lease that is not good is not billed.
 	Good bool `json:"good,omitempty"`
+	// GoodSinceBootMS is since when Good has been true without interruption, by the CLOCK_BOOTTIME of the report's boot; 0: it
+	// is not good, or the agent does not know.
+	GoodSinceBootMS int64 `json:"good_since_boot_ms,omitempty"`
 	// Trouble is why a node that has started is not good, by the Reason constants; TroubleDetail says it for people, ≤ 500
 	// bytes. Empty: it is good, or the agent does not know.
 	Trouble       string `json:"trouble,omitempty"`
@@ -200,6 +207,8 @@ type LeaseStatus struct {
 	StartsAgain bool `json:"starts_again,omitempty"`
 	// PeersDown lists ranks whose overlay was silent for longer than PeerSilence, as this host's overlay sees it.
 	PeersDown []int `json:"peers_down,omitempty"`
+	// PeersDownSince says of ranks in PeersDown when the last byte came from them. Agents of protocol 1 do not send it.
+	PeersDownSince []PeerDown `json:"peers_down_since,omitempty"`
 	// Paths are how this host's overlay reaches the other ranks, where it knows.
 	Paths    []PeerPath `json:"paths,omitempty"`
 	ExitCode *int       `json:"exit_code,omitempty"` // once the command ended by itself
@@ -237,6 +246,12 @@ type PeerPath struct {
 	Rank int    `json:"rank"`
 	Path string `json:"path"` // lan, direct, punched, relay; "" when nothing answers
 	MTU  int    `json:"mtu,omitempty"`
+}
+
+// PeerDown is a rank from which nothing is heard.
+type PeerDown struct {
+	Rank        int   `json:"rank"`
+	SinceBootMS int64 `json:"since_boot_ms"` // CLOCK_BOOTTIME of the report's boot when the last byte came
 }
 
 // PeerSilenceMS is after how long without bytes from a peer its overlay counts as down (keepalives come every 2 s).

@@ -50,5 +50,5 @@ func (s *Segment) VerifyInBatch(host string, key ed25519.PublicKey, in InBatch) 
 	if !ok || !signature.Verify(signature.Signed{Key: key, Message: BatchPayload(host, in.Size, root), Signature: s.Signature}) {
 		return errors.New("bad signature")
 	}
-	return s.CheckShape()
+	return s.verifyFacts(host, key)
 }

@@ -24,6 +24,9 @@ type Segment struct {
 	EnergyMJ  int64  `json:"energy_mj"`   // used by the lease's GPUs in the interval; 0 where not known
 	Final     bool   `json:"final"`       // nothing follows in this (lease, epoch)
 	Signature []byte `json:"signature"`   // Ed25519 by the host's attestation key over Payload
+	// Facts is what the host signs beyond the time. Nil: the rank was up, heard every other rank, and nothing had told it to
+	// stop. Agents of protocol 1 never send it. A server of protocol 1 ignores it, and takes the time as signed.
+	Facts *Facts `json:"facts,omitempty"`
 }
 
 // MaxSegmentMS is the greatest length of a segment, with room for a late timer.
@@ -59,15 +62,26 @@ func (s *Segment) Payload(host string) []byte {
 // Hash is the SHA-256 of the payload: two segments with one key and different hashes are a conflict.
 func (s *Segment) Hash(host string) [32]byte { return sha256.Sum256(s.Payload(host)) }
 
-// Sign sets Signature.
+// Sign sets Signature, and the signature of Facts if there are any.
 func (s *Segment) Sign(host string, key ed25519.PrivateKey) {
 	s.Signature = ed25519.Sign(key, s.Payload(host))
+	if s.Facts != nil {
+		s.Facts.Signature = ed25519.Sign(key, s.FactsPayload(host))
+	}
 }
 
-// Verify checks the signature, and the shape that needs no context.
+// Verify checks the signatures, and the shape that needs no context.
 func (s *Segment) Verify(host string, key ed25519.PublicKey) error {
 	if !signature.Verify(signature.Signed{Key: key, Message: s.Payload(host), Signature: s.Signature}) {
 		return errors.New("bad signature")
+	}
+	return s.verifyFacts(host, key)
+}
+
+// verifyFacts checks the signature of Facts, and the shape that needs no context.
+func (s *Segment) verifyFacts(host string, key ed25519.PublicKey) error {
+	if s.Facts != nil && !signature.Verify(signature.Signed{Key: key, Message: s.FactsPayload(host), Signature: s.Facts.Signature}) {
+		return errors.New("bad signature of the facts")
 	}
 	return s.CheckShape()
 }
@@ -82,7 +96,7 @@ func (s *Segment) CheckShape() error {
 	case s.Seq < 1 || s.Epoch < 1 || s.EnergyMJ < 0:
 		return errors.New("numbers out of range")
 	}
-	return nil
+	return s.Facts.checkShape(s.BootEndMS)
 }
 
 // SegmentRef is the key of a segment.

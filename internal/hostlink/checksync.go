@@ -68,6 +68,8 @@ func checkStatus(l *agentapi.LeaseStatus) error {
 		return errors.New("reason, key or digest too long")
 	case len(l.Endpoints) > maxEndpoints || len(l.PeersDown) > maxPeersDown || len(l.Progress.Layers) > maxLayers:
 		return errors.New("too many endpoints, peers or layers")
+	case len(l.PeersDownSince) > maxPeersDown || l.GoodSinceBootMS < 0:
+		return errors.New("too many silent peers, or the time since when it is good is out of range")
 	case l.Preflight != nil && (len(l.Preflight.RTTMicros) > maxPeersDown || len(l.Preflight.PairGbps) > maxPeersDown):
 		return errors.New("too many peers in preflight")
 	}
@@ -80,6 +82,11 @@ func checkStatus(l *agentapi.LeaseStatus) error {
 	for _, e := range l.Endpoints {
 		if len(e) > 100 {
 			return errors.New("endpoint too long")
+		}
+	}
+	for _, p := range l.PeersDownSince {
+		if p.Rank < 0 || p.SinceBootMS < 0 {
+			return errors.New("a silent peer is out of range")
 		}
 	}
 	l.Detail = text.Clip(l.Detail, maxDetail)

@@ -32,10 +32,10 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 	}
 	if err != nil {
 		l.log.Warn("a host's sync is refused", "host", h, "err", err)
-		l.answer(h, m, agentapi.SyncReply{Error: err.Error(), ControlEpoch: l.cfg.ControlEpoch})
+		l.answer(h, m, agentapi.SyncReply{Protocol: agentapi.Protocol, Error: err.Error(), ControlEpoch: l.cfg.ControlEpoch})
 		return
 	}
-	r := agentapi.SyncReply{ControlEpoch: l.cfg.ControlEpoch, NextSyncMS: idleSyncMS, TelemetryLost: l.limits.refused(h, "telemetry")}
+	r := agentapi.SyncReply{Protocol: agentapi.Protocol, ControlEpoch: l.cfg.ControlEpoch, NextSyncMS: idleSyncMS, TelemetryLost: l.limits.refused(h, "telemetry")}
 	fail := func(what string, err error) {
 		if err != nil {
 			l.log.Error("part of a sync failed", "host", h, "part", what, "err", err)

@@ -1,0 +1,66 @@
+package overlay
+
+import (
+	"slices"
+
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Hearing is which ranks a run does not hear over its overlay, and since when by CLOCK_BOOTTIME. The zero Hearing knows of
+// none: after a restart of the agent it learns of them again from the overlay's process. It is not safe for concurrent use.
+type Hearing struct {
+	deaf  map[int]int64 // ranks that are not heard: when the last byte came
+	ended map[int]int64 // when the last silence of each rank ended that was noted
+}
+
+// sameEnd is by how much two readings of one moment may differ.
+const sameEnd = 1000
+
+// Take compares what the overlay's process says of its peers with what is known, and returns the deaf spans of both: those
+// that have ended since, and those that go on (ToBootMS 0). boot is the moment at which the process answered.
+func (h *Hearing) Take(boot int64, peers []PeerStatus) (spans []agentapi.DeafSpan) {
+	if h.deaf == nil {
+		h.deaf, h.ended = map[int]int64{}, map[int]int64{}
+	}
+	end := func(rank int, from, to int64) {
+		spans = append(spans, agentapi.DeafSpan{Rank: rank, FromBootMS: from, ToBootMS: to})
+		h.ended[rank] = to
+		delete(h.deaf, rank)
+	}
+	there := map[int]bool{}
+	for _, p := range peers {
+		there[p.Rank] = true
+		from, goesOn := h.deaf[p.Rank]
+		endedFrom, endedTo := max(0, boot-p.DeafFromMS), boot-p.DeafToMS // of its last silence
+		told := p.DeafFromMS > 0 && endedTo > h.ended[p.Rank]+sameEnd
+		switch {
+		case goesOn && told && endedTo > from:
+			end(p.Rank, from, endedTo)
+		case goesOn && !p.Down():
+			end(p.Rank, from, boot-p.SilentMS) // a process of an earlier version
+		case !goesOn && told:
+			end(p.Rank, endedFrom, endedTo)
+		}
+		if _, goesOn := h.deaf[p.Rank]; p.Down() && !goesOn {
+			h.deaf[p.Rank] = max(0, boot-p.SilentMS)
+		}
+	}
+	for rank, from := range h.deaf {
+		if !there[rank] { // it is no peer any more
+			end(rank, from, boot)
+			continue
+		}
+		spans = append(spans, agentapi.DeafSpan{Rank: rank, FromBootMS: from})
+	}
+	slices.SortFunc(spans, func(a, b agentapi.DeafSpan) int { return a.Rank - b.Rank })
+	return spans
+}
+
+// Down lists the ranks that are not heard.
+func (h *Hearing) Down() (out []agentapi.PeerDown) {
+	for rank, from := range h.deaf {
+		out = append(out, agentapi.PeerDown{Rank: rank, SinceBootMS: from})
+	}
+	slices.SortFunc(out, func(a, b agentapi.PeerDown) int { return a.Rank - b.Rank })
+	return out
+}
