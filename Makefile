@@ -103,7 +103,7 @@ test-machine: build ## a release on virtual machines with Debian's own kernel an
 .PHONY: soak
 soak: ## the proof of the money over a hundred million rented seconds (MUSTER_PROOF_SECONDS: others) and two million gangs (MUSTER_PROOF_GANGS), with kills (minutes)
 	@scripts/setup build run
-	@$(SERVICES) --postgres -- env MUSTER_PROOF_SECONDS=$${MUSTER_PROOF_SECONDS:-100000000} MUSTER_PROOF_GANGS=$${MUSTER_PROOF_GANGS:-2000000} go test ./internal/proof -run 'TestEveryBillIsTheOracles|TestEveryGangIsTheOracles|TestKilledWorkersAndDatabases' -count=1 -v -timeout 4h
+	@$(SERVICES) --postgres -- env MUSTER_PROOF_SECONDS=$${MUSTER_PROOF_SECONDS:-100000000} MUSTER_PROOF_GANGS=$${MUSTER_PROOF_GANGS:-2000000} MUSTER_PROOF_ORDERS=$${MUSTER_PROOF_ORDERS:-1000} go test ./internal/proof -run 'TestEveryBillIsTheOracles|TestEveryGangIsTheOracles|TestAGangIsTheSameInAnyOrder|TestKilledWorkersAndDatabases' -count=1 -v -timeout 4h
 
 .PHONY: fuzz
 fuzz: ## a million random requests to the API and 100,000 visits of pages and forms (MUSTER_FUZZ_REQUESTS, MUSTER_FUZZ_VISITS: others)

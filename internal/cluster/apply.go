@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/internal/fairness"
@@ -252,7 +253,7 @@ func (n *node) given(now time.Time, abandon time.Duration) bool {
 	return n.gone != nil || s == NodeFailed || s == NodeLost || now.Sub(n.status.ReportedAt) > abandon
 }
 
-// confirmed is the latest moment at which all required ranks were well.
+// confirmed is the moment through which all required ranks were well without a gap in what their hosts report.
 func (x *change) confirmed() time.Time {
 	t := x.now
 	for _, n := range x.nodes {
@@ -260,7 +261,37 @@ func (x *change) confirmed() time.Time {
 			t = g
 		}
 	}
+	if g := x.firstGap(); !g.IsZero() && g.Before(t) {
+		return g
+	}
 	return t
+}
+
+// firstGap is when the first gap of a required rank began that nothing was decided about; zero: there is none.
+func (x *change) firstGap() (at time.Time) {
+	for _, g := range x.gaps {
+		if n := x.byLease(g.LeaseID); n == nil || !n.required {
+			continue
+		}
+		if from := time.UnixMilli(g.FromMs); at.IsZero() || from.Before(at) {
+			at = from
+		}
+	}
+	return at
+}
+
+// doubtGap leaves to judge a gap that was over before anybody looked, as if somebody had: what is billed does not depend on
+// when the watchdog comes.
+func (x *change) doubtGap() {
+	if !x.sure() || x.firstGap().IsZero() {
+		return
+	}
+	if f := x.facts(); slices.ContainsFunc(f.required(), func(n NodeFacts) bool { return n.down(f) }) {
+		return // the loss is about to be noticed: its doubt begins with the gap
+	}
+	x.doubt()
+	x.gaps = nil
+	x.resume()
 }
 
 // goodThrough is through when a rank is proven well. One that ended with 0 is done and never in doubt; another exit

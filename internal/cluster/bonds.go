@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/musterhq/muster/internal/bond"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fairness"
@@ -113,6 +115,10 @@ func (x *change) payStandby(ctx context.Context, leases []bond.Frozen) error {
 	for i, r := range rows {
 		spans[i] = interval.Span{Start: r.FromMs, End: r.ToMs}
 	}
+	unwell, err := x.unwell(ctx, leases, spans)
+	if err != nil {
+		return err
+	}
 	ranks := make([]fairness.Rank, len(leases))
 	terms := make([]fairness.Lease, len(leases))
 	at := map[[16]byte]int{}
@@ -121,7 +127,7 @@ func (x *change) payStandby(ctx context.Context, leases []bond.Frozen) error {
 		if err != nil {
 			return err
 		}
-		ranks[i] = fairness.Rank{Lease: i, Signed: signed}
+		ranks[i] = fairness.Rank{Lease: i, Signed: signed.Minus(unwell[l.Lease])}
 		terms[i] = fairness.Lease{Operator: l.Operator, StandbyRate: l.StandbyRate, SharePPM: l.SharePPM, Bond: l.Reserved}
 		at[l.Lease.UUID()] = i
 	}
@@ -144,4 +150,25 @@ func (x *change) payStandby(ctx context.Context, leases []bond.Frozen) error {
 	}
 	due := fairness.Pay(terms, runs, money.Nano(max(0, fee)), fairness.DefaultRelief)
 	return bond.Post(ctx, x.tx, x.row.ID, leases, due)
+}
+
+// unwell is for which time between the first and the last span the hosts of leases themselves reported that a rank was not
+// up: a segment that says no more than that the lease was there is no proof of standing by then.
+func (x *change) unwell(ctx context.Context, leases []bond.Frozen, spans []interval.Span) (map[id.Lease]interval.Set, error) {
+	var of []pgtype.UUID
+	for _, l := range leases {
+		of = append(of, uuids(l.Lease)...)
+	}
+	all := interval.Of(spans...)
+	rows, err := x.tx.Q.RankGapsWithin(ctx, of, all[len(all)-1].End, all[0].Start)
+	if err != nil {
+		return nil, fmt.Errorf("gaps of %s: %w", x.row.ID, err)
+	}
+	out := map[id.Lease]interval.Set{}
+	for _, r := range rows {
+		if r.Unwell {
+			out[r.LeaseID] = out[r.LeaseID].Union(interval.Of(interval.Span{Start: r.FromMs, End: r.ToMs}))
+		}
+	}
+	return out, nil
 }

@@ -33,6 +33,7 @@ type change struct {
 	// doubtFrom is since when a rank is in doubt while the window is open; zero: none is.
 	doubtFrom time.Time
 	hearing   host.Hearing                 // when we could not hear hosts
+	gaps      []dbq.UnjudgedGapsRow        // time without attestation that nothing was decided about
 	disputed  []dbq.OpenUndecidedRow       // undecided suspensions that go on
 	undecided []undecided                  // those to be written
 	strikes   []dbq.InsertStrikeParams     // to be written
@@ -90,7 +91,7 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change,
 	one := []id.Cluster{cl}
 	locked, clock := p.Q.LockCluster(ctx, one), p.Now()
 	nodes, window, lost := p.Q.ClusterNodes(ctx, [][]pgtype.UUID{uuids(cl)}), p.Q.WindowState(ctx, one), p.Q.LostLeases(ctx, one)
-	disputed := p.Q.OpenUndecided(ctx, one)
+	disputed, gaps := p.Q.OpenUndecided(ctx, one), p.Q.UnjudgedGaps(ctx, one)
 	hearing := host.AskHearing(ctx, p, time.Now().Add(-oldestSilence)) // only bounds what is read
 	p.Send(ctx)
 	x := &change{c: c, tx: tx, raise: map[id.Host]bool{}}
@@ -103,6 +104,7 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change,
 	window.QueryRow(db.Keep(p, &w))
 	lost.Query(db.Keep(p, &x.lost))
 	disputed.Query(db.Keep(p, &x.disputed))
+	gaps.Query(db.Keep(p, &x.gaps))
 	x.hearing = hearing()
 	err := p.Close()
 	if db.NoRows(err) {

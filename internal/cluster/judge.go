@@ -94,6 +94,7 @@ type pendingCase struct {
 	attested  map[id.Lease]interval.Set
 	signed    map[id.Lease]interval.Set
 	deaf      map[id.Lease]map[int32]interval.Set
+	unwell    map[id.Lease]interval.Set // by its host's own reports
 	silent    map[id.Host]interval.Set
 	gaps      interval.Set
 	undecided interval.Set
@@ -102,7 +103,7 @@ type pendingCase struct {
 // caseOf reads the facts of a stretch of time.
 func (x *change) caseOf(ctx context.Context, span interval.Span) (c pendingCase, err error) {
 	c = pendingCase{span: span, attested: map[id.Lease]interval.Set{}, signed: map[id.Lease]interval.Set{},
-		deaf: map[id.Lease]map[int32]interval.Set{}, silent: map[id.Host]interval.Set{}}
+		deaf: map[id.Lease]map[int32]interval.Set{}, silent: map[id.Host]interval.Set{}, unwell: map[id.Lease]interval.Set{}}
 	q, at := x.tx.Q, func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 	if c.rows, err = q.LeasesWithin(ctx, at(span.Start), x.row.ID, at(span.End)); err != nil {
 		return c, fmt.Errorf("leases of %s: %w", x.row.ID, err)
@@ -135,12 +136,12 @@ func (x *change) caseOf(ctx context.Context, span interval.Span) (c pendingCase,
 	if err != nil {
 		return c, err
 	}
-	missing, unwell := map[id.Lease]interval.Set{}, map[id.Lease]interval.Set{}
+	missing := map[id.Lease]interval.Set{}
 	for _, g := range gaps {
 		s := interval.Of(interval.Span{Start: g.FromMs, End: g.ToMs})
 		missing[g.LeaseID] = missing[g.LeaseID].Union(s)
 		if g.Unwell {
-			unwell[g.LeaseID] = unwell[g.LeaseID].Union(s)
+			c.unwell[g.LeaseID] = c.unwell[g.LeaseID].Union(s)
 		}
 	}
 	for _, s := range signed {
@@ -164,7 +165,7 @@ func (x *change) caseOf(ctx context.Context, span interval.Span) (c pendingCase,
 	}
 	for _, r := range c.rows {
 		c.attested[r.ID] = interval.Of(interval.Span{Start: 0, End: attestedUntil(r)}).Minus(missing[r.ID])
-		c.signed[r.ID] = c.signed[r.ID].Minus(unwell[r.ID])
+		c.signed[r.ID] = c.signed[r.ID].Minus(c.unwell[r.ID])
 		c.gaps = c.gaps.Union(hearing.Deaf(r.Listener, deref(r.ConnectedAt)).Clip(span))
 	}
 	return c, nil
@@ -249,7 +250,8 @@ func (c pendingCase) facts(part interval.Span) (v verdict, f fairness.Facts) {
 		}
 	}
 	for _, r := range v.rows {
-		rank := fairness.Rank{Signed: c.signed[r.ID], Attested: c.attested[r.ID], Silent: c.silent[r.HostID], Deaf: map[int]interval.Set{}}
+		rank := fairness.Rank{Signed: c.signed[r.ID], Attested: c.attested[r.ID], Unwell: c.unwell[r.ID],
+			Silent: c.silent[r.HostID], Deaf: map[int]interval.Set{}}
 		for j, o := range v.rows {
 			if d := c.deaf[r.ID][o.Rank]; len(d) > 0 {
 				rank.Deaf[j] = d
@@ -267,7 +269,10 @@ func (c pendingCase) complete(rows []dbq.LeasesWithinRow, part interval.Span, no
 	for _, r := range rows {
 		up := c.attested[r.ID].Union(c.signed[r.ID]).Clip(part)
 		all = all && up.Len() == part.Len()
-		journal := !r.HasHole && (r.Final || r.ProvenMs >= part.End) // everything that its host signed of it is here
+		// Everything that its host signed of the stretch is here. The last segment alone does not say whether the command
+		// had ended with 0 by then, after which the rank is done and not missing: that comes with a report.
+		last := r.Final && (r.EndedAt != nil || r.ExitCode != nil || !r.Current)
+		journal := !r.HasHole && (last || r.ProvenMs >= part.End)
 		heard = heard && (journal || r.SettledAt != nil || r.EndedAt != nil && now.Sub(*r.EndedAt) >= maxProof)
 	}
 	return all || heard

@@ -38,6 +38,7 @@ func (x *change) assess() {
 			x.blame(n, r, why)
 		}
 	}
+	x.doubtGap()
 	x.dispute()
 }
 

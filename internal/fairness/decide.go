@@ -11,7 +11,7 @@ import (
 // Decide divides a run into time that the renter pays for and suspensions.
 //
 // A rank is up when its host attested or signed that it was, or, within a gap, when every other rank signed that it was
-// up itself and none of them signed that it was deaf to this rank. A pair of ranks is down when both signed that they
+// up itself, none of them signed that it was deaf to this rank, and its own host did not report it as not up. A pair of ranks is down when both signed that they
 // heard nothing of each other, or when one did and the other is not up or was silent to the platform. Time is billable
 // when every rank is up, no pair is down and no undecided suspension was written.
 //
@@ -59,7 +59,7 @@ func (f Facts) up(gaps interval.Set) []interval.Set {
 	}
 	before := gaps
 	for k := range f.Ranks {
-		vouched := before.Intersect(after[k+1])
+		vouched := before.Intersect(after[k+1]).Minus(f.Ranks[k].Unwell)
 		for j := range f.Ranks {
 			if deaf := f.Ranks[j].Deaf[k]; j != k && len(deaf) > 0 {
 				vouched = vouched.Minus(deaf)

@@ -76,6 +76,9 @@ type Rank struct {
 	// Attested is the time for which the host said in time that the rank was up: accepted status reports of the current
 	// epoch cover [good_since, moment of the report].
 	Attested interval.Set
+	// Unwell is when the host itself reported that the rank was not up. Signed and Attested do not contain it, and no other
+	// rank can vouch for it.
+	Unwell interval.Set
 	// Silent is when the control plane's own log shows the host silent: reports missing for longer than LostAfter, or
 	// changes that arrived too late. Decide removes Gaps from it.
 	Silent interval.Set

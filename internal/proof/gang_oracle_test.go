@@ -28,6 +28,7 @@ type gangRank struct {
 	bond                int64 // nano-units
 	required            bits  // when the run needs this rank
 	signed, attested    bits
+	unwell              bits // reported by its own host
 	silent, relaySilent bits
 	deaf                map[int]bits // by peer
 }
@@ -145,7 +146,7 @@ func (g gang) decide(t int, v *gangVerdict) {
 			continue
 		}
 		any = true
-		vouched := g.gap[t]
+		vouched := g.gap[t] && !r.unwell.at(t)
 		for j, p := range g.ranks {
 			if j != k && p.required[t] && (!p.signed[t] || p.deaf[k].at(t)) {
 				vouched = false

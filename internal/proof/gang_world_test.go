@@ -39,11 +39,15 @@ func randomGang(rnd *rand.Rand) (g gang, honest int) {
 			required: g.bits(rnd, 1), signed: g.bits(rnd, .8), attested: g.bits(rnd, .8), silent: g.bits(rnd, .2), relaySilent: g.bits(rnd, .1), deaf: map[int]bits{},
 		}
 		r.standby = min(r.rate, 30_000_000)
+		if rnd.IntN(3) == 0 {
+			r.unwell = g.bits(rnd, .2)
+			r.signed, r.attested = without(r.signed, r.unwell), without(r.attested, r.unwell)
+		}
 		if rnd.IntN(5) == 0 {
 			r.required = g.bits(rnd, .7)
 		}
 		if k == honest {
-			r.operator, r.signed, r.attested = 7, g.bits(rnd, 1), g.bits(rnd, 1)
+			r.operator, r.signed, r.attested, r.unwell = 7, g.bits(rnd, 1), g.bits(rnd, 1), nil
 			r.silent, r.relaySilent = g.bits(rnd, 0), g.bits(rnd, 0)
 		}
 		for j := range n {
@@ -68,6 +72,15 @@ func (g gang) bits(rnd *rand.Rand, p float64) bits {
 			on = rnd.Float64() < p
 		}
 		out[t] = on || p == 1
+	}
+	return out
+}
+
+// without is a but not b.
+func without(a, b bits) bits {
+	out := make(bits, len(a))
+	for t := range a {
+		out[t] = a[t] && !b.at(t)
 	}
 	return out
 }
@@ -121,7 +134,7 @@ func (g gang) runs(rnd *rand.Rand) []fairness.Run {
 	told := make([]fairness.Rank, len(g.ranks))
 	for k, r := range g.ranks {
 		told[k] = fairness.Rank{
-			Lease: k, Signed: g.spans(rnd, r.signed), Attested: g.spans(rnd, r.attested), Silent: g.spans(rnd, r.silent), RelaySilent: g.spans(rnd, r.relaySilent),
+			Lease: k, Signed: g.spans(rnd, r.signed), Attested: g.spans(rnd, r.attested), Unwell: g.spans(rnd, r.unwell), Silent: g.spans(rnd, r.silent), RelaySilent: g.spans(rnd, r.relaySilent),
 		}
 	}
 	var out []fairness.Run

@@ -2662,6 +2662,73 @@ func (b *ReportClockBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const unjudgedGaps = `-- name: UnjudgedGaps :batchmany
+SELECT g.lease_id, g.from_ms, g.to_ms
+FROM cluster_window w JOIN node n ON n.cluster_id = w.cluster_id JOIN rank_gap g ON g.lease_id = n.lease_id
+WHERE w.cluster_id = $1 AND w.closed_ms IS NULL AND w.limit_ms IS NULL AND g.to_ms > w.confirmed_until_ms
+`
+
+type UnjudgedGapsBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type UnjudgedGapsRow struct {
+	LeaseID id.Lease
+	FromMs  int64
+	ToMs    int64
+}
+
+// Time without attestation of a cluster's present leases after the moment up to which its open window is confirmed.
+func (q *Queries) UnjudgedGaps(ctx context.Context, clusterID []id.Cluster) *UnjudgedGapsBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range clusterID {
+		vals := []interface{}{
+			a,
+		}
+		batch.Queue(unjudgedGaps, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &UnjudgedGapsBatchResults{br, len(clusterID), false}
+}
+
+func (b *UnjudgedGapsBatchResults) Query(f func(int, []UnjudgedGapsRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []UnjudgedGapsRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i UnjudgedGapsRow
+				if err := rows.Scan(&i.LeaseID, &i.FromMs, &i.ToMs); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *UnjudgedGapsBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const unshownEndedLeases = `-- name: UnshownEndedLeases :batchmany
 SELECT id FROM lease
 WHERE host_id = $1 AND gone_at IS NULL AND ended_at IS NOT NULL AND NOT (id = ANY($2::uuid[]))

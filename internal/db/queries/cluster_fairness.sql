@@ -5,6 +5,12 @@ INSERT INTO rank_gap (lease_id, epoch, from_ms, to_ms, unwell)
 SELECT unnest(@leases::uuid[]), unnest(@epochs::integer[]), unnest(@from_ms::bigint[]), unnest(@to_ms::bigint[]), unnest(@unwell::boolean[])
 ON CONFLICT DO NOTHING;
 
+-- name: UnjudgedGaps :batchmany
+-- Time without attestation of a cluster's present leases after the moment up to which its open window is confirmed.
+SELECT g.lease_id, g.from_ms, g.to_ms
+FROM cluster_window w JOIN node n ON n.cluster_id = w.cluster_id JOIN rank_gap g ON g.lease_id = n.lease_id
+WHERE w.cluster_id = @cluster_id AND w.closed_ms IS NULL AND w.limit_ms IS NULL AND g.to_ms > w.confirmed_until_ms;
+
 -- name: InsertLostGap :exec
 -- The time since the last good report of a node's lease, before another lease takes its place.
 INSERT INTO rank_gap (lease_id, epoch, from_ms, to_ms)
