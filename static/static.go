@@ -18,7 +18,7 @@ import (
 var files embed.FS
 
 // sheets are the parts of the one stylesheet, in cascade order.
-var sheets = []string{"fonts", "tokens", "base", "shell", "numbers", "panels", "tables", "controls", "filters", "states", "charts", "cluster", "quote", "host", "signin", "desk", "pages", "responsive", "motion"}
+var sheets = []string{"fonts", "tokens", "base", "shell", "numbers", "panels", "tables", "controls", "filters", "states", "charts", "cluster", "quote", "host", "signin", "desk", "pages", "paper", "responsive", "motion"}
 
 // scripts are the parts of the one script, in order: the libraries, then ours.
 var scripts = []string{"htmx", "sse", "app"}

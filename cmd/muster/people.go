@@ -37,7 +37,7 @@ func addPeople(root *cobra.Command) {
 	root.Long = helpByExample
 	for _, make := range []func(*shell) *cobra.Command{
 		loginCommand, offersCommand, quoteCommand, clusterCommand, hostCommand, billingCommand, statementCommand, budgetCommand, tokenCommand, sshKeyCommand, platformCommand,
-		payoutCommand, orgCommand, accountCommand,
+		payoutCommand, documentCommand, orgCommand, accountCommand,
 	} {
 		s := &shell{}
 		cmd := make(s)

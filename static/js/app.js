@@ -96,3 +96,6 @@ document.addEventListener("toggle", (e) => {
     again();
   }
 }, true);
+
+// <button data-print> prints the page.
+document.addEventListener("click", (e) => { if (e.target.closest("[data-print]")) window.print(); });

@@ -281,7 +281,7 @@ func BillingPage(p Page, b Billing) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 17, "<div><dt>Below zero, at most</dt><dd class=\"readout-2\">0.00</dd><dd class=\"hint\">time is authorised ahead against held money</dd></div>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 17, "<div><dt>Overdraft</dt><dd class=\"readout-2\">none</dd><dd class=\"hint\">clusters run only on money that is already set aside</dd></div>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -777,7 +777,7 @@ func StatementView(s Statement, currency string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 58, "; <a href=\"/billing/statement\">by day, project, lease</a>, <a href=\"/billing/invoices\">by month</a></span></header>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 58, "; <a href=\"/billing/statement\">by day, project, lease</a>, <a href=\"/billing/invoices\">by month</a></span><span class=\"right note\"><a href=\"/documents\">Receipts and credit notes</a></span></header>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -79,7 +79,7 @@ func PayoutsPage(p Page, x Payouts) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Payouts</h1><p class=\"lede\">What your <a href=\"/hosts\">hosts</a> earned, on its way to your bank.</p></div><dl class=\"strip\"><div><dt>Payable, ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Payouts</h1><p class=\"lede\">What your <a href=\"/hosts\">hosts</a> earned, on its way to your bank.</p><div class=\"right\"><a class=\"btn\" href=\"/documents?series=self_billing\">Self-billing invoices</a></div></div><dl class=\"strip\"><div><dt>Payable, ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -150,9 +150,9 @@ func PayoutsPage(p Page, x Payouts) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var6 string
-			templ_7745c5c3_Var6, templ_7745c5c3_Err = templ.JoinStringErrs("for " + x.Holdback + " after it was booked")
+			templ_7745c5c3_Var6, templ_7745c5c3_Err = templ.JoinStringErrs("Held for " + x.Holdback + ".")
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/payouts.templ`, Line: 64, Col: 51}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/payouts.templ`, Line: 64, Col: 37}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var6))
 			if templ_7745c5c3_Err != nil {
@@ -168,9 +168,9 @@ func PayoutsPage(p Page, x Payouts) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var7 string
-				templ_7745c5c3_Var7, templ_7745c5c3_Err = templ.JoinStringErrs(Cents(x.NotBooked) + " more is measured; it is booked every quarter of an hour")
+				templ_7745c5c3_Var7, templ_7745c5c3_Err = templ.JoinStringErrs("Another " + Cents(x.NotBooked) + " is metered and appears here within 15 minutes.")
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/payouts.templ`, Line: 66, Col: 122}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/payouts.templ`, Line: 66, Col: 126}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var7))
 				if templ_7745c5c3_Err != nil {

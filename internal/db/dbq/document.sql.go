@@ -9,6 +9,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -99,6 +100,82 @@ func (q *Queries) DocumentByNumber(ctx context.Context, arg DocumentByNumberPara
 	return i, err
 }
 
+const documentCorrections = `-- name: DocumentCorrections :many
+SELECT series, year::integer AS year, number::bigint AS number FROM document
+WHERE org_id = $1 AND corrects = $2::text AND number IS NOT NULL ORDER BY issued_at, key
+`
+
+type DocumentCorrectionsRow struct {
+	Series string
+	Year   int32
+	Number int64
+}
+
+// The documents of an org that correct or cancel a document, in the order of issue.
+func (q *Queries) DocumentCorrections(ctx context.Context, orgID id.Org, key string) ([]DocumentCorrectionsRow, error) {
+	rows, err := q.db.Query(ctx, documentCorrections, orgID, key)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []DocumentCorrectionsRow{}
+	for rows.Next() {
+		var i DocumentCorrectionsRow
+		if err := rows.Scan(&i.Series, &i.Year, &i.Number); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const documentNumbered = `-- name: DocumentNumbered :one
+SELECT d.key, d.series, d.org_id, o.name AS org_name, d.year::integer AS year, d.number::bigint AS number, d.issued_at::timestamptz AS issued_at,
+       d.zone, d.content, coalesce(c.series, '')::text AS corrects_series, coalesce(c.year, 0)::integer AS corrects_year,
+       coalesce(c.number, 0)::bigint AS corrects_number
+FROM document d JOIN org o ON o.id = d.org_id LEFT JOIN document c ON c.key = d.corrects
+WHERE d.series = $1 AND d.year = $2::integer AND d.number = $3::bigint
+`
+
+type DocumentNumberedRow struct {
+	Key            string
+	Series         string
+	OrgID          id.Org
+	OrgName        string
+	Year           int32
+	Number         int64
+	IssuedAt       time.Time
+	Zone           string
+	Content        []byte
+	CorrectsSeries string
+	CorrectsYear   int32
+	CorrectsNumber int64
+}
+
+// A document of any org by its number.
+func (q *Queries) DocumentNumbered(ctx context.Context, series string, year int32, number int64) (DocumentNumberedRow, error) {
+	row := q.db.QueryRow(ctx, documentNumbered, series, year, number)
+	var i DocumentNumberedRow
+	err := row.Scan(
+		&i.Key,
+		&i.Series,
+		&i.OrgID,
+		&i.OrgName,
+		&i.Year,
+		&i.Number,
+		&i.IssuedAt,
+		&i.Zone,
+		&i.Content,
+		&i.CorrectsSeries,
+		&i.CorrectsYear,
+		&i.CorrectsNumber,
+	)
+	return i, err
+}
+
 const documentSeries = `-- name: DocumentSeries :many
 SELECT coalesce(n.series, d.series)::text AS series, coalesce(n.year, d.year)::integer AS year,
        coalesce(n.next - 1, 0)::bigint AS given, coalesce(d.documents, 0)::bigint AS documents,
@@ -142,6 +219,84 @@ func (q *Queries) DocumentSeries(ctx context.Context) ([]DocumentSeriesRow, erro
 			&i.First,
 			&i.Last,
 			&i.Disorder,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const documentsIssued = `-- name: DocumentsIssued :many
+SELECT d.key, d.series, d.org_id, o.name AS org_name, d.year::integer AS year, d.number::bigint AS number, d.issued_at::timestamptz AS issued_at,
+       d.zone, d.content, coalesce(c.series, '')::text AS corrects_series, coalesce(c.year, 0)::integer AS corrects_year,
+       coalesce(c.number, 0)::bigint AS corrects_number
+FROM document d JOIN org o ON o.id = d.org_id LEFT JOIN document c ON c.key = d.corrects
+WHERE d.number IS NOT NULL AND ($1::uuid IS NULL OR d.org_id = $1::uuid)
+  AND ($2::text = '' OR d.series = $2) AND ($3::integer = 0 OR d.year = $3)
+  AND (d.issued_at, d.key) < ($4::timestamptz, $5::text)
+ORDER BY d.issued_at DESC, d.key DESC LIMIT $6
+`
+
+type DocumentsIssuedParams struct {
+	OrgID     pgtype.UUID
+	Series    string
+	Year      int32
+	BeforeAt  time.Time
+	BeforeKey string
+	MaxRows   int32
+}
+
+type DocumentsIssuedRow struct {
+	Key            string
+	Series         string
+	OrgID          id.Org
+	OrgName        string
+	Year           int32
+	Number         int64
+	IssuedAt       time.Time
+	Zone           string
+	Content        []byte
+	CorrectsSeries string
+	CorrectsYear   int32
+	CorrectsNumber int64
+}
+
+// scan: page
+// Documents of one org or of all, of one series or of all, of one year or of all: those issued before a moment, newest
+// first. Documents of one moment are in the order of their keys.
+func (q *Queries) DocumentsIssued(ctx context.Context, arg DocumentsIssuedParams) ([]DocumentsIssuedRow, error) {
+	rows, err := q.db.Query(ctx, documentsIssued,
+		arg.OrgID,
+		arg.Series,
+		arg.Year,
+		arg.BeforeAt,
+		arg.BeforeKey,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []DocumentsIssuedRow{}
+	for rows.Next() {
+		var i DocumentsIssuedRow
+		if err := rows.Scan(
+			&i.Key,
+			&i.Series,
+			&i.OrgID,
+			&i.OrgName,
+			&i.Year,
+			&i.Number,
+			&i.IssuedAt,
+			&i.Zone,
+			&i.Content,
+			&i.CorrectsSeries,
+			&i.CorrectsYear,
+			&i.CorrectsNumber,
 		); err != nil {
 			return nil, err
 		}
@@ -224,7 +379,8 @@ func (q *Queries) DocumentsOfOrg(ctx context.Context, arg DocumentsOfOrgParams) 
 }
 
 const insertDocument = `-- name: InsertDocument :execrows
-INSERT INTO document (key, series, org_id, corrects, content) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO document (key, series, org_id, corrects, content, zone)
+VALUES ($1, $2, $3, $4, $5, coalesce((SELECT o.zone FROM org o WHERE o.id = $3), 'UTC'))
 ON CONFLICT DO NOTHING
 `
 

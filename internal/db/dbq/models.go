@@ -238,6 +238,7 @@ type Document struct {
 	Number   *int64
 	IssuedAt *time.Time
 	Content  []byte
+	Zone     string
 }
 
 type DocumentNumber struct {

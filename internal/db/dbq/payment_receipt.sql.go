@@ -9,6 +9,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -40,6 +41,35 @@ func (q *Queries) Receipt(ctx context.Context, topupID id.TopUp) (ReceiptRow, er
 	var i ReceiptRow
 	err := row.Scan(&i.Content, &i.IssuedAt)
 	return i, err
+}
+
+const receipts = `-- name: Receipts :many
+SELECT topup_id, content FROM receipt WHERE topup_id = ANY ($1::uuid[])
+`
+
+type ReceiptsRow struct {
+	TopupID id.TopUp
+	Content []byte
+}
+
+func (q *Queries) Receipts(ctx context.Context, topups []pgtype.UUID) ([]ReceiptsRow, error) {
+	rows, err := q.db.Query(ctx, receipts, topups)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReceiptsRow{}
+	for rows.Next() {
+		var i ReceiptsRow
+		if err := rows.Scan(&i.TopupID, &i.Content); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const returnedOfTopup = `-- name: ReturnedOfTopup :many

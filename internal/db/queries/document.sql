@@ -1,6 +1,7 @@
 -- name: InsertDocument :execrows
 -- The first one stands. Its number is set at the commit.
-INSERT INTO document (key, series, org_id, corrects, content) VALUES (@key, @series, @org_id, @corrects, @content)
+INSERT INTO document (key, series, org_id, corrects, content, zone)
+VALUES (@key, @series, @org_id, @corrects, @content, coalesce((SELECT o.zone FROM org o WHERE o.id = @org_id), 'UTC'))
 ON CONFLICT DO NOTHING;
 
 -- name: DocumentByKey :one
@@ -39,3 +40,29 @@ FULL JOIN (SELECT x.series, x.year, count(*) AS documents, min(x.number) AS firs
                  FROM document o WHERE o.number IS NOT NULL) x
            GROUP BY x.series, x.year) d ON d.series = n.series AND d.year = n.year
 ORDER BY 1, 2;
+
+-- name: DocumentsIssued :many
+-- scan: page
+-- Documents of one org or of all, of one series or of all, of one year or of all: those issued before a moment, newest
+-- first. Documents of one moment are in the order of their keys.
+SELECT d.key, d.series, d.org_id, o.name AS org_name, d.year::integer AS year, d.number::bigint AS number, d.issued_at::timestamptz AS issued_at,
+       d.zone, d.content, coalesce(c.series, '')::text AS corrects_series, coalesce(c.year, 0)::integer AS corrects_year,
+       coalesce(c.number, 0)::bigint AS corrects_number
+FROM document d JOIN org o ON o.id = d.org_id LEFT JOIN document c ON c.key = d.corrects
+WHERE d.number IS NOT NULL AND (sqlc.narg(org_id)::uuid IS NULL OR d.org_id = sqlc.narg(org_id)::uuid)
+  AND (@series::text = '' OR d.series = @series) AND (@year::integer = 0 OR d.year = @year)
+  AND (d.issued_at, d.key) < (@before_at::timestamptz, @before_key::text)
+ORDER BY d.issued_at DESC, d.key DESC LIMIT @max_rows;
+
+-- name: DocumentNumbered :one
+-- A document of any org by its number.
+SELECT d.key, d.series, d.org_id, o.name AS org_name, d.year::integer AS year, d.number::bigint AS number, d.issued_at::timestamptz AS issued_at,
+       d.zone, d.content, coalesce(c.series, '')::text AS corrects_series, coalesce(c.year, 0)::integer AS corrects_year,
+       coalesce(c.number, 0)::bigint AS corrects_number
+FROM document d JOIN org o ON o.id = d.org_id LEFT JOIN document c ON c.key = d.corrects
+WHERE d.series = @series AND d.year = @year::integer AND d.number = @number::bigint;
+
+-- name: DocumentCorrections :many
+-- The documents of an org that correct or cancel a document, in the order of issue.
+SELECT series, year::integer AS year, number::bigint AS number FROM document
+WHERE org_id = @org_id AND corrects = @key::text AND number IS NOT NULL ORDER BY issued_at, key;

@@ -14,3 +14,6 @@ UNION ALL
 SELECT coalesce(d.closed_at, d.created_at), 'dispute_lost', d.id, d.amount - d.tax, d.tax, 'succeeded'
 FROM dispute d WHERE d.topup_id = @topup_id AND d.state = 'lost'
 ORDER BY 1, 3;
+
+-- name: Receipts :many
+SELECT topup_id, content FROM receipt WHERE topup_id = ANY (@topups::uuid[]);

@@ -1,0 +1,118 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Document is a receipt, a credit note or a self-billing document as lists show it.
+type Document struct {
+	Number   string     `json:"number"` // such as R-2026-000001
+	Series   string     `json:"series"` // receipt, credit_note, self_billing
+	Org      id.Org     `json:"org_id"`
+	OrgName  string     `json:"org"`
+	Party    string     `json:"party"` // customer or supplier as the document names it
+	IssuedAt time.Time  `json:"issued_at"`
+	Date     string     `json:"date"` // of issue, YYYY-MM-DD in Zone
+	Zone     string     `json:"zone"`
+	Corrects string     `json:"corrects"` // number of the document that it corrects; "": none
+	Total    money.Nano `json:"total"`
+	Currency string     `json:"currency"`
+	TopUp    *id.TopUp  `json:"topup_id"`
+	Erased   bool       `json:"erased"` // its retention is over: only the number is left
+}
+
+// FullDocument is a document with its content: one of Receipt, CreditNote and SelfBilling is set unless it was erased.
+type FullDocument struct {
+	Document
+	CorrectedBy []string    `json:"corrected_by"`
+	Receipt     *Receipt    `json:"receipt"`
+	CreditNote  *CreditNote `json:"credit_note"`
+	SelfBilling *SelfBill   `json:"self_billing"`
+}
+
+// CreditNote corrects a receipt or an invoice of which a part was given back.
+type CreditNote struct {
+	Number   string     `json:"number"`
+	IssuedAt time.Time  `json:"issued_at"`
+	Corrects string     `json:"corrects"`
+	Cancels  string     `json:"cancels"` // number of a credit note; "": none
+	Kind     string     `json:"kind"`    // refund, refund_returned, dispute_lost, invoice_refund, invoice_refund_returned
+	Ref      string     `json:"ref"`
+	TopUp    *id.TopUp  `json:"topup_id"`
+	Merchant Party      `json:"merchant"`
+	Customer Party      `json:"customer"`
+	Net      money.Nano `json:"net"`
+	Tax      Tax        `json:"tax"`
+	Total    money.Nano `json:"total"`
+	Currency string     `json:"currency"`
+	Sandbox  bool       `json:"sandbox"`
+}
+
+// SelfBill is the self-billing document of an operator for a calendar month (UTC).
+type SelfBill struct {
+	Number       string     `json:"number"`
+	IssuedAt     time.Time  `json:"issued_at"`
+	Month        string     `json:"month"` // YYYY-MM
+	From         string     `json:"from"`
+	To           string     `json:"to"`
+	Supplier     Party      `json:"supplier"` // the operator
+	SupplierTold bool       `json:"supplier_told"`
+	Recipient    Party      `json:"recipient"`
+	Billed       money.Nano `json:"billed"`
+	Fee          money.Nano `json:"fee"`
+	Earned       money.Nano `json:"earned"`
+	Returned     money.Nano `json:"returned"`
+	Total        money.Nano `json:"total"`
+	Currency     string     `json:"currency"`
+	Treatment    string     `json:"vat_treatment"`
+	Note         string     `json:"vat_note"`
+	Wording      string     `json:"wording"`
+	Sandbox      bool       `json:"sandbox"`
+}
+
+// DocumentFilter selects documents. Zero fields select all. Org is for platform operators.
+type DocumentFilter struct {
+	Series string
+	Year   int
+	Org    id.Org
+}
+
+func (f DocumentFilter) query(p PageOf) url.Values {
+	q := p.query()
+	if f.Series != "" {
+		q.Set("series", f.Series)
+	}
+	if f.Year != 0 {
+		q.Set("year", strconv.Itoa(f.Year))
+	}
+	if !f.Org.IsZero() {
+		q.Set("org", f.Org.String())
+	}
+	return q
+}
+
+// Documents lists the organisation's documents, newest first.
+func (c *Client) Documents(ctx context.Context, f DocumentFilter, p PageOf) (Page[Document], error) {
+	return get[Page[Document]](ctx, c, "/documents", f.query(p))
+}
+
+// Document reads one of the organisation's documents by its number.
+func (c *Client) Document(ctx context.Context, number string) (FullDocument, error) {
+	return get[FullDocument](ctx, c, "/documents/"+url.PathEscape(number), nil)
+}
+
+// AllDocuments lists documents of all organisations, newest first. It is for platform operators.
+func (c *Client) AllDocuments(ctx context.Context, f DocumentFilter, p PageOf) (Page[Document], error) {
+	return get[Page[Document]](ctx, c, "/admin/documents", f.query(p))
+}
+
+// AnyDocument reads a document of any organisation by its number. It is for platform operators.
+func (c *Client) AnyDocument(ctx context.Context, number string) (FullDocument, error) {
+	return get[FullDocument](ctx, c, "/admin/documents/"+url.PathEscape(number), nil)
+}

@@ -1,0 +1,126 @@
+package web
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/document"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/report"
+	"github.com/musterhq/muster/web/view"
+)
+
+// documents lists what was issued to the visitor's organisation.
+func (s *Web) documents(v *visit) error {
+	out, f, err := documentFilter(v)
+	if err != nil {
+		return err
+	}
+	rows, err := report.OrgDocuments(v.r.Context(), s.DB.Q, v.who.Org, f, deskRows+1)
+	if err != nil {
+		return noSuchPage(err)
+	}
+	out.Rows, out.Next = documentRows(v, rows, "/documents/")
+	return s.render(v, view.DocumentsPage(v.page("Documents", "billing"), out))
+}
+
+// allDocuments lists what was issued to every organisation, for platform operators.
+func (s *Web) allDocuments(v *visit) error {
+	out, f, err := documentFilter(v)
+	if err != nil {
+		return err
+	}
+	if number := strings.ToUpper(out.Query); number != "" {
+		if _, _, err := report.AnyDocument(v.r.Context(), s.DB.Q, v.who, number); err == nil {
+			return back(v, "/admin/documents/"+url.PathEscape(number))
+		} else if !fault.Is(err, fault.NotFound) {
+			return err
+		}
+		if f.Org, err = id.Parse[id.Org](out.Query); err != nil || f.Org.IsZero() {
+			f.Org, out.Error = id.Org{}, "No document has this number, and it is not the id of an organisation."
+		}
+	}
+	rows, err := report.AllDocuments(v.r.Context(), s.DB.Q, v.who, f, deskRows+1)
+	if err != nil {
+		return noSuchPage(err)
+	}
+	out.Rows, out.Next = documentRows(v, rows, "/admin/documents/")
+	return s.render(v, view.AllDocumentsPage(v.page("Documents", "desk"), out))
+}
+
+// documentFilter reads which documents the visitor wants to see.
+func documentFilter(v *visit) (view.Documents, document.Filter, error) {
+	out := view.Documents{Series: v.r.FormValue("series"), Year: strings.TrimSpace(v.r.FormValue("year")), Query: strings.TrimSpace(v.r.FormValue("q"))}
+	f := document.Filter{Series: document.Series(out.Series), Before: v.r.FormValue("after")}
+	if out.Year != "" {
+		var err error
+		if f.Year, err = strconv.Atoi(out.Year); err != nil || f.Year < 2000 || f.Year > 9999 {
+			return out, f, fault.New(fault.NotFound, "there are no documents of this year: enter a year such as 2026")
+		}
+	}
+	return out, f, nil
+}
+
+// noSuchPage turns a wrong filter in an address into a page that is not there.
+func noSuchPage(err error) error {
+	if fault.Is(err, fault.Invalid) {
+		return fault.New(fault.NotFound, "there is no such page")
+	}
+	return err
+}
+
+func documentRows(v *visit, rows []report.Document, path string) (out []view.DocumentRow, next string) {
+	if len(rows) > deskRows {
+		rows = rows[:deskRows]
+		next = older(v, rows[deskRows-1].Number)
+	}
+	for _, d := range rows {
+		out = append(out, view.DocumentRow{Number: d.Number, Kind: view.SeriesName(string(d.Series)), Date: d.Date, Zone: d.Zone, Party: d.Party, Corrects: d.Corrects,
+			Org: d.Org.String(), OrgName: d.OrgName, Total: d.Total, Currency: d.Currency, Erased: d.Erased, Link: path + d.Number})
+	}
+	return out, next
+}
+
+// documentPage shows one of the organisation's documents on a sheet of paper.
+func (s *Web) documentPage(v *visit) error {
+	d, corrected, err := report.OrgDocument(v.r.Context(), s.DB.Q, v.who.Org, chi.URLParam(v.r, "number"))
+	if err != nil {
+		return err
+	}
+	return s.showDocument(v, d, corrected, "/documents")
+}
+
+func (s *Web) anyDocumentPage(v *visit) error {
+	d, corrected, err := report.AnyDocument(v.r.Context(), s.DB.Q, v.who, chi.URLParam(v.r, "number"))
+	if err != nil {
+		return err
+	}
+	return s.showDocument(v, d, corrected, "/admin/documents")
+}
+
+func (s *Web) showDocument(v *visit, d report.Document, corrected []string, list string) error {
+	ctx := v.r.Context()
+	out := view.Paper{Number: d.Number, Kind: view.SeriesName(string(d.Series)), Date: d.Date, Zone: d.Zone, Corrects: d.Corrects, CorrectedBy: corrected, List: list, Erased: d.Erased}
+	var err error
+	switch {
+	case d.Erased:
+	case d.TopUp != nil:
+		out.Receipt, err = s.Payments.Receipt(ctx, d.Org, *d.TopUp)
+	case d.Series == document.CreditNote:
+		out.CreditNote, err = s.Payments.CreditNote(ctx, d.Org, d.Number)
+		if out.Corrects == "" {
+			out.Corrects = out.CreditNote.Corrects
+		}
+	default:
+		out.SelfBill, err = s.Payouts.SelfBill(ctx, d.Org, d.Number)
+	}
+	if err != nil {
+		return err
+	}
+	p := v.page(out.Kind+" "+d.Number, "")
+	return s.render(v, view.PaperPage(p, out))
+}
