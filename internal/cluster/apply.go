@@ -7,6 +7,7 @@ import (
 
 	"github.com/musterhq/muster/internal/fairness"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/interval"
 	"github.com/musterhq/muster/internal/metering"
 )
 
@@ -218,13 +219,15 @@ func (x *change) tail(r Reason, stop time.Time) time.Time {
 	default:
 		return stop
 	}
-	until := stop.Add(graceSeconds*time.Second + fairness.TailSlack)
-	if x.row.RunUntil == nil {
+	if x.row.RunUntil == nil || !x.window {
 		return stop
 	}
-	if until = earliest(until, *x.row.RunUntil); !until.After(stop) || !x.window {
+	paid := interval.Of(interval.Span{Start: 0, End: x.row.RunUntil.UnixMilli()})
+	tail := fairness.Tail(paid, stop.UnixMilli(), graceSeconds*time.Second)
+	if len(tail) == 0 {
 		return stop
 	}
+	until := time.UnixMilli(tail[0].End).UTC()
 	x.book(func(ctx context.Context) error { return metering.AddTail(ctx, x.tx, x.row.ID, stop, until) })
 	return until
 }

@@ -47,6 +47,23 @@ func (x *change) stake(ctx context.Context, stakes bond.Stakes) error {
 	return x.tx.Together(ctx, func(ctx context.Context, tx *db.Tx) error { return stakes.Write(ctx, tx, books) })
 }
 
+// readBonds notes of which ranks of a gang that are in doubt little is left of the bond: nobody would pay the others for
+// waiting any longer.
+func (x *change) readBonds(ctx context.Context) (err error) {
+	if len(x.nodes) < 2 || State(x.row.State).Ended() {
+		return nil
+	}
+	for _, n := range x.nodes {
+		if NodeState(n.State) != NodeLost || n.StartedAt == nil || n.ended != nil {
+			continue
+		}
+		if n.bondLow, err = bond.Low(ctx, x.tx.Q, x.row.ID, n.LeaseID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // reserved reports whether something is reserved for the cluster's leases still.
 func (x *change) reserved(ctx context.Context) (bool, error) {
 	if len(x.nodes) < 2 {

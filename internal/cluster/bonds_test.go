@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -176,6 +177,50 @@ func TestTheHonestHostIsPaidFromTheCulpritsBond(t *testing.T) {
 	if got := f.has(ledger.HostBond(culprit.Operator, usd)); got != money.Unit-gross {
 		t.Errorf("%s came back, want %s", got, money.Unit-gross)
 	}
+}
+
+// Of a bond that is nearly used up nobody pays the others for waiting: the next doubt about its host is final at once.
+func TestALowBondMakesTheNextDoubtFinal(t *testing.T) {
+	t.Parallel()
+	f := newGangField(t, 2, fairness.Bond([]fairness.Lease{{StandbyRate: price}, {Operator: id.New[id.Org](), StandbyRate: price}}, 1, fairness.BondTime), nil)
+	c := f.runUp(spec(2, 1))
+	f.ran(c, 16*time.Minute)
+	f.must(f.hostOf(c, 0).sync(f.ctx, 0))
+	f.must(f.hostOf(c, 1).sync(f.ctx, 0))
+	l := f.leases(c)
+	span := ago(250*time.Second, 50*time.Second)
+	f.signs(l[0].Lease, span)
+	f.suspends(c, 0, span, fairness.Proof, l[1].Lease)
+	f.tick(c)
+	if got := f.get(c); got.State != cluster.Running {
+		t.Fatalf("a used up bond alone ended it: %s %s", got.State, got.Detail)
+	}
+	f.away(c, time.Minute, 0)
+	f.tick(c)
+	if got := f.get(c); got.State != cluster.Degraded {
+		t.Fatalf("rank 0 has its bond: %s %s", got.State, got.Detail)
+	}
+	f.must(f.hostOf(c, 0).sync(f.ctx, 0))
+	f.away(c, time.Minute, 1)
+	f.tick(c)
+	if got := f.get(c); got.State != cluster.Failed {
+		t.Errorf("rank 1 has little left of its bond: %s %s", got.State, got.Detail)
+	}
+}
+
+// A host that failed in three gangs within an hour is placed in no gang, and the answer says why.
+func TestAHostThatFailedInThreeGangsIsInNoOther(t *testing.T) {
+	t.Parallel()
+	f := newGangField(t, 2, money.Unit, nil)
+	f.exec(`INSERT INTO gang_strike (host_id, cluster_id, kind, at)
+		SELECT $1, gen_random_uuid(), 'loss', clock_timestamp() - n * interval '1 minute' FROM generate_series(1, 3) n`, f.hosts[0].id)
+	_, err := f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{})
+	var ft *fault.Fault
+	if !errors.As(err, &ft) || ft.Kind != fault.NoCapacity || !strings.Contains(fmt.Sprint(ft.Extra["explain"]), "gang ban") {
+		t.Fatalf("a gang with a banned host: %v", err)
+	}
+	f.rent(spec(1, 1))
+	f.rent(spec(1, 1)) // both hosts alone, as before
 }
 
 // Money 3 with nobody to blame: the platform adds at most the configured part of the fee that it took on the same cluster, and

@@ -63,7 +63,8 @@ type node struct {
 	hostName  string
 	listener  string     // the NATS server that its host is connected to
 	connected time.Time  // since when it is
-	doubts    int        // of its host within the last hour
+	doubts    []int64    // when its host was in doubt within the last two hours, in any gang (unix ms)
+	bondLow   bool       // so little of its bond is left that its failure is final
 	capped    *time.Time // its host's data cap is used up until then
 	dirty     bool
 	moved     bool // LeaseID and HostID are new
@@ -79,6 +80,9 @@ func (c *Clusters) alter(ctx context.Context, tx *db.Tx, cl id.Cluster, f func(c
 		return err
 	}
 	x.assess()
+	if err := x.readBonds(ctx); err != nil {
+		return err
+	}
 	if err := x.settleDown(ctx); err != nil {
 		return err
 	}
@@ -124,7 +128,7 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change,
 		x.nodes = append(x.nodes, &node{
 			Node: r.Node, status: r.NodeStatus, gpus: r.GPUIds, required: r.Required, ended: r.LeaseEndedAt, gone: r.LeaseGoneAt,
 			back: reclaim{deref(r.ReclaimAt), deref(r.ReclaimAskedAt)}, capped: r.CappedUntil,
-			operator: r.OperatorID, hostName: r.HostName, listener: r.Listener, connected: deref(r.ConnectedAt), doubts: int(r.Doubts),
+			operator: r.OperatorID, hostName: r.HostName, listener: r.Listener, connected: deref(r.ConnectedAt), doubts: r.Doubts,
 		})
 	}
 	return x, nil
@@ -167,7 +171,7 @@ func (x *change) facts() Facts {
 			Rank: int(n.Rank), State: NodeState(n.State), Reason: Reason(n.Reason), Detail: n.Detail, Required: n.required,
 			Started: n.StartedAt != nil, Exit: intp(n.ExitCode), ExitSeen: deref(n.ExitAt), Heard: n.status.ReportedAt,
 			Since: x.now.Add(-x.heardFor(n, n.Since)), Gone: n.gone != nil, Ended: n.ended != nil,
-			Doubted: len(x.nodes) > 1 && n.doubts > fairness.Doubts,
+			Doubted: len(x.nodes) > 1 && NodeState(n.State) == NodeLost && (n.bondLow || fairness.DoubtIsFinal(n.doubts, n.Since.UnixMilli())),
 		})
 	}
 	f.RestartOnFail = whole && x.spec.Restart == "on_failure" && x.row.QuickFailures < maxQuickFailures

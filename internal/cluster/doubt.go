@@ -10,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fairness"
 	"github.com/musterhq/muster/internal/interval"
 )
 
@@ -29,12 +30,12 @@ func (x *change) heardFor(n *node, since time.Time) time.Duration {
 }
 
 // countDoubt counts a doubt against the host of a gang's rank. Doubts count by host and not by cluster, so that single mishaps of
-// many hosts do not end a big cluster; more than fairness.Doubts within an hour end the host's part in the gang.
+// many hosts do not end a big cluster; see fairness.DoubtIsFinal.
 func (x *change) countDoubt(n *node) {
 	if len(x.nodes) < 2 {
 		return
 	}
-	n.doubts++
+	n.doubts = append(n.doubts, x.now.UnixMilli())
 	x.strike(n, nil, strikeDoubt)
 }
 
@@ -200,9 +201,6 @@ type ban struct {
 	Until time.Time
 }
 
-// pairBan is for how long two parties are not put into one gang after an undecided end.
-const pairBan = 24 * time.Hour
-
 // countEnd counts a loss for good against its host. After an undecided end, which is nobody's fault, both ends get a strike,
 // and neither the renter and these hosts nor the two operators are put together for a day.
 func (x *change) countEnd(d Decision) {
@@ -215,7 +213,7 @@ func (x *change) countEnd(d Decision) {
 		}
 		return
 	}
-	until := x.now.Add(pairBan)
+	until := x.now.Add(fairness.PairBan)
 	for _, u := range x.disputed {
 		n, m := x.nodes[u.Low], x.nodes[u.High]
 		x.strike(n, m, strikeUndecided)

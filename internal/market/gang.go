@@ -30,6 +30,8 @@ type Gangs struct {
 	Hosts     map[id.Host]money.Nano // limits of single hosts, as LiabilityMax
 	Medians   map[string]money.Micro // per GPU-hour, by model; see fairness.StandbyRate
 	Bans      map[Ban]bool
+	// HostBans are hosts that are not placed in gangs because they failed in several: see fairness.GangBan.
+	HostBans map[id.Host]bool
 	// Linked are, for each organisation, the operators that look like it: nobody rents from themselves.
 	Linked map[id.Org]map[id.Org]bool
 }
@@ -37,7 +39,14 @@ type Gangs struct {
 // constraints are those of the ask, and those between its renter and single operators and hosts.
 func (s *Snapshot) constraints(a *Ask) []constraint {
 	out := a.constraints()
-	if s.gangs == nil || a.Renter.IsZero() {
+	if s.gangs == nil {
+		return out
+	}
+	if len(s.gangs.HostBans) > 0 && (a.Nodes > 1 || a.Joins) {
+		out = append(out, constraint{name: "gang ban: the host failed in three gangs within an hour, or fell out with hosts of three operators within a day",
+			named: func(w *identity) bool { return !s.gangs.HostBans[w.host] }})
+	}
+	if a.Renter.IsZero() {
 		return out
 	}
 	if linked := s.gangs.Linked[a.Renter]; len(linked) > 0 {

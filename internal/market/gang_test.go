@@ -134,6 +134,23 @@ func TestLimitsAndBansKeepHostsApart(t *testing.T) {
 	}
 }
 
+// A host that failed in several gangs is placed in none for a while, and alone as before.
+func TestABannedHostIsInNoGang(t *testing.T) {
+	t.Parallel()
+	s, h, g := gangWorld(3)
+	bonded(g, h...)
+	g.HostBans = map[id.Host]bool{h[0].ID: true}
+	gangHas(t, s, two(t, nil), "b", "c")
+	if p, _ := Place(s, mustAsk(t, func(*Spec) {})); len(p.Nodes) != 1 || p.Nodes[0].Host != h[0].ID {
+		t.Errorf("a single node is placed on %v", hostNames(s, p))
+	}
+	g.HostBans[h[1].ID] = true
+	p, why := Place(s, two(t, nil))
+	if len(p.Nodes) > 0 || !slices.ContainsFunc(why.Exclusions, func(e Exclusion) bool { return e.Excluded == 2 && strings.HasPrefix(e.Constraint, "gang ban") }) {
+		t.Errorf("placed %v, explained %+v", hostNames(s, p), why)
+	}
+}
+
 // The bond covers the figures of the design: 11.67 for a lease of eight nodes at 20.00 per hour.
 func TestAnOperatorsLiabilityIsBounded(t *testing.T) {
 	t.Parallel()

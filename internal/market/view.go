@@ -13,6 +13,7 @@ import (
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fairness"
 	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -46,6 +47,8 @@ type view struct {
 	medians map[string]money.Micro // read at mediansAt; see Gangs
 	// mediansAt and linkedAt are when they were read last.
 	mediansAt, linkedAt time.Time
+	gangBans            map[id.Host]bool // read at gangBansAt; see Gangs
+	gangBansAt          time.Time
 	linked              map[id.Org]map[id.Org]bool
 
 	mu    sync.RWMutex // guards the fields below
@@ -183,6 +186,7 @@ func (v *view) readFrom(ctx context.Context, q *dbq.Queries, whole, reach bool) 
 const (
 	mediansEvery     = time.Minute
 	linkedEvery      = 5 * time.Minute
+	gangBansEvery    = 10 * time.Second
 	mediansOver      = 7 * 24 * time.Hour
 	mediansOperators = 5
 )
@@ -239,8 +243,33 @@ func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
 			v.linked[renter][id.FromUUID[id.Org](r.OperatorOrg.Bytes)] = true
 		}
 	}
-	g.Medians, g.Linked = v.medians, v.linked
+	if now := v.now(); v.gangBans == nil || now.Sub(v.gangBansAt) > gangBansEvery {
+		if v.gangBans, err = readGangBans(ctx, q, now); err != nil {
+			return nil, err
+		}
+		v.gangBansAt = now
+	}
+	g.Medians, g.Linked, g.HostBans = v.medians, v.linked, v.gangBans
 	return g, nil
+}
+
+// readGangBans returns the hosts that are not placed in gangs at present because of what counts against them.
+func readGangBans(ctx context.Context, q *dbq.Queries, now time.Time) (map[id.Host]bool, error) {
+	rows, err := q.BondGangStrikes(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("market: strikes of hosts: %w", err)
+	}
+	strikes := map[id.Host][]fairness.Strike{}
+	for _, r := range rows {
+		strikes[r.HostID] = append(strikes[r.HostID], fairness.Strike{AtMS: r.At.UnixMilli(), Against: id.FromUUID[id.Org](r.AgainstOrg.Bytes)})
+	}
+	out := map[id.Host]bool{}
+	for h, all := range strikes {
+		if fairness.GangBan(all) > now.UnixMilli() {
+			out[h] = true
+		}
+	}
+	return out, nil
 }
 
 // firstID is before the ids of all leases made at t or later.

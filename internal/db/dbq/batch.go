@@ -333,7 +333,8 @@ const clusterNodes = `-- name: ClusterNodes :batchmany
 SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
        hs.nats_server AS listener, hs.connected_at,
-       (SELECT count(*) FROM gang_strike g WHERE g.host_id = n.host_id AND g.kind = 'doubt' AND g.at > clock_timestamp() - interval '1 hour')::integer AS doubts
+       ARRAY(SELECT floor(extract(epoch FROM g.at) * 1000)::bigint FROM gang_strike g
+             WHERE g.host_id = n.host_id AND g.kind = 'doubt' AND g.at > clock_timestamp() - interval '2 hours')::bigint[] AS doubts
 FROM node n
 JOIN node_status s ON s.node_id = n.id
 JOIN lease l ON l.id = n.lease_id
@@ -365,7 +366,7 @@ type ClusterNodesRow struct {
 	CappedUntil    *time.Time
 	Listener       string
 	ConnectedAt    *time.Time
-	Doubts         int32
+	Doubts         []int64
 }
 
 func (q *Queries) ClusterNodes(ctx context.Context, clusters [][]pgtype.UUID) *ClusterNodesBatchResults {

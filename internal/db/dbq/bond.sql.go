@@ -35,6 +35,43 @@ func (q *Queries) BondDeposited(ctx context.Context, orgID id.Org, currency stri
 	return amount, err
 }
 
+const bondGangStrikes = `-- name: BondGangStrikes :many
+SELECT s.host_id, s.against_org, s.at
+FROM gang_strike s JOIN host h ON h.id = s.host_id
+WHERE s.kind <> 'doubt' AND s.against_org IS DISTINCT FROM h.org_id
+  AND s.host_id IN (SELECT r.host_id FROM gang_strike r WHERE r.kind <> 'doubt' AND r.at > clock_timestamp() - interval '8 days'
+                    GROUP BY r.host_id HAVING count(*) >= 3)
+ORDER BY s.host_id, s.at
+`
+
+type BondGangStrikesRow struct {
+	HostID     id.Host
+	AgainstOrg pgtype.UUID
+	At         time.Time
+}
+
+// What counts against the hosts that may be banned from gangs now, oldest first: those struck three times or more within the last eight
+// days. The longest ban is seven days. Two hosts of one operator that do not hear each other do not count as opponents.
+func (q *Queries) BondGangStrikes(ctx context.Context) ([]BondGangStrikesRow, error) {
+	rows, err := q.db.Query(ctx, bondGangStrikes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []BondGangStrikesRow{}
+	for rows.Next() {
+		var i BondGangStrikesRow
+		if err := rows.Scan(&i.HostID, &i.AgainstOrg, &i.At); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const bondHeld = `-- name: BondHeld :one
 SELECT coalesce(sum(b.amount), 0)::bigint AS amount
 FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id

@@ -159,6 +159,16 @@ GROUP BY r.cluster_id, c.org_id, c.name ORDER BY relief DESC LIMIT @max_rows;
 -- Pairs that are not placed together now: a renter's organisation and a host, or two operators.
 SELECT a, b FROM pair_ban WHERE until > clock_timestamp();
 
+-- name: BondGangStrikes :many
+-- What counts against the hosts that may be banned from gangs now, oldest first: those struck three times or more within the last eight
+-- days. The longest ban is seven days. Two hosts of one operator that do not hear each other do not count as opponents.
+SELECT s.host_id, s.against_org, s.at
+FROM gang_strike s JOIN host h ON h.id = s.host_id
+WHERE s.kind <> 'doubt' AND s.against_org IS DISTINCT FROM h.org_id
+  AND s.host_id IN (SELECT r.host_id FROM gang_strike r WHERE r.kind <> 'doubt' AND r.at > clock_timestamp() - interval '8 days'
+                    GROUP BY r.host_id HAVING count(*) >= 3)
+ORDER BY s.host_id, s.at;
+
 -- name: SuspensionsOfCluster :many
 -- Decided time of a cluster that its renter does not pay for, in order of time.
 SELECT n, from_ms, to_ms, class, culprits, decided_at FROM suspension WHERE cluster_id = $1 ORDER BY from_ms, to_ms, n;
