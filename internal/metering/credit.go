@@ -66,10 +66,8 @@ func CreditLoss(ctx context.Context, tx *db.Tx, cluster id.Cluster, lost id.Leas
 	if err := charge(ctx, tx, unsettled(leases), nil, nil, inFull); err != nil {
 		return err
 	}
-	if inducible(reason) {
-		if err := holdCredit(ctx, tx, leases, lost); err != nil {
-			return err
-		}
+	if err := capCredit(ctx, tx, leases, lost, inducible(reason)); err != nil {
+		return err
 	}
 	return bookCredits(ctx, tx, cluster, leases)
 }
@@ -96,9 +94,10 @@ func inducible(reason string) bool {
 	return true
 }
 
-// holdCredit lets the credit of a lease wait for a person when it is above what may be booked at once for a failure that
-// the renter could have caused.
-func holdCredit(ctx context.Context, tx *db.Tx, leases []*lease, lost id.Lease) error {
+// capCredit decides once how much of a lease's credit is booked without a person's decision: of a failure that the renter
+// could have caused no more than fairness.Credit allows, of any other all of it. What the hour will have cost is not known
+// yet, because proof may still come, so the cap counts from the most that it can have cost.
+func capCredit(ctx context.Context, tx *db.Tx, leases []*lease, lost id.Lease, inducible bool) error {
 	i := slices.IndexFunc(leases, func(l *lease) bool { return l.ID == lost })
 	if i < 0 {
 		return nil
@@ -108,15 +107,29 @@ func holdCredit(ctx context.Context, tx *db.Tx, leases []*lease, lost id.Lease) 
 	if err != nil {
 		return fmt.Errorf("metering: earlier credits of %s: %w", l.RenterOrgID, err)
 	}
-	left := max(fairness.CreditLeast, money.Share(money.Nano(f.Charged), fairness.CreditPPM)) - money.Nano(f.Credited)
-	if !f.PairCredited && min(l.meter.Posted, hourOf(l)) <= left {
-		return nil
+	hour := hourOf(l)
+	book, hold := fairness.Credit(fairness.Loss{
+		Ended:     fairness.Suspension{Class: fairness.Proof, Culprits: []int{0}}, // as the caller found: this lease alone
+		Inducible: inducible, LastHour: hour, Posted: hour,
+		Charged30d: money.Nano(f.Charged), Credited30d: money.Nano(f.Credited), PairCredited: f.PairCredited,
+	})
+	state := creditBooked
+	if hold > 0 {
+		state = creditHeld
 	}
-	if err := tx.Q.HoldServiceCredit(ctx, lost); err != nil {
-		return fmt.Errorf("metering: hold the credit of %s: %w", lost, err)
+	if err := tx.Q.CapServiceCredit(ctx, state, int64(book), lost); err != nil {
+		return fmt.Errorf("metering: cap the credit of %s: %w", lost, err)
 	}
 	return nil
 }
+
+// States of a service credit. Of one that is held, the part up to its cap is booked and the rest waits for a person; of one
+// that is refused, what was booked stays.
+const (
+	creditBooked  = "booked"
+	creditHeld    = "held"
+	creditRefused = "refused"
+)
 
 // hourOf is the most that an hour of a lease has cost.
 func hourOf(l *lease) money.Nano {
@@ -151,7 +164,7 @@ func bookCredits(ctx context.Context, tx *db.Tx, cluster id.Cluster, leases []*l
 		return fmt.Errorf("metering: credits of %s: %w", cluster, err)
 	}
 	for _, r := range rows {
-		if r.State != "booked" {
+		if r.State == creditRefused {
 			continue
 		}
 		if err := bookCredit(ctx, tx, r); err != nil {
@@ -171,7 +184,15 @@ func bookCredit(ctx context.Context, tx *db.Tx, r dbq.ServiceCreditsRow) error {
 		return fmt.Errorf("metering: segments of %s: %w", r.LeaseID, err)
 	}
 	l := leases[0]
-	total, host, err := leftToCredit(ctx, tx.Q, l, r, creditOf(l, segs, Interval{Start: r.FromMs, End: r.ThroughMs}))
+	due := creditOf(l, segs, Interval{Start: r.FromMs, End: r.ThroughMs})
+	if r.State == creditHeld {
+		atOnce := int64(0)
+		if r.AtOnce != nil {
+			atOnce = *r.AtOnce
+		}
+		due = min(due, money.Nano(atOnce))
+	}
+	total, host, err := leftToCredit(ctx, tx.Q, l, r, due)
 	if err != nil {
 		return err
 	}

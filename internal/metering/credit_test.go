@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
@@ -125,6 +126,53 @@ func TestACreditIsNeverMoreThanTheCharge(t *testing.T) {
 		w.lose(w.leases[0])
 		mustEqual(t, "settled", w.settle(), true)
 		mustEqual(t, "all of it", w.money(), moneyState{Wallet: 100 * money.Unit, Fee: fee})
+		w.booksBalance()
+	}
+}
+
+// Of a credit for a failure that the renter could have caused, the part up to the cap is booked at once, also when the proof of
+// the charges comes later; the rest waits for a person, whose refusal takes nothing back.
+func TestOnlyTheRestOfACreditWaits(t *testing.T) {
+	t.Parallel()
+	d := newDB(t)
+	for _, approve := range []bool{true, false} {
+		w := newWorld(t, d, 100*money.Unit, 20_000_000)
+		w.mustAuthorise()
+		w.age(time.Hour)
+		t0 := w.now - 3_000_000
+		w.window(t0, w.now, 0)
+		segments := w.segments(w.leases[0], 1, t0, w.now, true)
+		w.ingest(segments[0])
+		w.tx(func(ctx context.Context, tx *db.Tx) error {
+			_, err := CloseWindow(ctx, tx, w.cluster, time.UnixMilli(w.now))
+			return err
+		})
+		lose := func() {
+			w.tx(func(ctx context.Context, tx *db.Tx) error {
+				return CreditLoss(ctx, tx, w.cluster, w.leases[0], "overlay_failed")
+			})
+		}
+		lose()
+		lose()
+		w.ingest(segments[1:]...)
+		w.end(w.now)
+		mustEqual(t, "settled", w.settle(), true)
+		mustEqual(t, "booked at once", w.credits()[0].Amount, 5*money.Unit)
+		admin := account.Principal{User: id.New[id.User](), Org: w.renter, Admin: true}
+		w.exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", admin.User, admin.User.String()+"@example.com")
+		all, err := HeldCredits(t.Context(), w.d.Q, admin)
+		rest := money.CostOf(20_000_000, 3_000_000) - 5*money.Unit
+		if err != nil || len(all) != 1 || all[0].Amount != rest || all[0].Booked != 5*money.Unit {
+			t.Fatalf("held %+v %v, want %s", all, err, rest)
+		}
+		w.tx(func(ctx context.Context, tx *db.Tx) error {
+			return DecideCredit(ctx, tx, admin, w.leases[0], approve, "looked at it")
+		})
+		want := 5 * money.Unit
+		if approve {
+			want += rest
+		}
+		mustEqual(t, "after the decision", w.credits()[0].Amount, want)
 		w.booksBalance()
 	}
 }

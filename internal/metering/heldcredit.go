@@ -28,6 +28,7 @@ type HeldCredit struct {
 	From     time.Time  `json:"from"`
 	To       time.Time  `json:"to"`
 	Amount   money.Nano `json:"amount" doc:"what approving it credits, as of the charges so far"`
+	Booked   money.Nano `json:"booked" doc:"what was credited without a decision; refusing the rest does not take it back"`
 	Currency string     `json:"currency"`
 	At       time.Time  `json:"at" doc:"when the host failed"`
 }
@@ -44,8 +45,8 @@ func HeldCredits(ctx context.Context, q *dbq.Queries, who account.Principal) ([]
 	if err != nil {
 		return nil, fmt.Errorf("metering: held credits: %w", err)
 	}
-	out := make([]HeldCredit, len(rows))
-	for i, r := range rows {
+	out := make([]HeldCredit, 0, len(rows))
+	for _, r := range rows {
 		leases, err := readLeases(ctx, q, []id.Lease{r.LeaseID})
 		if err != nil {
 			return nil, err
@@ -54,11 +55,15 @@ func HeldCredits(ctx context.Context, q *dbq.Queries, who account.Principal) ([]
 		if err != nil {
 			return nil, fmt.Errorf("metering: segments of %s: %w", r.LeaseID, err)
 		}
-		out[i] = HeldCredit{
+		rest := creditOf(leases[0], segs, Interval{Start: r.FromMs, End: r.ThroughMs}) - money.Nano(r.Credited)
+		if rest <= 0 && r.Settled {
+			continue // the part that needs no decision was all of it
+		}
+		out = append(out, HeldCredit{
 			Lease: r.LeaseID, Cluster: r.ClusterID, Rank: int(r.Rank), Host: r.HostID, HostName: r.HostName, Renter: r.RenterOrgID, Operator: r.HostOrgID,
 			Reason: r.Reason, From: time.UnixMilli(r.FromMs).UTC(), To: time.UnixMilli(r.ThroughMs).UTC(),
-			Amount: creditOf(leases[0], segs, Interval{Start: r.FromMs, End: r.ThroughMs}), Currency: r.Currency, At: r.CreatedAt.UTC(),
-		}
+			Amount: max(0, rest), Booked: money.Nano(r.Credited), Currency: r.Currency, At: r.CreatedAt.UTC(),
+		})
 	}
 	return out, nil
 }
@@ -74,13 +79,17 @@ func DecideCredit(ctx context.Context, tx *db.Tx, who account.Principal, l id.Le
 	if err != nil && !db.NoRows(err) {
 		return fmt.Errorf("metering: lease %s: %w", l, err)
 	}
+	// What returns a part of the fee and what pays relief from it wait for each other, at the cluster's row.
+	if err := tx.Q.LockClusterOfCredit(ctx, cluster); err != nil && !db.NoRows(err) {
+		return fmt.Errorf("metering: lock cluster %s: %w", cluster, err)
+	}
 	leases, lockErr := lockCluster(ctx, tx, cluster) // before the row: a settlement books under the same locks
 	if lockErr != nil {
 		return lockErr
 	}
-	state, action := "refused", "credit.refuse"
+	state, action := creditRefused, "credit.refuse"
 	if approve {
-		state, action = "booked", "credit.approve"
+		state, action = creditBooked, "credit.approve"
 	}
 	_, err = tx.Q.DecideServiceCredit(ctx, dbq.DecideServiceCreditParams{LeaseID: l, State: state, DecidedBy: raw(who.User), Why: why})
 	if db.NoRows(err) {

@@ -13,10 +13,22 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+const capServiceCredit = `-- name: CapServiceCredit :exec
+UPDATE service_credit SET state = $1, at_once = $2::bigint
+WHERE lease_id = $3 AND state = 'booked' AND at_once IS NULL AND credited = 0 AND decided_at IS NULL
+`
+
+// Once: how much of a credit is booked without a decision.
+func (q *Queries) CapServiceCredit(ctx context.Context, state string, atOnce int64, leaseID id.Lease) error {
+	_, err := q.db.Exec(ctx, capServiceCredit, state, atOnce, leaseID)
+	return err
+}
+
 const creditFacts = `-- name: CreditFacts :one
 SELECT coalesce((SELECT sum(m.posted) FROM lease l JOIN lease_meter m ON m.lease_id = l.id
                  WHERE l.renter_org_id = $1 AND coalesce(l.ended_at, clock_timestamp()) > clock_timestamp() - interval '30 days'), 0)::bigint AS charged,
-       coalesce((SELECT sum(c.credited) FROM service_credit c JOIN lease l ON l.id = c.lease_id
+       coalesce((SELECT sum(greatest(c.credited, CASE WHEN l.settled_at IS NULL THEN coalesce(c.at_once, 0) ELSE 0 END)) -- what may still be booked counts
+                 FROM service_credit c JOIN lease l ON l.id = c.lease_id
                  WHERE l.renter_org_id = $1 AND c.inducible AND c.lease_id <> $2 AND c.created_at > clock_timestamp() - interval '30 days'), 0)::bigint AS credited,
        EXISTS (SELECT FROM service_credit c JOIN lease l ON l.id = c.lease_id
                WHERE l.renter_org_id = $1 AND l.host_org_id = $3 AND c.inducible AND c.lease_id <> $2
@@ -65,7 +77,8 @@ func (q *Queries) DecideServiceCredit(ctx context.Context, arg DecideServiceCred
 }
 
 const heldServiceCredits = `-- name: HeldServiceCredits :many
-SELECT c.lease_id, c.cluster_id, c.reason, c.from_ms, c.through_ms, c.created_at, l.rank, l.host_id, h.name AS host_name, l.renter_org_id, l.host_org_id, l.currency
+SELECT c.lease_id, c.cluster_id, c.reason, c.from_ms, c.through_ms, c.created_at, c.credited, (l.settled_at IS NOT NULL)::boolean AS settled,
+       l.rank, l.host_id, h.name AS host_name, l.renter_org_id, l.host_org_id, l.currency
 FROM service_credit c JOIN lease l ON l.id = c.lease_id JOIN host h ON h.id = l.host_id
 WHERE c.state = 'held'
 ORDER BY c.created_at
@@ -79,6 +92,8 @@ type HeldServiceCreditsRow struct {
 	FromMs      int64
 	ThroughMs   int64
 	CreatedAt   time.Time
+	Credited    int64
+	Settled     bool
 	Rank        int32
 	HostID      id.Host
 	HostName    string
@@ -104,6 +119,8 @@ func (q *Queries) HeldServiceCredits(ctx context.Context, maxRows int32) ([]Held
 			&i.FromMs,
 			&i.ThroughMs,
 			&i.CreatedAt,
+			&i.Credited,
+			&i.Settled,
 			&i.Rank,
 			&i.HostID,
 			&i.HostName,
@@ -119,15 +136,6 @@ func (q *Queries) HeldServiceCredits(ctx context.Context, maxRows int32) ([]Held
 		return nil, err
 	}
 	return items, nil
-}
-
-const holdServiceCredit = `-- name: HoldServiceCredit :exec
-UPDATE service_credit SET state = 'held' WHERE lease_id = $1 AND state = 'booked' AND credited = 0
-`
-
-func (q *Queries) HoldServiceCredit(ctx context.Context, leaseID id.Lease) error {
-	_, err := q.db.Exec(ctx, holdServiceCredit, leaseID)
-	return err
 }
 
 const insertServiceCredit = `-- name: InsertServiceCredit :exec
@@ -167,8 +175,17 @@ func (q *Queries) LedgerTxByKey(ctx context.Context, key string) (id.LedgerTx, e
 	return id, err
 }
 
+const lockClusterOfCredit = `-- name: LockClusterOfCredit :exec
+SELECT FROM cluster WHERE id = $1 FOR UPDATE
+`
+
+func (q *Queries) LockClusterOfCredit(ctx context.Context, argID id.Cluster) error {
+	_, err := q.db.Exec(ctx, lockClusterOfCredit, argID)
+	return err
+}
+
 const serviceCredits = `-- name: ServiceCredits :many
-SELECT c.lease_id, c.cluster_id, c.reason, c.from_ms, c.through_ms, c.credited, c.host_part, c.created_at, c.state, l.rank, l.host_id, h.name AS host_name
+SELECT c.lease_id, c.cluster_id, c.reason, c.from_ms, c.through_ms, c.credited, c.host_part, c.created_at, c.state, c.at_once, l.rank, l.host_id, h.name AS host_name
 FROM service_credit c JOIN lease l ON l.id = c.lease_id JOIN host h ON h.id = l.host_id
 WHERE c.cluster_id = $1 ORDER BY c.lease_id
 `
@@ -183,6 +200,7 @@ type ServiceCreditsRow struct {
 	HostPart  int64
 	CreatedAt time.Time
 	State     string
+	AtOnce    *int64
 	Rank      int32
 	HostID    id.Host
 	HostName  string
@@ -207,6 +225,7 @@ func (q *Queries) ServiceCredits(ctx context.Context, clusterID id.Cluster) ([]S
 			&i.HostPart,
 			&i.CreatedAt,
 			&i.State,
+			&i.AtOnce,
 			&i.Rank,
 			&i.HostID,
 			&i.HostName,

@@ -1110,6 +1110,7 @@ type ServiceCredit struct {
 	DecidedBy  pgtype.UUID
 	DecidedAt  *time.Time
 	DecidedWhy string
+	AtOnce     *int64
 }
 
 type Session struct {

@@ -8,18 +8,25 @@ ON CONFLICT (lease_id) DO NOTHING;
 -- old. The lease in question is left out.
 SELECT coalesce((SELECT sum(m.posted) FROM lease l JOIN lease_meter m ON m.lease_id = l.id
                  WHERE l.renter_org_id = @renter AND coalesce(l.ended_at, clock_timestamp()) > clock_timestamp() - interval '30 days'), 0)::bigint AS charged,
-       coalesce((SELECT sum(c.credited) FROM service_credit c JOIN lease l ON l.id = c.lease_id
+       coalesce((SELECT sum(greatest(c.credited, CASE WHEN l.settled_at IS NULL THEN coalesce(c.at_once, 0) ELSE 0 END)) -- what may still be booked counts
+                 FROM service_credit c JOIN lease l ON l.id = c.lease_id
                  WHERE l.renter_org_id = @renter AND c.inducible AND c.lease_id <> @lease_id AND c.created_at > clock_timestamp() - interval '30 days'), 0)::bigint AS credited,
        EXISTS (SELECT FROM service_credit c JOIN lease l ON l.id = c.lease_id
                WHERE l.renter_org_id = @renter AND l.host_org_id = @operator AND c.inducible AND c.lease_id <> @lease_id
                  AND c.state <> 'refused' AND c.created_at > clock_timestamp() - interval '7 days') AS pair_credited;
 
--- name: HoldServiceCredit :exec
-UPDATE service_credit SET state = 'held' WHERE lease_id = $1 AND state = 'booked' AND credited = 0;
+-- name: CapServiceCredit :exec
+-- Once: how much of a credit is booked without a decision.
+UPDATE service_credit SET state = @state, at_once = @at_once::bigint
+WHERE lease_id = @lease_id AND state = 'booked' AND at_once IS NULL AND credited = 0 AND decided_at IS NULL;
+
+-- name: LockClusterOfCredit :exec
+SELECT FROM cluster WHERE id = $1 FOR UPDATE;
 
 -- name: HeldServiceCredits :many
 -- scan: page
-SELECT c.lease_id, c.cluster_id, c.reason, c.from_ms, c.through_ms, c.created_at, l.rank, l.host_id, h.name AS host_name, l.renter_org_id, l.host_org_id, l.currency
+SELECT c.lease_id, c.cluster_id, c.reason, c.from_ms, c.through_ms, c.created_at, c.credited, (l.settled_at IS NOT NULL)::boolean AS settled,
+       l.rank, l.host_id, h.name AS host_name, l.renter_org_id, l.host_org_id, l.currency
 FROM service_credit c JOIN lease l ON l.id = c.lease_id JOIN host h ON h.id = l.host_id
 WHERE c.state = 'held'
 ORDER BY c.created_at
@@ -31,7 +38,7 @@ WHERE lease_id = @lease_id AND state = 'held'
 RETURNING cluster_id;
 
 -- name: ServiceCredits :many
-SELECT c.lease_id, c.cluster_id, c.reason, c.from_ms, c.through_ms, c.credited, c.host_part, c.created_at, c.state, l.rank, l.host_id, h.name AS host_name
+SELECT c.lease_id, c.cluster_id, c.reason, c.from_ms, c.through_ms, c.credited, c.host_part, c.created_at, c.state, c.at_once, l.rank, l.host_id, h.name AS host_name
 FROM service_credit c JOIN lease l ON l.id = c.lease_id JOIN host h ON h.id = l.host_id
 WHERE c.cluster_id = $1 ORDER BY c.lease_id;
 
