@@ -110,6 +110,7 @@ var acts = map[string]string{
 	"payout.review_refuse":     "Refused earnings in review",
 	"payout.review_release":    "Released earnings in review",
 	"payout.stop":              "Stopped payouts, or let them go on",
+	"platform.restore":         "Adopted a restored database",
 	"sending.pause":            "Paused all sending of money",
 	"sending.resume":           "Resumed the sending of money",
 	"promo.create":             "Made a promo code",

@@ -28,6 +28,7 @@ import (
 	"github.com/musterhq/muster/internal/payout"
 	"github.com/musterhq/muster/internal/postpaid"
 	"github.com/musterhq/muster/internal/relay"
+	"github.com/musterhq/muster/internal/restore"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/worker"
 )
@@ -95,7 +96,10 @@ func (a *app) openDatabase(ctx context.Context) (err error) {
 		return err
 	}
 	a.onClose(func(context.Context) error { a.db.Close(); return nil })
-	return a.db.SchemaReady(ctx)
+	if err := a.db.SchemaReady(ctx); err != nil {
+		return err
+	}
+	return restore.Check(ctx, a.db, a.cfg.LosslessFailover)
 }
 
 // openListeners takes the ports first, so that addresses with port 0 are known to all that follows.
@@ -165,7 +169,7 @@ func (a *app) openNouns(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.clusters = cluster.New(a.db, a.market, a.link.Bus(), cluster.Config{Currency: a.cfg.Currency, Box: box, Log: a.log, ControlEpoch: 1,
+	a.clusters = cluster.New(a.db, a.market, a.link.Bus(), cluster.Config{Currency: a.cfg.Currency, Box: box, Log: a.log,
 		Relays: a.cfg.Relays, RelaySecret: relaySecret})
 	a.dialer = dialback.New(a.db, a.link.Bus(), dialback.Config{StreamURL: a.cfg.StreamURL, Log: a.log})
 	if a.payments, err = a.openPayments(ctx); err != nil {
@@ -209,7 +213,7 @@ func (a *app) openHostlink(ctx context.Context, secret []byte) (*hostlink.Link, 
 		RouteListen: a.cfg.NATSRouteListen, RouteURL: a.cfg.NATSRouteURL,
 		CertFile: a.cfg.TLSCert, KeyFile: a.cfg.TLSKey, CAFile: a.cfg.TLSCA,
 		StreamURL: a.cfg.StreamURL, StreamCA: ca, Origins: []string{origin(a.cfg.AgentURL)},
-		AllowSimulated: a.cfg.AllowSimulated, ControlEpoch: 1, Relays: a.cfg.Relays, Log: a.log,
+		AllowSimulated: a.cfg.AllowSimulated, Relays: a.cfg.Relays, Log: a.log,
 	}
 	if a.cfg.NATSPublic != "" {
 		cfg.AgentURLs = []string{a.cfg.NATSPublic}

@@ -11,13 +11,8 @@ import (
 
 // openPayments connects to Stripe, or without a key to a fake Stripe of our own behind the same client.
 func (a *app) openPayments(ctx context.Context) (*payment.Payments, error) {
-	sc := stripepay.Config{Key: string(a.cfg.StripeKey), WebhookSecret: string(a.cfg.StripeWebhookSecret)}
-	pc := payment.Config{Currency: a.cfg.Currency, ReturnURL: a.cfg.PublicURL + "/billing?returned=1", Sandbox: a.cfg.sandbox(), Merchant: a.cfg.merchant()}
-	var err error
-	if pc.UnverifiedLimit, err = a.cfg.unverifiedLimit(); err != nil {
-		return nil, err
-	}
-	if pc.Taxer, err = a.cfg.taxer(); err != nil {
+	sc, pc, err := a.cfg.stripe()
+	if err != nil {
 		return nil, err
 	}
 	if a.cfg.sandbox() {
@@ -31,6 +26,17 @@ func (a *app) openPayments(ctx context.Context) (*payment.Payments, error) {
 		return nil, err
 	}
 	return payment.New(a.db, client, pc, a.log)
+}
+
+// stripe is how Stripe is reached, and the configuration of payments.
+func (c *serverConfig) stripe() (sc stripepay.Config, pc payment.Config, err error) {
+	sc = stripepay.Config{Key: string(c.StripeKey), WebhookSecret: string(c.StripeWebhookSecret)}
+	pc = payment.Config{Currency: c.Currency, ReturnURL: c.PublicURL + "/billing?returned=1", Sandbox: c.sandbox(), Merchant: c.merchant()}
+	if pc.UnverifiedLimit, err = c.unverifiedLimit(); err != nil {
+		return sc, pc, err
+	}
+	pc.Taxer, err = c.taxer()
+	return sc, pc, err
 }
 
 // openSandbox serves our own Stripe on loopback. Each replica has one; what they remember is in the database.

@@ -94,10 +94,12 @@ type serverConfig struct {
 
 	SandboxFile string `env:"MUSTER_SANDBOX_FILE"` // where earlier versions kept the fake Stripe's state: read once, into the database
 
-	Migrate   bool          `env:"MUSTER_MIGRATE" envDefault:"true"` // bring the schema up at start
-	Drain     time.Duration `env:"MUSTER_DRAIN" envDefault:"15s"`    // for answers under way when stopping
-	LogLevel  slog.Level    `env:"MUSTER_LOG_LEVEL" envDefault:"INFO"`
-	LogFormat string        `env:"MUSTER_LOG_FORMAT" envDefault:"text"`
+	Migrate bool `env:"MUSTER_MIGRATE" envDefault:"true"` // bring the schema up at start
+	// LosslessFailover says that a standby which is promoted has every commit: a server starts on it without adopt-restore.
+	LosslessFailover bool          `env:"MUSTER_LOSSLESS_FAILOVER"`
+	Drain            time.Duration `env:"MUSTER_DRAIN" envDefault:"15s"` // for answers under way when stopping
+	LogLevel         slog.Level    `env:"MUSTER_LOG_LEVEL" envDefault:"INFO"`
+	LogFormat        string        `env:"MUSTER_LOG_FORMAT" envDefault:"text"`
 }
 
 // localApps as MUSTER_APPS_DOMAIN stands for localhost and the port of the pages: browsers lead every name below

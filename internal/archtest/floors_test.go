@@ -23,7 +23,7 @@ var floors = map[string]int{
 	"market": 3, "metering": 3, "postpaid": 3,
 	"cluster": 4,
 	"payout":  5, "report": 5,
-	"dialback": 6, "erasure": 6,
+	"dialback": 6, "erasure": 6, "restore": 6,
 	"nodelog": 7,
 	"api":     8, "hostlink": 8, "gateway": 8, "worker": 8, "web": 8, "relay": 8,
 }

@@ -24,6 +24,7 @@ var owners = map[string]string{
 	"payment_card": "payment", "card_setup": "payment", "auto_topup": "payment", "refund": "payment", "receipt": "payment", "dispute": "payment",
 	"promo_code": "payment", "promo_redemption": "payment", "promo_attempt": "payment", "stripe_balance": "payment",
 	"payment_standing": "payment", "stripe_read": "payment", "blocked_card": "payment", "sending_pause": "payment",
+	"control": "restore", "restore": "restore", "restore_finding": "restore",
 	"tax_entry": "tax", "tax_remittance": "tax",
 	"payout_account": "payout", "payout": "payout", "payout_reversal": "payout",
 	"payout_matured": "payout", "payout_review": "payout",

@@ -34,8 +34,6 @@ type Config struct {
 	// Relays are host:port addresses of all relays, RelaySecret what they share with the control plane.
 	Relays      []string
 	RelaySecret []byte
-	// ControlEpoch numbers the history of this database; an operator raises it after a restore that lost commits.
-	ControlEpoch int64
 
 	StartTimeout time.Duration // rent or restart to the barrier; 30 min
 	GoTimeout    time.Duration // barrier released to every rank started; 30 s
@@ -69,9 +67,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.ControlEpoch == 0 {
-		c.ControlEpoch = 1
 	}
 	return c
 }

@@ -17,9 +17,9 @@ const (
 	mtu          = 1280
 )
 
-// Desired is everything a host should run. The renters' secrets are opened here and nowhere else.
+// Desired is everything a host should run, without the control epoch, which the host link adds. The renters' secrets are opened here and nowhere else.
 func (c *Clusters) Desired(ctx context.Context, tx *db.Tx, hostID id.Host) (agentapi.Desired, error) {
-	d := agentapi.Desired{ControlEpoch: c.cfg.ControlEpoch, Leases: []agentapi.LeaseSpec{}}
+	d := agentapi.Desired{Leases: []agentapi.LeaseSpec{}}
 	p := db.NewPipe(tx.Q)
 	host := []id.Host{hostID}
 	// The revision is read first: should a change commit in between, the host gets newer leases under an older

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/musterhq/muster/internal/db"
 )
@@ -14,18 +13,7 @@ import (
 // NewMortal is New for a server that dies in the middle: its Killer says at which statement.
 func NewMortal(t testing.TB) (*db.DB, *Killer) {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(NewURL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := &Killer{}
-	cfg.ConnConfig.Tracer = k
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return db.New(pool), k
+	return Mortal(t, NewURL(t))
 }
 
 // Killer makes one statement or batch fail as if the server had died there: its transaction is gone.

@@ -165,3 +165,35 @@ func (h Hearing) Open() bool {
 	}
 	return false
 }
+
+// RecordRestore notes that the database was restored: from a moment until now, plus the time that hosts need to come back, nobody
+// was heard, and no host sells anything until it has reported in full what runs on it, which may be leases that the database lost.
+// It returns of how many hosts a full report is required.
+func RecordRestore(ctx context.Context, tx *db.Tx, from time.Time) (hosts int64, err error) {
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	listeners, err := tx.Q.Listeners(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("host: listeners: %w", err)
+	}
+	leased, err := tx.Q.HostsUnderLease(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("host: hosts under lease: %w", err)
+	}
+	until := now.UnixMilli() + settleIn.Milliseconds() + leased*1000/reconnectPerSecond
+	for _, l := range listeners {
+		if from.UnixMilli() >= until {
+			break
+		}
+		g := dbq.InsertDeafGapParams{Listener: l, FromMs: from.UnixMilli(), ToMs: until, Cause: gapRestore}
+		if err := tx.Q.InsertDeafGap(ctx, g); err != nil {
+			return 0, fmt.Errorf("host: record the gap of the restore: %w", err)
+		}
+	}
+	if hosts, err = tx.Q.RequireFullReports(ctx); err != nil {
+		return 0, fmt.Errorf("host: require full reports: %w", err)
+	}
+	return hosts, nil
+}

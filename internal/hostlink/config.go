@@ -51,9 +51,6 @@ type Config struct {
 	// AllowSimulated lets hosts with simulated GPUs enrol. Sandbox only.
 	AllowSimulated bool
 
-	// ControlEpoch rises when an operator confirms that the database is right after a restore that lost commits; 0 = 1.
-	ControlEpoch int64
-
 	HeartbeatEvery time.Duration // 0 = 5 s
 	FlushEvery     time.Duration // of telemetry to its history; 0 = 30 s
 	Now            func() time.Time
@@ -76,9 +73,6 @@ func (c *Config) complete() error {
 			return fmt.Errorf("hostlink: stream URL %q: want https://name[:port]", c.StreamURL)
 		}
 		c.StreamDomain = u.Hostname()
-	}
-	if c.ControlEpoch == 0 {
-		c.ControlEpoch = 1
 	}
 	if c.HeartbeatEvery == 0 {
 		c.HeartbeatEvery = 5 * time.Second

@@ -216,7 +216,7 @@ func request(nc *nats.Conn, subject string, req, reply any) error {
 
 func (a *agent) sync(s agentapi.Sync) agentapi.SyncReply {
 	a.t.Helper()
-	s.Protocol, s.BootID, s.ControlEpoch = agentapi.Protocol, "boot", 1
+	s.Protocol, s.BootID, s.ControlEpoch = agentapi.Protocol, "boot", max(1, s.ControlEpoch)
 	var r agentapi.SyncReply
 	a.ask(agentapi.SubjectSync(a.Host.String()), s, &r)
 	return r

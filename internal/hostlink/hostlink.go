@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -69,6 +70,9 @@ type Link struct {
 	// One connection per NATS account: who may connect, towards the hosts, between replicas, and the servers' own.
 	auth, hosts, replicas, sys *nats.Conn
 
+	// epoch is the database's control epoch as it was read last: every PulseEvery, and with what a host must know.
+	epoch atomic.Int64
+
 	bus      *bus.Bus
 	clusters Clusters
 	metering Metering
@@ -114,6 +118,11 @@ func Open(ctx context.Context, d *db.DB, cfg Config) (*Link, error) {
 }
 
 func (l *Link) open(ctx context.Context) error {
+	at, err := l.db.Q.LinkClock(ctx)
+	if err != nil {
+		return fmt.Errorf("hostlink: control epoch: %w", err)
+	}
+	l.epoch.Store(at.ControlEpoch)
 	// The row first: of two replicas that start together at least one sees the other's route.
 	if err := l.beat(ctx); err != nil {
 		return err

@@ -16,12 +16,13 @@ const subjectPulse = "server.pulse"
 // pulse sends one message through this replica's listener. It takes the way of a host's report: NATS, the queue of reports,
 // the database. When it does not arrive in time, hosts' reports would not have arrived either.
 func (l *Link) pulse(ctx context.Context) {
-	now, err := l.db.Q.DatabaseTime(ctx)
+	at, err := l.db.Q.LinkClock(ctx)
 	if err != nil {
 		l.log.Warn("no pulse: the database does not answer", "err", err)
 		return
 	}
-	data, err := json.Marshal(host.Pulse{Listener: l.hosts.ConnectedServerId(), SentMS: now.UnixMilli(), ControlEpoch: l.cfg.ControlEpoch})
+	l.epoch.Store(at.ControlEpoch)
+	data, err := json.Marshal(host.Pulse{Listener: l.hosts.ConnectedServerId(), SentMS: at.Now.UnixMilli(), ControlEpoch: at.ControlEpoch})
 	if err == nil {
 		err = l.hosts.Publish(subjectPulse, data)
 	}

@@ -32,10 +32,10 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 	}
 	if err != nil {
 		l.log.Warn("a host's sync is refused", "host", h, "err", err)
-		l.answer(h, m, agentapi.SyncReply{Protocol: agentapi.Protocol, Error: err.Error(), ControlEpoch: l.cfg.ControlEpoch})
+		l.answer(h, m, agentapi.SyncReply{Protocol: agentapi.Protocol, Error: err.Error(), ControlEpoch: l.epoch.Load()})
 		return
 	}
-	r := agentapi.SyncReply{Protocol: agentapi.Protocol, ControlEpoch: l.cfg.ControlEpoch, NextSyncMS: idleSyncMS, TelemetryLost: l.limits.refused(h, "telemetry")}
+	r := agentapi.SyncReply{Protocol: agentapi.Protocol, ControlEpoch: l.epoch.Load(), NextSyncMS: idleSyncMS, TelemetryLost: l.limits.refused(h, "telemetry")}
 	fail := func(what string, err error) {
 		if err != nil {
 			l.log.Error("part of a sync failed", "host", h, "part", what, "err", err)
@@ -66,6 +66,9 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 
 // takeStatus commits what the host says of itself and its leases.
 func (l *Link) takeStatus(ctx context.Context, h id.Host, s agentapi.Sync, r *agentapi.SyncReply) error {
+	if s.ControlEpoch != l.epoch.Load() {
+		s.Revision = 0 // it counts revisions of another history of the database: the host knows nothing of this one's
+	}
 	var report host.Report
 	own := s
 	err := l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -166,10 +169,12 @@ func (l *Link) takeHealth(ctx context.Context, h id.Host, s agentapi.Sync, r *ag
 // newer than what the host has seen, what to run.
 func (l *Link) tellDesired(ctx context.Context, h id.Host, s agentapi.Sync, r *agentapi.SyncReply) error {
 	return l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		var err error
-		if r.Revision, err = tx.Q.LinkHostRevision(ctx, h); err != nil {
+		at, err := tx.Q.LinkHostRevision(ctx, h)
+		if err != nil {
 			return fmt.Errorf("hostlink: revision of %s: %w", h, err)
 		}
+		r.Revision, r.ControlEpoch = at.Revision, at.ControlEpoch
+		l.epoch.Store(at.ControlEpoch)
 		if r.Extensions, err = l.metering.Extensions(ctx, tx.Q, h); err != nil {
 			return err
 		}

@@ -69,6 +69,47 @@ func TestARaisedRevisionWakesTheHostWhichGetsItsDesiredState(t *testing.T) {
 	}
 }
 
+// After a restore an operator raises the control epoch: a host that has seen more gets what this database wants, and what it knows
+// of the other history proves nothing.
+func TestARaisedControlEpochIsFollowed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.enroll()
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := s.d.Pool.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustReport := func() (yes bool) {
+		t.Helper()
+		if err := s.d.Pool.QueryRow(t.Context(), "SELECT needs_full_report FROM host WHERE id = $1", a.Host).Scan(&yes); err != nil {
+			t.Fatal(err)
+		}
+		return yes
+	}
+	a.sync(agentapi.Sync{Full: true})
+	exec("UPDATE host SET revision = 3, needs_full_report = true WHERE id = $1", a.Host)
+	if r := a.sync(agentapi.Sync{Revision: 5}); r.Desired != nil || r.ControlEpoch != 1 {
+		t.Fatalf("before: %+v", r)
+	}
+	exec("UPDATE control SET epoch = 7")
+	a.sync(agentapi.Sync{Revision: 5}) // the replica reads the new epoch
+	r := a.sync(agentapi.Sync{Full: true, Revision: 5})
+	if r.ControlEpoch != 7 || r.Desired == nil || r.Desired.ControlEpoch != 7 || r.Desired.Revision != 3 {
+		t.Fatalf("raised: %+v", r)
+	}
+	if !mustReport() {
+		t.Error("a report in knowledge of another history counts as complete")
+	}
+	if r := a.sync(agentapi.Sync{ControlEpoch: 7, Revision: 3, Full: true}); r.Desired != nil || r.ControlEpoch != 7 {
+		t.Errorf("followed: %+v", r)
+	}
+	if mustReport() {
+		t.Error("a complete report does not count")
+	}
+}
+
 func TestStatusUsageAndHealthAreAcknowledgedApart(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

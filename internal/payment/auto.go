@@ -186,8 +186,12 @@ func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox,
 		if err := p.insert(ctx, tx, topup, org, a.UserID, a.Amount, true, on); err != nil {
 			return err
 		}
+		meta, err := topupMeta(org, a.UserID, a.Amount, on, true)
+		if err != nil {
+			return err
+		}
 		err = out.add(ctx, kindPayment, topup.String(), topupKey(topup), stripepay.NewPayment{TopUp: topup.String(), Method: method,
-			Cents: int64((a.Amount + on.Amount()) / money.Cent), Currency: p.cfg.Currency, Description: p.describe(a.Amount, on), Receipt: a.Email})
+			Cents: int64((a.Amount + on.Amount()) / money.Cent), Currency: p.cfg.Currency, Description: p.describe(a.Amount, on), Receipt: a.Email, Meta: meta})
 		if err != nil {
 			return err
 		}

@@ -288,8 +288,16 @@ func (p *Payments) refreshPayment(ctx context.Context, payment string, over bool
 		return notOurs, nil
 	}
 	kind, err := p.kindOf(ctx, topup)
-	if err != nil || kind == "" {
+	if err != nil {
 		return notOurs, err
+	}
+	if kind == "" { // a restore may have lost it
+		lost, err := p.d.Q.LostInRestore(ctx, madeAt(topup.UUID()))
+		if err != nil || !lost {
+			return notOurs, err
+		}
+		a, err := p.adoptPayment(ctx, pay, nil)
+		return a.Note, err
 	}
 	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		return p.settle(ctx, tx, topup, pay, over || kind == kindPayment)

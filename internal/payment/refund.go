@@ -156,7 +156,7 @@ func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Princ
 			return nil, fmt.Errorf("insert refund: %w", err)
 		}
 		if err := out.add(ctx, kindRefund, r.String(), "refund:"+r.String(), stripepay.NewRefund{
-			Refund: r.String(), Payment: *t.PaymentIntentID, Cents: int64((part + back) / money.Cent)}); err != nil {
+			Refund: r.String(), Payment: *t.PaymentIntentID, Cents: int64((part + back) / money.Cent), Meta: refundMeta(part)}); err != nil {
 			return nil, err
 		}
 		entries = append(entries, ledger.Entry{Kind: "refund", Key: "refund:" + r.String() + ":asked", Ref: r.String(), Memo: "unused balance, back to the card",

@@ -119,7 +119,7 @@ func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, pay st
 	}
 	out := &outgoing{tx: tx}
 	if err := out.add(ctx, kindRefund, back.String(), "refund:"+back.String(), stripepay.NewRefund{
-		Refund: back.String(), Payment: pay.ID, Cents: int64((t.Amount + t.Tax) / money.Cent)}); err != nil {
+		Refund: back.String(), Payment: pay.ID, Cents: int64((t.Amount + t.Tax) / money.Cent), Meta: refundMeta(t.Amount)}); err != nil {
 		return true, err
 	}
 	_, err = notify.Add(ctx, tx, notify.Notice{Org: t.OrgID, Key: "card_blocked:" + t.ID.String(), Severity: notify.Bad, Object: t.ID.String(),

@@ -121,12 +121,16 @@ func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principa
 		back = p.cfg.ReturnURL
 	}
 	cents, named := int64(total/money.Cent), p.describe(r.Amount, on)
+	meta, err := topupMeta(payer.Org, payer.User, r.Amount, on, false)
+	if err != nil {
+		return nil, err
+	}
 	if method != "" {
 		err = out.add(ctx, kindPayment, topup.String(), topupKey(topup), stripepay.NewPayment{
-			TopUp: topup.String(), Method: method, Cents: cents, Currency: p.cfg.Currency, Description: named, ReturnURL: back, Receipt: payer.Email})
+			TopUp: topup.String(), Method: method, Cents: cents, Currency: p.cfg.Currency, Description: named, ReturnURL: back, Receipt: payer.Email, Meta: meta})
 	} else {
 		err = out.add(ctx, kindCheckout, topup.String(), topupKey(topup), stripepay.NewCheckout{
-			TopUp: topup.String(), Cents: cents, Currency: p.cfg.Currency, Description: named, SuccessURL: back, CancelURL: back, Receipt: payer.Email})
+			TopUp: topup.String(), Cents: cents, Currency: p.cfg.Currency, Description: named, SuccessURL: back, CancelURL: back, Receipt: payer.Email, Meta: meta})
 	}
 	if err != nil {
 		return nil, err

@@ -17,6 +17,8 @@ type NewCheckout struct {
 	SuccessURL  string `json:"success_url"`
 	CancelURL   string `json:"cancel_url"`
 	Receipt     string `json:"receipt,omitempty"` // e-mail address to which Stripe sends the receipt
+	// Meta is kept as further metadata of the payment, as NewPayment.Meta.
+	Meta map[string]string `json:"meta,omitempty"`
 }
 
 // Checkout is a checkout session.
@@ -48,6 +50,9 @@ func (c *Client) CreateCheckout(ctx context.Context, key string, p NewCheckout) 
 			SetupFutureUsage: stripe.String(string(stripe.PaymentIntentSetupFutureUsageOffSession)),
 			Metadata:         map[string]string{metaTopUp: p.TopUp},
 		},
+	}
+	for k, v := range p.Meta {
+		params.PaymentIntentData.Metadata[k] = v
 	}
 	if p.Receipt != "" {
 		params.PaymentIntentData.ReceiptEmail = stripe.String(p.Receipt)

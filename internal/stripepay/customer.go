@@ -26,6 +26,17 @@ func (c *Client) CreateCustomer(ctx context.Context, key string, p Customer) (st
 	return cus.ID, nil
 }
 
+// CustomerOrg is the prefixed id of the org that a customer was made for; empty for one that is not ours.
+func (c *Client) CustomerOrg(ctx context.Context, customer string) (string, error) {
+	params := &stripe.CustomerParams{}
+	params.Context = ctx
+	cus, err := c.api.Customers.Get(customer, params)
+	if err != nil {
+		return "", failure(err)
+	}
+	return cus.Metadata[metaOrg], nil
+}
+
 // SetDefaultMethod says which saved card pays a customer's invoices from now on.
 func (c *Client) SetDefaultMethod(ctx context.Context, key, customer, method string) error {
 	params := &stripe.CustomerParams{InvoiceSettings: &stripe.CustomerInvoiceSettingsParams{DefaultPaymentMethod: stripe.String(method)}}

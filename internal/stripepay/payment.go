@@ -3,6 +3,7 @@ package stripepay
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/stripe/stripe-go/v76"
 )
@@ -23,6 +24,8 @@ type NewPayment struct {
 	// here. Empty: a bank that wants to ask declines.
 	ReturnURL string `json:"return_url,omitempty"`
 	Receipt   string `json:"receipt,omitempty"` // e-mail address to which Stripe sends the receipt
+	// Meta is kept as further metadata: what is needed to book the payment again if the database should lose it.
+	Meta map[string]string `json:"meta,omitempty"`
 }
 
 // Status of a payment, as far as we care.
@@ -50,6 +53,8 @@ type Payment struct {
 	Invoice   string // in_… that it pays; empty: none
 	// Fingerprint is Stripe's name for the number of the card that paid, whether it was saved or not; empty: not told.
 	Fingerprint string
+	Customer    string            // cus_…; empty: none
+	Meta        map[string]string // all of its metadata
 }
 
 // CreatePayment makes a payment and charges it. A refused card is an Error with outcome Declined.
@@ -66,6 +71,9 @@ func (c *Client) CreatePayment(ctx context.Context, key string, p NewPayment) (P
 	}
 	if p.Receipt != "" {
 		params.ReceiptEmail = stripe.String(p.Receipt)
+	}
+	for k, v := range p.Meta {
+		params.AddMetadata(k, v)
 	}
 	params.AddMetadata(metaTopUp, p.TopUp)
 	params.Context = ctx
@@ -106,6 +114,21 @@ func (c *Client) CancelPayment(ctx context.Context, key, id string) (Payment, er
 	return payment(pi), nil
 }
 
+// Payments calls each with the payments that were made from a moment on (inclusive, to the second), newest first, until it
+// returns an error. Their cards are not told.
+func (c *Client) Payments(ctx context.Context, from time.Time, each func(Payment) error) error {
+	params := &stripe.PaymentIntentListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: from.Unix()}}
+	params.Context = ctx
+	params.Limit = stripe.Int64(100)
+	it := c.api.PaymentIntents.List(params)
+	for it.Next() {
+		if err := each(payment(it.PaymentIntent())); err != nil {
+			return err
+		}
+	}
+	return failure(it.Err())
+}
+
 // FindPayment looks among the customer's payments for the one of a top-up; nil when there is none. It finds what a
 // lost answer to CreatePayment has left behind.
 func (c *Client) FindPayment(ctx context.Context, customer, topup string) (*Payment, error) {
@@ -132,6 +155,9 @@ func payment(pi *stripe.PaymentIntent) Payment {
 		if pi.PaymentMethod.Card != nil {
 			p.Fingerprint = pi.PaymentMethod.Card.Fingerprint
 		}
+	}
+	if p.Meta = pi.Metadata; pi.Customer != nil {
+		p.Customer = pi.Customer.ID
 	}
 	if pi.Invoice != nil {
 		p.Invoice = pi.Invoice.ID

@@ -16,6 +16,8 @@ type NewRefund struct {
 	Refund  string `json:"refund"`  // prefixed id, kept as metadata
 	Payment string `json:"payment"` // pi_…
 	Cents   int64  `json:"cents"`
+	// Meta is kept as further metadata, as NewPayment.Meta.
+	Meta map[string]string `json:"meta,omitempty"`
 }
 
 // Refund is money on its way back.
@@ -30,12 +32,16 @@ type Refund struct {
 	// Booked: it has changed Stripe's balance. One that fails while it is pending may never have: there was no money for it, or
 	// it waited for the payer.
 	Booked bool
+	Meta   map[string]string // all of its metadata
 }
 
 // CreateRefund gives money back. One that Stripe refuses (more than is left, disputed) is an Error with outcome Rejected.
 func (c *Client) CreateRefund(ctx context.Context, key string, p NewRefund) (Refund, error) {
 	params := &stripe.RefundParams{
 		PaymentIntent: stripe.String(p.Payment), Amount: stripe.Int64(p.Cents), Reason: stripe.String(string(stripe.RefundReasonRequestedByCustomer)),
+	}
+	for k, v := range p.Meta {
+		params.AddMetadata(k, v)
 	}
 	params.AddMetadata(metaRefund, p.Refund)
 	params.Context = ctx
@@ -76,7 +82,7 @@ func (c *Client) FindRefund(ctx context.Context, payment, ours string) (*Refund,
 
 func refund(r *stripe.Refund) Refund {
 	out := Refund{ID: r.ID, Refund: r.Metadata[metaRefund], Status: Waiting, Cents: r.Amount, Currency: strings.ToUpper(string(r.Currency)), Failure: string(r.FailureReason)}
-	out.Booked = r.BalanceTransaction != nil
+	out.Booked, out.Meta = r.BalanceTransaction != nil, r.Metadata
 	if r.PaymentIntent != nil {
 		out.Payment = r.PaymentIntent.ID
 	}

@@ -47,7 +47,8 @@ func (s *Server) paymentRoutes() {
 	s.onPost("/v1/payment_intents", s.createPayment)
 	s.onGet("/v1/payment_intents", func(r *http.Request) answer {
 		return pageOf(&s.s.Payments, r, func(q url.Values, p *payment) bool {
-			return q.Get("customer") == "" || p.Customer != nil && *p.Customer == q.Get("customer")
+			since, err := strconv.ParseInt(q.Get("created[gte]"), 10, 64)
+			return (err != nil || p.Created >= since) && (q.Get("customer") == "" || p.Customer != nil && *p.Customer == q.Get("customer"))
 		})
 	})
 	s.onGet("/v1/payment_intents/{id}", func(r *http.Request) answer {

@@ -19,6 +19,17 @@ func (q *Queries) DropPulses(ctx context.Context, listeners []string) error {
 	return err
 }
 
+const hostsUnderLease = `-- name: HostsUnderLease :one
+SELECT count(DISTINCT host_id) FROM lease WHERE ended_at IS NULL
+`
+
+func (q *Queries) HostsUnderLease(ctx context.Context) (int64, error) {
+	row := q.db.QueryRow(ctx, hostsUnderLease)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const insertDeafGap = `-- name: InsertDeafGap :exec
 INSERT INTO deaf_gap (listener, from_ms, to_ms, cause) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
 `
@@ -65,6 +76,31 @@ func (q *Queries) ListenerSilence(ctx context.Context, silentMs int64, listener 
 	var i ListenerSilenceRow
 	err := row.Scan(&i.Hosts, &i.Silent, &i.SinceMs)
 	return i, err
+}
+
+const listeners = `-- name: Listeners :many
+SELECT p.listener::text AS listener FROM pulse p UNION SELECT s.nats_server FROM host_status s WHERE s.nats_server <> '' ORDER BY 1
+`
+
+// Every listener that hosts were or may have been heard through.
+func (q *Queries) Listeners(ctx context.Context) ([]string, error) {
+	rows, err := q.db.Query(ctx, listeners)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var listener string
+		if err := rows.Scan(&listener); err != nil {
+			return nil, err
+		}
+		items = append(items, listener)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const lockPulse = `-- name: LockPulse :many
@@ -123,4 +159,16 @@ ON CONFLICT (listener) DO UPDATE SET last_ms = greatest(pulse.last_ms, excluded.
 func (q *Queries) PutPulse(ctx context.Context, listener string, nowMs int64, controlEpoch int64) error {
 	_, err := q.db.Exec(ctx, putPulse, listener, nowMs, controlEpoch)
 	return err
+}
+
+const requireFullReports = `-- name: RequireFullReports :execrows
+UPDATE host SET needs_full_report = true WHERE state = 'active' AND NOT needs_full_report
+`
+
+func (q *Queries) RequireFullReports(ctx context.Context) (int64, error) {
+	result, err := q.db.Exec(ctx, requireFullReports)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }

@@ -7,20 +7,42 @@ package dbq
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
 )
 
-const linkHostRevision = `-- name: LinkHostRevision :one
-SELECT revision FROM host WHERE id = $1
+const linkClock = `-- name: LinkClock :one
+SELECT clock_timestamp()::timestamptz AS now, c.epoch AS control_epoch FROM control c
 `
 
-func (q *Queries) LinkHostRevision(ctx context.Context, argID id.Host) (int64, error) {
+type LinkClockRow struct {
+	Now          time.Time
+	ControlEpoch int64
+}
+
+func (q *Queries) LinkClock(ctx context.Context) (LinkClockRow, error) {
+	row := q.db.QueryRow(ctx, linkClock)
+	var i LinkClockRow
+	err := row.Scan(&i.Now, &i.ControlEpoch)
+	return i, err
+}
+
+const linkHostRevision = `-- name: LinkHostRevision :one
+SELECT h.revision, c.epoch AS control_epoch FROM host h CROSS JOIN control c WHERE h.id = $1
+`
+
+type LinkHostRevisionRow struct {
+	Revision     int64
+	ControlEpoch int64
+}
+
+func (q *Queries) LinkHostRevision(ctx context.Context, argID id.Host) (LinkHostRevisionRow, error) {
 	row := q.db.QueryRow(ctx, linkHostRevision, argID)
-	var revision int64
-	err := row.Scan(&revision)
-	return revision, err
+	var i LinkHostRevisionRow
+	err := row.Scan(&i.Revision, &i.ControlEpoch)
+	return i, err
 }
 
 const linkStoredLogs = `-- name: LinkStoredLogs :many

@@ -182,6 +182,14 @@ type ClusterWindow struct {
 	LimitMs          *int64
 }
 
+type Control struct {
+	One         bool
+	Epoch       int64
+	SystemID    *int64
+	DatabaseOid *int64
+	Timeline    *int64
+}
+
 type DeadLetter struct {
 	Queue        string
 	Ref          string
@@ -1046,6 +1054,27 @@ type Replica struct {
 	NatsRoute string
 	StartedAt time.Time
 	SeenAt    time.Time
+}
+
+type Restore struct {
+	ID         int64
+	BackupAt   time.Time
+	AdoptedAt  time.Time
+	Epoch      int64
+	Hosts      int64
+	FinishedAt *time.Time
+}
+
+type RestoreFinding struct {
+	RestoreID int64
+	Object    string
+	Kind      string
+	Outcome   string
+	OrgID     id.Org
+	Amount    int64
+	Currency  string
+	Note      string
+	FoundAt   time.Time
 }
 
 type SSHHostKey struct {

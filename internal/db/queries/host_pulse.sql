@@ -44,3 +44,13 @@ DELETE FROM pulse WHERE listener = ANY (@listeners::text[]);
 DELETE FROM deaf_gap WHERE (listener, from_ms, to_ms) IN (
     SELECT g.listener, g.from_ms, g.to_ms FROM deaf_gap g
     WHERE g.to_ms < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 90 * 86400000::bigint LIMIT 1000);
+
+-- name: Listeners :many
+-- Every listener that hosts were or may have been heard through.
+SELECT p.listener::text AS listener FROM pulse p UNION SELECT s.nats_server FROM host_status s WHERE s.nats_server <> '' ORDER BY 1;
+
+-- name: HostsUnderLease :one
+SELECT count(DISTINCT host_id) FROM lease WHERE ended_at IS NULL;
+
+-- name: RequireFullReports :execrows
+UPDATE host SET needs_full_report = true WHERE state = 'active' AND NOT needs_full_report;

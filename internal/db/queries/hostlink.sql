@@ -22,4 +22,7 @@ JOIN node_log n ON n.node_id = l.node_id
 WHERE l.host_id = @host_id AND l.id = ANY(@leases::uuid[]);
 
 -- name: LinkHostRevision :one
-SELECT revision FROM host WHERE id = @id;
+SELECT h.revision, c.epoch AS control_epoch FROM host h CROSS JOIN control c WHERE h.id = @id;
+
+-- name: LinkClock :one
+SELECT clock_timestamp()::timestamptz AS now, c.epoch AS control_epoch FROM control c;
