@@ -28,6 +28,7 @@ var owners = map[string]string{
 	"tax_entry": "tax", "tax_remittance": "tax",
 	"payout_account": "payout", "payout": "payout", "payout_reversal": "payout",
 	"payout_matured": "payout", "payout_review": "payout",
+	"operator_earning": "payout", "operator_earning_hour": "payout", "operator_earning_filled": "payout",
 	"org_fee": "market", "offer": "market", "offer_price": "market", "quote": "market", "fleet_change": "market",
 	"budget": "budget", "lease": "metering", "lease_price": "metering", "cluster_window": "metering", "lease_meter": "metering",
 	"time_anchor": "metering", "usage_segment": "metering", "segment_batch": "metering", "segment_quarantine": "metering",

@@ -46,7 +46,7 @@ func disputed(all []dispute, holdback bool) (total, alone money.Nano) {
 
 // disputesOf reads the open disputes of those who paid an operator.
 func disputesOf(ctx context.Context, q *dbq.Queries, org id.Org, currency string, cutoff time.Time) ([]dispute, error) {
-	rows, err := q.DisputedEarnings(ctx, cutoff, pgtype.UUID{Bytes: org.UUID(), Valid: true}, currency)
+	rows, err := q.DisputedEarnings(ctx, pgtype.UUID{Bytes: org.UUID(), Valid: true}, cutoff, currency)
 	if err != nil {
 		return nil, fmt.Errorf("payout: disputed earnings of %s: %w", org, err)
 	}

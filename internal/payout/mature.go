@@ -25,6 +25,16 @@ const DefaultHoldback = 7 * 24 * time.Hour
 // idSlack is how far a server's clock, which makes ids, may be from PostgreSQL's.
 const idSlack = time.Hour
 
+// cutoffAt is the last moment whose earnings are past the holdback. Holdbacks of a day or more end with whole hours, by which
+// earnings are added up as they are booked: then nothing but those sums is read.
+func cutoffAt(now time.Time, holdback time.Duration) time.Time {
+	cutoff := now.Add(-holdback)
+	if holdback >= 24*time.Hour {
+		return cutoff.Truncate(time.Hour).Add(-time.Microsecond)
+	}
+	return cutoff
+}
+
 // Mature makes payable what every operator earned before the holdback began, and says for how many something did. Run it
 // every few minutes; any replica may, and a crash between operators loses nothing.
 func Mature(ctx context.Context, d *db.DB, holdback time.Duration) (n int, err error) {
@@ -52,7 +62,7 @@ func MatureAfter(ctx context.Context, d *db.DB, holdback Holdback) (n int, err e
 			if err != nil {
 				return err
 			}
-			did, err = mature(ctx, tx, o.OrgID, o.Currency, now.Add(-holdback.of(first, now)))
+			did, err = mature(ctx, tx, o.OrgID, o.Currency, cutoffAt(now, holdback.of(first, now)))
 			return err
 		})
 		if err != nil {
@@ -126,7 +136,7 @@ func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff 
 }
 
 func earnedSince(ctx context.Context, q *dbq.Queries, org id.Org, currency string, cutoff time.Time) (money.Nano, error) {
-	n, err := q.EarnedSince(ctx, dbq.EarnedSinceParams{OrgID: org, Currency: currency, FromID: firstID(cutoff.Add(-idSlack)), Cutoff: cutoff})
+	n, err := q.EarnedSince(ctx, pgtype.UUID{Bytes: org.UUID(), Valid: true}, currency, cutoff)
 	if err != nil {
 		return 0, fmt.Errorf("payout: earned by %s since %s: %w", org, cutoff, err)
 	}

@@ -27,7 +27,7 @@ func setAside(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutof
 	if err != nil && !db.NoRows(err) {
 		return 0, fmt.Errorf("payout: matured of %s: %w", org, err)
 	}
-	linked, err := tx.Q.LinkedRenters(ctx, org, currency, firstID(matured.Add(-idSlack)))
+	linked, err := tx.Q.LinkedRenters(ctx, org, currency, matured)
 	if err != nil {
 		return 0, fmt.Errorf("payout: renters linked with %s: %w", org, err)
 	}

@@ -751,6 +751,34 @@ type OfferPrice struct {
 	At        time.Time
 }
 
+type OperatorEarning struct {
+	HostOrgID  id.Org
+	Currency   string
+	PayerOrgID pgtype.UUID
+	Earned     int64
+	Returned   int64
+	LastAt     time.Time
+}
+
+type OperatorEarningFilled struct {
+	AccountID id.LedgerAccount
+}
+
+type OperatorEarningHour struct {
+	HostOrgID  id.Org
+	Currency   string
+	PayerOrgID pgtype.UUID
+	Hour       time.Time
+	Earned     int64
+	LastAt     time.Time
+	FirstID    pgtype.UUID
+	LastID     pgtype.UUID
+}
+
+type OperatorEarningSince struct {
+	At interface{}
+}
+
 type Org struct {
 	ID        id.Org
 	Name      string

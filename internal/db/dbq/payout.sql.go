@@ -88,27 +88,12 @@ func (q *Queries) DuePayoutAccounts(ctx context.Context, maxRows int32) ([]id.Or
 }
 
 const earnedSince = `-- name: EarnedSince :one
-SELECT coalesce(sum(t.amount), 0)::bigint AS amount
-FROM ledger_account a JOIN ledger_transfer t ON t.credit_account_id = a.id
-WHERE a.kind = 'host_pending' AND a.org_id = $1 AND a.currency = $2
-  AND t.id >= $3::uuid AND t.created_at > $4
+SELECT operator_earned_after($1::uuid, '00000000-0000-0000-0000-000000000000', $2::text, $3::timestamptz)::bigint AS amount
 `
 
-type EarnedSinceParams struct {
-	OrgID    id.Org
-	Currency string
-	FromID   pgtype.UUID
-	Cutoff   time.Time
-}
-
-// What an operator earned after the cutoff. from_id lies before it: ids are in the order of time, and have the index.
-func (q *Queries) EarnedSince(ctx context.Context, arg EarnedSinceParams) (int64, error) {
-	row := q.db.QueryRow(ctx, earnedSince,
-		arg.OrgID,
-		arg.Currency,
-		arg.FromID,
-		arg.Cutoff,
-	)
+// What an operator earned after the cutoff.
+func (q *Queries) EarnedSince(ctx context.Context, orgID pgtype.UUID, currency string, cutoff time.Time) (int64, error) {
+	row := q.db.QueryRow(ctx, earnedSince, orgID, currency, cutoff)
 	var amount int64
 	err := row.Scan(&amount)
 	return amount, err

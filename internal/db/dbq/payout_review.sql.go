@@ -15,16 +15,16 @@ import (
 )
 
 const disputedEarnings = `-- name: DisputedEarnings :many
-SELECT d.id, d.org_id AS renter_org_id, (d.amount - d.tax)::bigint AS amount, sum(t.amount)::bigint AS earned,
-       coalesce(sum(t.amount) FILTER (WHERE t.created_at > $1), 0)::bigint AS young,
-       coalesce(sum(t.amount) FILTER (WHERE t.created_at <= v.through), 0)::bigint AS reviewable, coalesce(max(v.held), 0)::bigint AS held
+SELECT d.id, d.org_id AS renter_org_id, (d.amount - d.tax)::bigint AS amount, s.earned, s.young,
+       (CASE WHEN v.through >= d.paid_at THEN s.earned - s.unreviewed ELSE 0 END)::bigint AS reviewable, coalesce(v.held, 0)::bigint AS held
 FROM dispute d
-JOIN ledger_account r ON r.org_id = d.org_id AND r.kind IN ('renter_hold', 'renter_wallet', 'bond_hold') AND r.currency = d.currency
-JOIN ledger_transfer t ON t.debit_account_id = r.id AND t.created_at >= d.paid_at
-JOIN ledger_account h ON h.id = t.credit_account_id AND h.kind = 'host_pending' AND h.owner = $2::uuid
-LEFT JOIN payout_review v ON v.host_org_id = $2::uuid AND v.renter_org_id = d.org_id AND v.currency = d.currency
+JOIN operator_earning e ON e.host_org_id = $1::uuid AND e.currency = d.currency AND e.payer_org_id = d.org_id AND e.last_at >= d.paid_at
+LEFT JOIN payout_review v ON v.host_org_id = $1::uuid AND v.renter_org_id = d.org_id AND v.currency = d.currency
+CROSS JOIN LATERAL ( -- earned at the moment of the payment is earned since it
+    SELECT operator_earned_after($1::uuid, d.org_id, d.currency, d.paid_at - interval '1 microsecond')::bigint AS earned,
+           operator_earned_after($1::uuid, d.org_id, d.currency, greatest(d.paid_at - interval '1 microsecond', $2::timestamptz))::bigint AS young,
+           operator_earned_after($1::uuid, d.org_id, d.currency, greatest(d.paid_at - interval '1 microsecond', v.through))::bigint AS unreviewed) s
 WHERE (d.state = 'open' OR d.state = 'lost' AND d.kind = 'dispute' AND d.closed_at > clock_timestamp() - interval '60 days' AND (v.id IS NULL OR NOT v.reasons @> '{lost_dispute}')) AND d.currency = $3
-GROUP BY d.id
 ORDER BY d.org_id, d.paid_at DESC, d.id
 `
 
@@ -40,8 +40,8 @@ type DisputedEarningsRow struct {
 
 // Each open dispute of a payment, and each lost one until a review has taken it over (OpenLostReview), with what an operator earned since it from whoever paid: in all, after the cutoff, and of what a
 // review looks at, and how much of the renter's is in review. The tax of a payment is nobody's earnings.
-func (q *Queries) DisputedEarnings(ctx context.Context, cutoff time.Time, hostOrg pgtype.UUID, currency string) ([]DisputedEarningsRow, error) {
-	rows, err := q.db.Query(ctx, disputedEarnings, cutoff, hostOrg, currency)
+func (q *Queries) DisputedEarnings(ctx context.Context, hostOrg pgtype.UUID, cutoff time.Time, currency string) ([]DisputedEarningsRow, error) {
+	rows, err := q.db.Query(ctx, disputedEarnings, hostOrg, cutoff, currency)
 	if err != nil {
 		return nil, err
 	}
@@ -165,10 +165,10 @@ func (q *Queries) HoldForReview(ctx context.Context, cutoff time.Time, hostOrgID
 
 const linkedRenters = `-- name: LinkedRenters :many
 WITH renter AS (
-    SELECT DISTINCT d.org_id AS renter_org_id
-    FROM ledger_account h JOIN ledger_transfer t ON t.credit_account_id = h.id JOIN ledger_account d ON d.id = t.debit_account_id
-    WHERE h.kind = 'host_pending' AND h.org_id = $1 AND h.currency = $2 AND t.id >= $3::uuid
-      AND d.kind IN ('renter_hold', 'renter_wallet', 'bond_hold') AND d.org_id <> $1
+    SELECT e.payer_org_id AS renter_org_id
+    FROM operator_earning e
+    WHERE e.host_org_id = $1 AND e.currency = $2 AND e.last_at >= $3
+      AND e.payer_org_id NOT IN ($1, '00000000-0000-0000-0000-000000000000')
 ), linked AS (
     SELECT r.renter_org_id, array_remove(ARRAY[
         CASE WHEN EXISTS (SELECT FROM membership a JOIN membership b ON b.user_id = a.user_id
@@ -191,9 +191,9 @@ type LinkedRentersRow struct {
 	Reasons     []string
 }
 
-// Orgs an operator earned from, from from_id on (ids are in the order of time, and have the index), that look like the operator, and why.
-func (q *Queries) LinkedRenters(ctx context.Context, hostOrgID id.Org, currency string, fromID pgtype.UUID) ([]LinkedRentersRow, error) {
-	rows, err := q.db.Query(ctx, linkedRenters, hostOrgID, currency, fromID)
+// Orgs an operator earned from since a moment that look like the operator, and why.
+func (q *Queries) LinkedRenters(ctx context.Context, hostOrgID id.Org, currency string, since time.Time) ([]LinkedRentersRow, error) {
+	rows, err := q.db.Query(ctx, linkedRenters, hostOrgID, currency, since)
 	if err != nil {
 		return nil, err
 	}
@@ -216,10 +216,8 @@ const lostRenters = `-- name: LostRenters :many
 SELECT d.org_id AS renter_org_id, sum(d.amount - d.tax)::bigint AS lost, min(d.paid_at)::timestamptz AS paid_at
 FROM dispute d
 WHERE d.kind = 'dispute' AND d.state = 'lost' AND d.currency = $1 AND d.org_id <> $2
-  AND EXISTS (SELECT FROM ledger_account r
-              JOIN ledger_transfer t ON t.debit_account_id = r.id AND t.created_at >= d.paid_at
-              JOIN ledger_account h ON h.id = t.credit_account_id AND h.kind = 'host_pending' AND h.org_id = $2 AND h.currency = $1
-              WHERE r.org_id = d.org_id AND r.kind IN ('renter_hold', 'renter_wallet') AND r.currency = $1)
+  AND EXISTS (SELECT FROM operator_earning e
+              WHERE e.host_org_id = $2 AND e.currency = $1 AND e.payer_org_id = d.org_id AND e.last_at >= d.paid_at)
 GROUP BY d.org_id
 HAVING max(d.closed_at) > clock_timestamp() - interval '60 days' -- by then reviews have taken it over
 ORDER BY d.org_id
@@ -338,8 +336,8 @@ func (q *Queries) OpenPayoutReview(ctx context.Context, arg OpenPayoutReviewPara
 
 const operatorStanding = `-- name: OperatorStanding :one
 SELECT coalesce((SELECT a.created_at FROM ledger_account a WHERE a.kind = 'host_pending' AND a.owner = $1 AND a.currency = $2), clock_timestamp())::timestamptz AS since,
-       coalesce((SELECT sum(t.amount) FROM ledger_account h JOIN ledger_transfer t ON t.credit_account_id = h.id
-                 WHERE h.kind = 'host_pending' AND h.owner = $1 AND h.currency = $2), 0)::bigint AS earned,
+       coalesce((SELECT e.earned FROM operator_earning e WHERE e.host_org_id = $1 AND e.currency = $2
+                   AND e.payer_org_id = '00000000-0000-0000-0000-000000000000'), 0)::bigint AS earned,
        payout_earned_from($1, $3, $2, clock_timestamp()) AS from_renter
 `
 

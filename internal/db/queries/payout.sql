@@ -8,11 +8,8 @@ WHERE a.kind = 'host_pending' AND a.org_id IS NOT NULL
 ORDER BY a.org_id, a.currency;
 
 -- name: EarnedSince :one
--- What an operator earned after the cutoff. from_id lies before it: ids are in the order of time, and have the index.
-SELECT coalesce(sum(t.amount), 0)::bigint AS amount
-FROM ledger_account a JOIN ledger_transfer t ON t.credit_account_id = a.id
-WHERE a.kind = 'host_pending' AND a.org_id = @org_id AND a.currency = @currency
-  AND t.id >= @from_id::uuid AND t.created_at > @cutoff;
+-- What an operator earned after the cutoff.
+SELECT operator_earned_after(@org_id::uuid, '00000000-0000-0000-0000-000000000000', @currency::text, @cutoff::timestamptz)::bigint AS amount;
 
 -- name: InsertPayoutAccount :execrows
 INSERT INTO payout_account (org_id, user_id, country, next_at) VALUES ($1, $2, $3, $4) ON CONFLICT (org_id) DO NOTHING;

@@ -6,12 +6,12 @@ INSERT INTO payout_matured (org_id, currency, through) VALUES ($1, $2, $3)
 ON CONFLICT (org_id, currency) DO UPDATE SET through = excluded.through WHERE payout_matured.through < excluded.through;
 
 -- name: LinkedRenters :many
--- Orgs an operator earned from, from from_id on (ids are in the order of time, and have the index), that look like the operator, and why.
+-- Orgs an operator earned from since a moment that look like the operator, and why.
 WITH renter AS (
-    SELECT DISTINCT d.org_id AS renter_org_id
-    FROM ledger_account h JOIN ledger_transfer t ON t.credit_account_id = h.id JOIN ledger_account d ON d.id = t.debit_account_id
-    WHERE h.kind = 'host_pending' AND h.org_id = @host_org_id AND h.currency = @currency AND t.id >= @from_id::uuid
-      AND d.kind IN ('renter_hold', 'renter_wallet', 'bond_hold') AND d.org_id <> @host_org_id
+    SELECT e.payer_org_id AS renter_org_id
+    FROM operator_earning e
+    WHERE e.host_org_id = @host_org_id AND e.currency = @currency AND e.last_at >= @since
+      AND e.payer_org_id NOT IN (@host_org_id, '00000000-0000-0000-0000-000000000000')
 ), linked AS (
     SELECT r.renter_org_id, array_remove(ARRAY[
         CASE WHEN EXISTS (SELECT FROM membership a JOIN membership b ON b.user_id = a.user_id
@@ -41,10 +41,8 @@ WHERE NOT payout_review.reasons @> excluded.reasons;
 SELECT d.org_id AS renter_org_id, sum(d.amount - d.tax)::bigint AS lost, min(d.paid_at)::timestamptz AS paid_at
 FROM dispute d
 WHERE d.kind = 'dispute' AND d.state = 'lost' AND d.currency = @currency AND d.org_id <> @host_org_id
-  AND EXISTS (SELECT FROM ledger_account r
-              JOIN ledger_transfer t ON t.debit_account_id = r.id AND t.created_at >= d.paid_at
-              JOIN ledger_account h ON h.id = t.credit_account_id AND h.kind = 'host_pending' AND h.org_id = @host_org_id AND h.currency = @currency
-              WHERE r.org_id = d.org_id AND r.kind IN ('renter_hold', 'renter_wallet') AND r.currency = @currency)
+  AND EXISTS (SELECT FROM operator_earning e
+              WHERE e.host_org_id = @host_org_id AND e.currency = @currency AND e.payer_org_id = d.org_id AND e.last_at >= d.paid_at)
 GROUP BY d.org_id
 HAVING max(d.closed_at) > clock_timestamp() - interval '60 days' -- by then reviews have taken it over
 ORDER BY d.org_id;
@@ -67,8 +65,8 @@ WHERE NOT payout_review.reasons @> excluded.reasons OR payout_review.held_limit 
 -- name: OperatorStanding :one
 -- When an operator first earned, and what it has earned in all and from one renter.
 SELECT coalesce((SELECT a.created_at FROM ledger_account a WHERE a.kind = 'host_pending' AND a.owner = @host_org_id AND a.currency = @currency), clock_timestamp())::timestamptz AS since,
-       coalesce((SELECT sum(t.amount) FROM ledger_account h JOIN ledger_transfer t ON t.credit_account_id = h.id
-                 WHERE h.kind = 'host_pending' AND h.owner = @host_org_id AND h.currency = @currency), 0)::bigint AS earned,
+       coalesce((SELECT e.earned FROM operator_earning e WHERE e.host_org_id = @host_org_id AND e.currency = @currency
+                   AND e.payer_org_id = '00000000-0000-0000-0000-000000000000'), 0)::bigint AS earned,
        payout_earned_from(@host_org_id, @renter_org_id, @currency, clock_timestamp()) AS from_renter;
 
 -- name: FirstEarned :one
@@ -108,14 +106,14 @@ LIMIT @max_rows;
 -- name: DisputedEarnings :many
 -- Each open dispute of a payment, and each lost one until a review has taken it over (OpenLostReview), with what an operator earned since it from whoever paid: in all, after the cutoff, and of what a
 -- review looks at, and how much of the renter's is in review. The tax of a payment is nobody's earnings.
-SELECT d.id, d.org_id AS renter_org_id, (d.amount - d.tax)::bigint AS amount, sum(t.amount)::bigint AS earned,
-       coalesce(sum(t.amount) FILTER (WHERE t.created_at > @cutoff), 0)::bigint AS young,
-       coalesce(sum(t.amount) FILTER (WHERE t.created_at <= v.through), 0)::bigint AS reviewable, coalesce(max(v.held), 0)::bigint AS held
+SELECT d.id, d.org_id AS renter_org_id, (d.amount - d.tax)::bigint AS amount, s.earned, s.young,
+       (CASE WHEN v.through >= d.paid_at THEN s.earned - s.unreviewed ELSE 0 END)::bigint AS reviewable, coalesce(v.held, 0)::bigint AS held
 FROM dispute d
-JOIN ledger_account r ON r.org_id = d.org_id AND r.kind IN ('renter_hold', 'renter_wallet', 'bond_hold') AND r.currency = d.currency
-JOIN ledger_transfer t ON t.debit_account_id = r.id AND t.created_at >= d.paid_at
-JOIN ledger_account h ON h.id = t.credit_account_id AND h.kind = 'host_pending' AND h.owner = @host_org::uuid
+JOIN operator_earning e ON e.host_org_id = @host_org::uuid AND e.currency = d.currency AND e.payer_org_id = d.org_id AND e.last_at >= d.paid_at
 LEFT JOIN payout_review v ON v.host_org_id = @host_org::uuid AND v.renter_org_id = d.org_id AND v.currency = d.currency
+CROSS JOIN LATERAL ( -- earned at the moment of the payment is earned since it
+    SELECT operator_earned_after(@host_org::uuid, d.org_id, d.currency, d.paid_at - interval '1 microsecond')::bigint AS earned,
+           operator_earned_after(@host_org::uuid, d.org_id, d.currency, greatest(d.paid_at - interval '1 microsecond', @cutoff::timestamptz))::bigint AS young,
+           operator_earned_after(@host_org::uuid, d.org_id, d.currency, greatest(d.paid_at - interval '1 microsecond', v.through))::bigint AS unreviewed) s
 WHERE (d.state = 'open' OR d.state = 'lost' AND d.kind = 'dispute' AND d.closed_at > clock_timestamp() - interval '60 days' AND (v.id IS NULL OR NOT v.reasons @> '{lost_dispute}')) AND d.currency = @currency
-GROUP BY d.id
 ORDER BY d.org_id, d.paid_at DESC, d.id;
