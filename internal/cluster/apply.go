@@ -104,7 +104,7 @@ func (x *change) doubt() {
 	if !x.sure() {
 		return
 	}
-	from := x.confirmed()
+	from := x.watermark()
 	x.doubtFrom = from
 	x.book(func(ctx context.Context) error {
 		if err := metering.AdvanceConfirmed(ctx, x.tx, x.row.ID, from); err != nil {
@@ -123,6 +123,9 @@ func (x *change) stopWindow(at time.Time) {
 		return
 	}
 	confirmed, doubted := x.confirmed(), !x.doubtFrom.IsZero()
+	if x.deafAfter { // the rule decides it all
+		confirmed = time.UnixMilli(x.confirmedMS)
+	}
 	x.window, x.doubtFrom = false, time.Time{}
 	x.book(func(ctx context.Context) error {
 		if !doubted {
@@ -296,6 +299,30 @@ func (x *change) doubtGap() {
 	x.gaps = nil
 	x.resume()
 }
+
+// watermark is through when the billable time can no longer become less: all required ranks were well, and whom they did
+// not hear is known. A silence is noticed late, so a rank's report tells of those that began some seconds before it.
+func (x *change) watermark() time.Time {
+	t, told := x.now, time.Duration(0)
+	for _, n := range x.nodes {
+		if !n.required {
+			continue
+		}
+		g := x.goodThrough(n)
+		if len(x.nodes) > 1 && n.ExitCode == nil && n.protocol >= protocolDeaf {
+			told = noticedLate
+			g = g.Add(-told)
+		}
+		t = earliest(t, g)
+	}
+	if g := x.firstGap(); !g.IsZero() {
+		t = earliest(t, g.Add(-told))
+	}
+	return t
+}
+
+// protocolDeaf is the first protocol whose agents sign whom they do not hear.
+const protocolDeaf = 2
 
 // goodThrough is through when a rank is proven well. One that ended with 0 is done and never in doubt; another exit
 // is its last good moment.

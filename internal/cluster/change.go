@@ -30,6 +30,10 @@ type change struct {
 
 	nodes  []*node
 	window bool // a billing window is open
+	// confirmedMS is through when the open window is confirmed, unix ms. deafAfter says that a host has signed that it was deaf
+	// to another rank after that.
+	confirmedMS int64
+	deafAfter   bool
 	// doubtFrom is since when a rank is in doubt while the window is open; zero: none is.
 	doubtFrom time.Time
 	hearing   host.Hearing                 // when we could not hear hosts
@@ -65,6 +69,7 @@ type node struct {
 	connected time.Time  // since when it is
 	doubts    []int64    // when its host was in doubt within the last two hours, in any gang (unix ms)
 	bondLow   bool       // so little of its bond is left that its failure is final
+	protocol  int32      // of its host's agent
 	capped    *time.Time // its host's data cap is used up until then
 	dirty     bool
 	moved     bool // LeaseID and HostID are new
@@ -117,7 +122,7 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change,
 	if err != nil {
 		return nil, fmt.Errorf("lock cluster %s: %w", cl, err)
 	}
-	x.row, x.window = r.Cluster, w.Open
+	x.row, x.window, x.confirmedMS, x.deafAfter = r.Cluster, w.Open, w.ConfirmedUntilMs, w.Deaf
 	if w.DoubtFromMs != 0 {
 		x.doubtFrom = time.UnixMilli(w.DoubtFromMs).UTC()
 	}
@@ -129,6 +134,7 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*change,
 			Node: r.Node, status: r.NodeStatus, gpus: r.GPUIds, required: r.Required, ended: r.LeaseEndedAt, gone: r.LeaseGoneAt,
 			back: reclaim{deref(r.ReclaimAt), deref(r.ReclaimAskedAt)}, capped: r.CappedUntil,
 			operator: r.OperatorID, hostName: r.HostName, listener: r.Listener, connected: deref(r.ConnectedAt), doubts: r.Doubts,
+			protocol: r.Protocol,
 		})
 	}
 	return x, nil

@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/cluster"
@@ -22,6 +23,7 @@ func TestAHostsFaultIsCredited(t *testing.T) {
 			s := spec(2, 1)
 			s.OnNodeFailure = onFailure
 			c := w.runUp(s)
+			w.ran(c, time.Minute)
 			w.rounds(c, "billed", func(cluster.Cluster) bool { w.tick(c); return w.costOf(c, 1) > 0 })
 			w.behave(1, func(h *fakeHost, r *run) {
 				if r.Started && r.State == agentapi.NodeReady {

@@ -81,9 +81,21 @@ func (x *change) disputes() []pair {
 	return out
 }
 
+// claimSince is since when the node's host has claimed without interruption not to hear a rank; zero: it does not.
+func (n *node) claimSince(rank int32) time.Time {
+	i := slices.Index(n.status.PeersDown, rank)
+	switch {
+	case i >= 0 && len(n.status.PeersFromMs) == len(n.status.PeersDown):
+		return time.UnixMilli(n.status.PeersFromMs[i])
+	case i >= 0 && n.status.PeersSinceMs != nil: // written by a server of before
+		return time.UnixMilli(*n.status.PeersSinceMs)
+	}
+	return time.Time{}
+}
+
 // claimsAlone reports whether n has claimed for long enough not to hear m, and no rank of a third operator hears m.
 func (x *change) claimsAlone(n, m *node) bool {
-	if n.status.PeersSinceMs == nil || x.now.Sub(time.UnixMilli(*n.status.PeersSinceMs)) < x.c.cfg.OneSided {
+	if since := n.claimSince(m.Rank); since.IsZero() || x.now.Sub(since) < x.c.cfg.OneSided {
 		return false
 	}
 	for _, o := range x.nodes {

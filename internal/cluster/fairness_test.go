@@ -219,7 +219,7 @@ func TestAnAccusationTakesNothing(t *testing.T) {
 	if got := w.get(c); got.State != cluster.Running || !got.Billing {
 		t.Fatalf("accused: %s, billing %v", got.State, got.Billing)
 	}
-	w.exec("UPDATE node_status SET peers_since_ms = peers_since_ms - 60000 WHERE peers_since_ms IS NOT NULL")
+	w.exec("UPDATE node_status SET peers_from_ms = ARRAY(SELECT f - 60000 FROM unnest(peers_from_ms) f)")
 	both()
 	if got := w.get(c); got.State != cluster.Degraded || got.Reason != cluster.ReasonPeersUnreachable || got.Nodes[0].State != cluster.NodeReady {
 		t.Fatalf("accused for long: %s %s", got.State, got.Reason)

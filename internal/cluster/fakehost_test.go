@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/interval"
 	"github.com/musterhq/muster/internal/metering"
 )
 
@@ -44,6 +45,8 @@ type run struct {
 	seq     int64
 	endMS   int64 // of the last segment
 	stopped bool  // final segment written
+	// deaf is when it hears nothing of other ranks, on the server's clock. Its segments say so.
+	deaf map[int]interval.Span
 }
 
 // behaviour is what a test wants of a run; it is called before each report and may change the status.
@@ -239,6 +242,15 @@ func (h *fakeHost) segment(r *run, end, boot int64, final bool) {
 	r.seq++
 	seg := agentapi.Segment{
 		Lease: r.Lease, Epoch: r.Epoch, BootID: h.boot, Seq: r.seq, Anchor: h.anchor.Number, BootEndMS: boot, StartMS: r.endMS, EndMS: end, Final: final,
+	}
+	var deaf []agentapi.DeafSpan
+	for rank, s := range r.deaf {
+		s = s.And(interval.Span{Start: r.endMS, End: end})
+		toBoot := h.anchor.BootMS - h.anchor.ServerMS
+		deaf = append(deaf, agentapi.DeafSpan{Rank: rank, FromBootMS: s.Start + toBoot, ToBootMS: s.End + toBoot})
+	}
+	if deaf = agentapi.MergeDeaf(deaf); len(deaf) > 0 {
+		seg.Facts = &agentapi.Facts{Up: true, Deaf: deaf}
 	}
 	seg.Sign(h.id.String(), h.key)
 	h.journal = append(h.journal, seg)

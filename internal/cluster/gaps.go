@@ -58,6 +58,9 @@ func (h heard) gaps(boot string, lostAfter time.Duration) (out []rankGap) {
 	if st.Epoch != h.row.LeaseEpoch || h.row.Node.StartedAt == nil { // a new start: attested from where it began
 		to = min(good, h.from.UnixMilli())
 	}
+	if !h.good.IsZero() { // the report attests all time since then
+		to = min(to, h.good.UnixMilli())
+	}
 	if to <= st.LastGoodMs {
 		return nil
 	}
@@ -65,8 +68,8 @@ func (h heard) gaps(boot string, lostAfter time.Duration) (out []rankGap) {
 	if missing {
 		out = append(out, rankGap{from: st.LastGoodMs, to: to})
 	}
-	if since := st.UnwellSinceMs; !st.Good && since != nil && *since < good {
-		out = append(out, rankGap{from: *since, to: good, unwell: true})
+	if since := st.UnwellSinceMs; !st.Good && since != nil && *since < to {
+		out = append(out, rankGap{from: *since, to: to, unwell: true})
 	}
 	return out
 }

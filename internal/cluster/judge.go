@@ -47,6 +47,9 @@ func (x *change) judge(ctx context.Context) (left bool, err error) {
 				}
 			}
 		}
+		if err := x.logLate(ctx, c, verdicts); err != nil {
+			return false, err
+		}
 		if err := metering.DecidePending(ctx, x.tx, x.row.ID, p, billable); err != nil {
 			return false, err
 		}
@@ -77,7 +80,9 @@ func (x *change) sayDecided(span interval.Span, billable interval.Set, verdicts 
 				for _, k := range s.Culprits {
 					ranks = append(ranks, int(v.rows[k].Rank))
 				}
-				why = rankList(ranks) + " did not prove to have been up"
+				if why = rankList(ranks) + " did not prove to have been up"; s.Class == fairness.Silence {
+					why = rankList(ranks) + " and others did not hear each other, and reported that late or not at all"
+				}
 			}
 		}
 	}
@@ -95,6 +100,7 @@ type pendingCase struct {
 	signed    map[id.Lease]interval.Set
 	deaf      map[id.Lease]map[int32]interval.Set
 	unwell    map[id.Lease]interval.Set // by its host's own reports
+	late      map[id.Lease]interval.Set // from changes to their reports, where these came too late
 	silent    map[id.Host]interval.Set
 	gaps      interval.Set
 	undecided interval.Set
@@ -103,7 +109,7 @@ type pendingCase struct {
 // caseOf reads the facts of a stretch of time.
 func (x *change) caseOf(ctx context.Context, span interval.Span) (c pendingCase, err error) {
 	c = pendingCase{span: span, attested: map[id.Lease]interval.Set{}, signed: map[id.Lease]interval.Set{},
-		deaf: map[id.Lease]map[int32]interval.Set{}, silent: map[id.Host]interval.Set{}, unwell: map[id.Lease]interval.Set{}}
+		deaf: map[id.Lease]map[int32]interval.Set{}, late: map[id.Lease]interval.Set{}, silent: map[id.Host]interval.Set{}, unwell: map[id.Lease]interval.Set{}}
 	q, at := x.tx.Q, func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 	if c.rows, err = q.LeasesWithin(ctx, at(span.Start), x.row.ID, at(span.End)); err != nil {
 		return c, fmt.Errorf("leases of %s: %w", x.row.ID, err)
@@ -112,7 +118,7 @@ func (x *change) caseOf(ctx context.Context, span interval.Span) (c pendingCase,
 	for _, r := range c.rows {
 		leases, hosts = append(leases, uuids(r.ID)...), append(hosts, uuids(r.HostID)...)
 	}
-	gaps, err := q.RankGapsWithin(ctx, leases, span.End, span.Start)
+	gaps, err := q.RankGapsWithin(ctx, leases, span.End+noticedLate.Milliseconds(), span.Start)
 	if err != nil {
 		return c, fmt.Errorf("gaps of %s: %w", x.row.ID, err)
 	}
@@ -120,7 +126,7 @@ func (x *change) caseOf(ctx context.Context, span interval.Span) (c pendingCase,
 	if err != nil {
 		return c, fmt.Errorf("proof of %s: %w", x.row.ID, err)
 	}
-	deaf, err := q.DeafSpansWithin(ctx, leases, span.End, span.Start)
+	deaf, err := q.DeafSpansWithin(ctx, leases, span.End, span.Start-deafBefore.Milliseconds())
 	if err != nil {
 		return c, fmt.Errorf("deaf spans of %s: %w", x.row.ID, err)
 	}
@@ -144,15 +150,14 @@ func (x *change) caseOf(ctx context.Context, span interval.Span) (c pendingCase,
 			c.unwell[g.LeaseID] = c.unwell[g.LeaseID].Union(s)
 		}
 	}
+	told := map[id.Lease]interval.Set{} // signed segments with facts that say up
 	for _, s := range signed {
-		c.signed[s.LeaseID] = c.signed[s.LeaseID].Union(interval.Of(interval.Span{Start: s.StartMs, End: s.EndMs}))
-	}
-	for _, d := range deaf {
-		if c.deaf[d.LeaseID] == nil {
-			c.deaf[d.LeaseID] = map[int32]interval.Set{}
+		i := interval.Of(interval.Span{Start: s.StartMs, End: s.EndMs})
+		if c.signed[s.LeaseID] = c.signed[s.LeaseID].Union(i); s.Told {
+			told[s.LeaseID] = told[s.LeaseID].Union(i)
 		}
-		c.deaf[d.LeaseID][d.Peer] = c.deaf[d.LeaseID][d.Peer].Union(interval.Of(interval.Span{Start: d.FromMs, End: d.ToMs}))
 	}
+	c.hear(deaf)
 	for _, s := range silent {
 		c.silent[s.HostID] = c.silent[s.HostID].Union(interval.Of(interval.Span{Start: s.FromMs, End: s.ToMs}))
 	}
@@ -165,6 +170,7 @@ func (x *change) caseOf(ctx context.Context, span interval.Span) (c pendingCase,
 	}
 	for _, r := range c.rows {
 		c.attested[r.ID] = interval.Of(interval.Span{Start: 0, End: attestedUntil(r)}).Minus(missing[r.ID])
+		c.unwell[r.ID] = c.unwell[r.ID].Minus(told[r.ID])
 		c.signed[r.ID] = c.signed[r.ID].Minus(c.unwell[r.ID])
 		c.gaps = c.gaps.Union(hearing.Deaf(r.Listener, deref(r.ConnectedAt)).Clip(span))
 	}
@@ -251,7 +257,7 @@ func (c pendingCase) facts(part interval.Span) (v verdict, f fairness.Facts) {
 	}
 	for _, r := range v.rows {
 		rank := fairness.Rank{Signed: c.signed[r.ID], Attested: c.attested[r.ID], Unwell: c.unwell[r.ID],
-			Silent: c.silent[r.HostID], Deaf: map[int]interval.Set{}}
+			Silent: c.silent[r.HostID].Union(c.late[r.ID]), Deaf: map[int]interval.Set{}}
 		for j, o := range v.rows {
 			if d := c.deaf[r.ID][o.Rank]; len(d) > 0 {
 				rank.Deaf[j] = d
@@ -262,18 +268,42 @@ func (c pendingCase) facts(part interval.Span) (v verdict, f fairness.Facts) {
 	return v, f
 }
 
-// complete reports whether nothing that may still arrive changes what is decided of a stretch: every rank is proven up
-// throughout, or of every rank everything has arrived that its host can send about it.
+// complete reports whether nothing that may still arrive changes what is decided of a stretch: it is known whom each rank
+// did not hear, and either every rank is proven up throughout, or of every rank everything has arrived that its host can
+// send about it.
 func (c pendingCase) complete(rows []dbq.LeasesWithinRow, part interval.Span, now time.Time) bool {
 	all, heard := true, true
 	for _, r := range rows {
+		if len(rows) > 1 && !c.told(r, part.End, now) {
+			return false
+		}
 		up := c.attested[r.ID].Union(c.signed[r.ID]).Clip(part)
 		all = all && up.Len() == part.Len()
-		// Everything that its host signed of the stretch is here. The last segment alone does not say whether the command
-		// had ended with 0 by then, after which the rank is done and not missing: that comes with a report.
-		last := r.Final && (r.EndedAt != nil || r.ExitCode != nil || !r.Current)
-		journal := !r.HasHole && (last || r.ProvenMs >= part.End)
-		heard = heard && (journal || r.SettledAt != nil || r.EndedAt != nil && now.Sub(*r.EndedAt) >= maxProof)
+		heard = heard && (journal(r, part.End) || over(r, now))
 	}
 	return all || heard
+}
+
+// told reports whether it is known whom a rank did not hear through the given moment. A silence is noticed some seconds
+// late, so that takes a report or a segment from after that; one that goes on is known as far as it is signed.
+func (c pendingCase) told(r dbq.LeasesWithinRow, end int64, now time.Time) bool {
+	late := end + noticedLate.Milliseconds()
+	if r.Protocol < protocolDeaf || journal(r, late) || over(r, now) {
+		return true
+	}
+	goesOn := r.Current && slices.ContainsFunc(r.PeersFromMs, func(from int64) bool { return from < end })
+	return c.attested[r.ID].Contains(late-1) && (!goesOn || journal(r, end))
+}
+
+// journal reports whether everything is here that a lease's host signs of the time before the given moment. The last segment
+// alone does not say whether the command had ended with 0 by then, after which the rank is done and not missing: that comes
+// with a report.
+func journal(r dbq.LeasesWithinRow, end int64) bool {
+	last := r.Final && (r.EndedAt != nil || r.ExitCode != nil || !r.Current)
+	return !r.HasHole && (last || r.ProvenMs >= end)
+}
+
+// over reports whether nothing more of a lease can come.
+func over(r dbq.LeasesWithinRow, now time.Time) bool {
+	return r.SettledAt != nil || r.EndedAt != nil && now.Sub(*r.EndedAt) >= maxProof
 }

@@ -140,8 +140,8 @@ func (x *change) due() *time.Time {
 			if NodeState(n.State) == NodeLost {
 				sooner(n.Since.Add(x.c.cfg.LossGrace))
 			} else if n.StartedAt != nil && n.ExitCode == nil {
-				if p := n.status.PeersSinceMs; p != nil {
-					sooner(time.UnixMilli(*p).Add(x.c.cfg.OneSided + time.Millisecond))
+				for _, r := range n.status.PeersDown {
+					sooner(n.claimSince(r).Add(x.c.cfg.OneSided + time.Millisecond))
 				}
 				sooner(latest(time.UnixMilli(n.status.LastGoodMs), *n.StartedAt).Add(x.c.cfg.LostAfter + time.Millisecond))
 			}

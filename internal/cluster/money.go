@@ -92,7 +92,7 @@ func (c *Clusters) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
 	default:
 		if x.window {
 			// Nothing is done while a rank is in doubt.
-			if err := metering.AdvanceConfirmed(ctx, tx, cl, x.confirmed()); err != nil {
+			if err := x.confirm(ctx); err != nil {
 				return fmt.Errorf("confirm cluster %s: %w", cl, err)
 			}
 		}

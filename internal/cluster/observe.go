@@ -151,7 +151,7 @@ func (c *Clusters) saveStatuses(ctx context.Context, s agentapi.Sync, at time.Ti
 		p.Good = append(p.Good, !unwell(st))
 		trouble, why := troubleOf(st)
 		p.Troubles, p.TroubleDetails = append(p.Troubles, string(trouble)), append(p.TroubleDetails, why)
-		p.PeersDown = append(p.PeersDown, arrayLiteral(ranks(st.PeersDown)))
+		p.PeersDown, p.PeersFromMs = append(p.PeersDown, arrayLiteral(h.down)), append(p.PeersFromMs, arrayLiteral(h.downFrom))
 		p.Progress = append(p.Progress, string(progress))
 		p.Paths = append(p.Paths, string(paths))
 	}
@@ -304,7 +304,7 @@ func sameJSON(a, b []byte) bool {
 }
 
 // arrayLiteral is PostgreSQL's text form of an integer array.
-func arrayLiteral(v []int32) string {
+func arrayLiteral[T int32 | int64](v []T) string {
 	return "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(v), " ", ","), "[]") + "}"
 }
 

@@ -69,6 +69,7 @@ func TestAnOldAgentKeepsItsLeases(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 2})
 	c := w.runUp(spec(2, 1))
+	w.exec("UPDATE cluster_window SET opened_ms = opened_ms - 60000, confirmed_until_ms = confirmed_until_ms - 60000")
 	h := w.hostOf(c, 1)
 	q := w.quote(spec(2, 1))
 	h.old = true

@@ -73,6 +73,7 @@ func TestAnotherHostTakesALostRank(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 3, gpus: 2})
 	c := w.runUp(replacing(2, 2))
+	w.ran(c, time.Minute)
 	w.rounds(c, "billed", func(cluster.Cluster) bool { w.tick(c); return w.costOf(c, 1) > 0 })
 	gone, address, price := w.hostOf(c, 1), c.Nodes[1].Address, c.PricePerHour
 	lost := gone.desired.Leases[0].LeaseRef

@@ -6,6 +6,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fairness"
 )
 
 // Pure readings of what a host says of a lease.
@@ -19,6 +20,10 @@ type heard struct {
 	at   time.Time             // the report's moment on PostgreSQL's clock
 	from time.Time             // when the command began, on the same clock; by no more than ahead after at
 	exit time.Time             // when it ended; not after at
+	good time.Time             // since when it has been well without interruption; zero: not told
+	// down are the ranks that it does not hear, in ascending order, and downFrom since when, unix ms.
+	down     []int32
+	downFrom []int64
 }
 
 // read sorts out what a report says of one lease. A report that is older than the last one says nothing.
@@ -40,6 +45,10 @@ func read(row dbq.HostLeasesRow, s agentapi.Sync, clock dbq.ReportClockRow, at t
 		listed = listed || !l.Gone
 		if l.Epoch == int(row.LeaseEpoch) {
 			h.now, h.from, h.exit = l, moment(clock, at, at.Add(ahead), l.StartBootMS), moment(clock, at, at, l.ExitBootMS)
+			if l.GoodSinceBootMS > 0 {
+				h.good = moment(clock, at, at, l.GoodSinceBootMS)
+			}
+			h.down, h.downFrom = silentPeers(row, *l, clock, at)
 		}
 	}
 	slices.Sort(h.kept)
@@ -49,6 +58,35 @@ func read(row dbq.HostLeasesRow, s agentapi.Sync, clock dbq.ReportClockRow, at t
 	h.gone = row.LeaseGoneAt == nil && informed && !listed && (s.Full || saidGone)
 	return h, false
 }
+
+// silentPeers are the ranks that a report says are not heard, in ascending order, and since when, unix ms: since the last
+// byte by the host's word, but by no more than it takes to notice before the first report that says so.
+func silentPeers(row dbq.HostLeasesRow, l agentapi.LeaseStatus, clock dbq.ReportClockRow, at time.Time) (down []int32, from []int64) {
+	down = ranks(l.PeersDown)
+	st := row.NodeStatus
+	for _, r := range down {
+		i := slices.Index(st.PeersDown, r)
+		switch {
+		case i >= 0 && st.Epoch == row.LeaseEpoch && len(st.PeersFromMs) == len(st.PeersDown):
+			from = append(from, st.PeersFromMs[i])
+			continue
+		case i >= 0 && st.Epoch == row.LeaseEpoch && st.PeersSinceMs != nil: // written by a server of before
+			from = append(from, *st.PeersSinceMs)
+			continue
+		}
+		since := at
+		for _, p := range l.PeersDownSince {
+			if p.Rank == int(r) {
+				since = latest(moment(clock, at, at, p.SinceBootMS), at.Add(-noticedLate))
+			}
+		}
+		from = append(from, since.UnixMilli())
+	}
+	return down, from
+}
+
+// noticedLate is how long before a report that says so a silence may have begun.
+const noticedLate = fairness.PeerSilence + fairness.ClockSlack
 
 // ahead is by how much a host's clock may be ahead of ours: its anchor is late by as long as the message was under way
 // that brought it, and a report that was quicker tells of a start that has yet to come. The window opens there all the
@@ -143,7 +181,7 @@ func (h heard) matters(goodMS int64) bool {
 		(h.now.ExitCode != nil && n.ExitCode == nil) ||
 		(h.now.OwnerMB > 0 && !n.OwnerUseTold) ||
 		newlyCapped(h.row.CappedUntil, n.CapTold, h.at) ||
-		(n.StartedAt != nil && (unwell(*h.now) == st.Good || saysOther(*h.now, st) || !slices.Equal(ranks(h.now.PeersDown), st.PeersDown))) ||
+		(n.StartedAt != nil && (unwell(*h.now) == st.Good || saysOther(*h.now, st) || !slices.Equal(h.down, st.PeersDown))) ||
 		(NodeState(n.State) == NodeLost && goodMS > 0)
 }
 

@@ -15,8 +15,9 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Version is the newest of the file. Files without segments that were signed in batches are of version 1.
-const Version = 2
+// Version is the newest of the file. Files without segments that were signed in batches are of version 1, those without
+// facts beside their segments of version 2 at most.
+const Version = 3
 
 // File is a proof, as JSON.
 type File struct {

@@ -110,7 +110,10 @@ func prove(ctx context.Context, q *dbq.Queries, cluster id.Cluster, ids []id.Lea
 			FromMS: l.terms.Life.Start, SharePPM: l.terms.SharePPM, Segments: segments[l.ID],
 			Billed: l.meter.Posted, HostPart: l.meter.HostPosted, BilledMS: l.meter.PostedBilledMS, Settled: l.settled()}
 		if slices.ContainsFunc(e.Segments, func(s evidence.Segment) bool { return s.Batch != nil }) {
-			f.Version = evidence.Version // programs that only know version 1 go on verifying what they can
+			f.Version = max(f.Version, 2) // programs that only know version 1 go on verifying what they can
+		}
+		if slices.ContainsFunc(e.Segments, func(s evidence.Segment) bool { return s.Facts != nil }) {
+			f.Version = evidence.Version
 		}
 		if l.ended() {
 			e.UntilMS = l.terms.Life.End
@@ -150,6 +153,9 @@ func signedSegments(ctx context.Context, q *dbq.Queries, ids []id.Lease) (map[id
 	for _, r := range rows {
 		s := evidence.Segment{Segment: agentapi.Segment{Lease: r.LeaseID.String(), Epoch: int(r.Epoch), BootID: r.BootID, Seq: r.Seq,
 			Anchor: r.Anchor, BootEndMS: r.BootEndMs, StartMS: r.StartMs, EndMS: r.EndMs, EnergyMJ: r.EnergyMj, Final: r.Final, Signature: r.Signature}}
+		if s.Facts, err = factsOf(r.Facts); err != nil {
+			return nil, err
+		}
 		if p, ok := proofs[place{r.Batch, r.BatchPosition}]; ok {
 			s.Signature, s.Batch = p.signature, &p.in
 		}

@@ -140,8 +140,10 @@ func (r *received) decide(l *lease, anchors map[anchorKey]*agentapi.Anchor, acce
 		}
 		return
 	}
-	r.refused = r.judge(l, anchors[anchorKey{r.host, r.BootID, r.Anchor}], now)
+	anchor := anchors[anchorKey{r.host, r.BootID, r.Anchor}]
+	r.refused = r.judge(l, anchor, now)
 	if r.refused == "" {
+		r.anchor = *anchor
 		accepted[r.key()] = r.hash[:]
 	}
 }
@@ -288,6 +290,11 @@ func store(ctx context.Context, q *dbq.Queries, rs []*received) error {
 		p.Starts, p.Ends = append(p.Starts, r.StartMS), append(p.Ends, r.EndMS)
 		p.Energies, p.Finals = append(p.Energies, r.EnergyMJ), append(p.Finals, r.Final)
 		p.Hashes = append(p.Hashes, r.hash[:])
+		facts, err := factsJSON(r.Facts)
+		if err != nil {
+			return err
+		}
+		p.Ups, p.Facts = append(p.Ups, r.WasUp()), append(p.Facts, facts)
 		if b := r.batch; b == nil {
 			p.Signatures, p.Batches, p.Positions = append(p.Signatures, r.Signature), append(p.Batches, 0), append(p.Positions, 0)
 		} else {
@@ -305,6 +312,9 @@ func store(ctx context.Context, q *dbq.Queries, rs []*received) error {
 		if err := q.InsertSegmentBatches(ctx, lists.ids, lists.signatures, lists.hashes); err != nil {
 			return err
 		}
+	}
+	if err := storeDeaf(ctx, q, rs); err != nil {
+		return err
 	}
 	return q.InsertSegments(ctx, p)
 }

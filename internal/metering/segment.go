@@ -39,17 +39,18 @@ type received struct {
 	host     id.Host
 	lease    id.Lease // zero when it cannot be read
 	hash     [32]byte
-	batch    *batch // the list it was signed in; nil: it was signed alone
-	position int    // in the batch
-	refused  string // why, "" = not so far
-	known    bool   // accepted before with the same content
-	waits    bool   // neither: to be sent again
+	anchor   agentapi.Anchor // that maps its boot's clock, once it is judged
+	batch    *batch          // the list it was signed in; nil: it was signed alone
+	position int             // in the batch
+	refused  string          // why, "" = not so far
+	known    bool            // accepted before with the same content
+	waits    bool            // neither: to be sent again
 }
 
 func (r *received) inRange() bool {
 	return r.BootID != "" && len(r.BootID) <= maxBootID && utf8.ValidString(r.BootID) && !strings.ContainsRune(r.BootID, 0) &&
 		r.Epoch >= 1 && r.Epoch <= math.MaxInt32 && r.Seq >= 1 && r.StartMS >= 0 && r.EndMS >= r.StartMS &&
-		r.EnergyMJ >= 0 && r.EnergyMJ <= maxEnergy
+		r.EnergyMJ >= 0 && r.EnergyMJ <= maxEnergy && factsInRange(r.Facts)
 }
 
 // judge checks r against its lease (nil: none of this host) and its anchor (nil: none) at PostgreSQL's time now. The

@@ -48,6 +48,7 @@ func receive(in []Delivery, keys map[id.Host][][]byte) []*received {
 	alone := slices.DeleteFunc(slices.Clone(out), func(r *received) bool { return r.refused != "" || r.batch != nil })
 	// Neighbours stay together: signatures by one key are the cheapest to check at once.
 	spread(len(alone), len(alone), func(i, j int) { checkAlone(alone[i:j], keys) })
+	checkFacts(out, keys) // few have any
 	return out
 }
 

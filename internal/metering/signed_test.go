@@ -66,7 +66,7 @@ func TestAListIsSignedAsAWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := evidence.Verify(f)
-	if len(v.Problems) > 0 || v.Segments != 5 || f.Version != evidence.Version || f.Leases[0].Segments[0].Batch == nil {
+	if len(v.Problems) > 0 || v.Segments != 5 || f.Version != 2 || f.Leases[0].Segments[0].Batch == nil {
 		t.Fatalf("version %d: %+v", f.Version, v)
 	}
 	if raw, err := json.Marshal(f); err != nil || strings.Contains(string(raw), w.leases[1].String()) {

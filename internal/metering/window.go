@@ -81,6 +81,31 @@ func ResumeWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, at time.Ti
 	return OpenWindow(ctx, tx, cluster, at)
 }
 
+// SplitWindow makes a part of the open window pending that is not confirmed yet: the window is confirmed and ends at the
+// part's beginning, the part is pending until DecidePending, and seconds go on to count from its end, in a window of their
+// own. Together they cover what the open window covered, so the money that is held stays enough. Without an open window, and
+// while a rank is in doubt, it does nothing.
+func SplitWindow(ctx context.Context, tx *db.Tx, cluster id.Cluster, part Interval) error {
+	w, limit, err := openWindow(ctx, tx.Q, cluster)
+	if err != nil || w == nil || w.DoubtFromMs != nil {
+		return err
+	}
+	part = part.And(Interval{Start: w.ConfirmedUntilMs, End: limit})
+	if part.Len() == 0 {
+		return nil
+	}
+	for _, step := range []func() error{
+		func() error { return tx.Q.CloseWindow(ctx, &part.Start, cluster, w.N) },
+		func() error { return tx.Q.InsertPending(ctx, cluster, part.Start, &part.End) },
+		func() error { return tx.Q.InsertWindow(ctx, cluster, part.End) },
+	} {
+		if err := step(); err != nil {
+			return fmt.Errorf("metering: split window: %w", err)
+		}
+	}
+	return nil
+}
+
 // CloseWindow ends the open window: at the given moment for an orderly end, but not past run_until; at confirmed_until
 // when the moment is zero or earlier: a suspension. Where the window is in doubt it ends where the doubt began, and the
 // time from there to the given moment is pending until DecidePending. Without an open window it does nothing and closed is

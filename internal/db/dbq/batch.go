@@ -330,9 +330,9 @@ func (b *ClaimIdempotencyKeyBatchResults) Close() error {
 }
 
 const clusterNodes = `-- name: ClusterNodes :batchmany
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
-       hs.nats_server AS listener, hs.connected_at,
+       hs.nats_server AS listener, hs.connected_at, hs.protocol,
        ARRAY(SELECT floor(extract(epoch FROM g.at) * 1000)::bigint FROM gang_strike g
              WHERE g.host_id = n.host_id AND g.kind = 'doubt' AND g.at > clock_timestamp() - interval '2 hours')::bigint[] AS doubts
 FROM node n
@@ -366,6 +366,7 @@ type ClusterNodesRow struct {
 	CappedUntil    *time.Time
 	Listener       string
 	ConnectedAt    *time.Time
+	Protocol       int32
 	Doubts         []int64
 }
 
@@ -435,6 +436,7 @@ func (b *ClusterNodesBatchResults) Query(f func(int, []ClusterNodesRow, error)) 
 					&i.NodeStatus.TroubleDetail,
 					&i.NodeStatus.UnwellSinceMs,
 					&i.NodeStatus.PeersSinceMs,
+					&i.NodeStatus.PeersFromMs,
 					&i.GPUIds,
 					&i.GPUModel,
 					&i.Required,
@@ -448,6 +450,7 @@ func (b *ClusterNodesBatchResults) Query(f func(int, []ClusterNodesRow, error)) 
 					&i.CappedUntil,
 					&i.Listener,
 					&i.ConnectedAt,
+					&i.Protocol,
 					&i.Doubts,
 				); err != nil {
 					return err
@@ -1134,7 +1137,7 @@ func (b *HostForReportBatchResults) Close() error {
 }
 
 const hostLeases = `-- name: HostLeases :batchmany
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, h.revision, h.capped_until,
        EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND (m.exit_code <> 0 OR m.reason = 'preflight_failed')) AS in_doubt,
        coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
@@ -1246,6 +1249,7 @@ func (b *HostLeasesBatchResults) Query(f func(int, []HostLeasesRow, error)) {
 					&i.NodeStatus.TroubleDetail,
 					&i.NodeStatus.UnwellSinceMs,
 					&i.NodeStatus.PeersSinceMs,
+					&i.NodeStatus.PeersFromMs,
 					&i.LeaseID,
 					&i.LeaseEpoch,
 					&i.LeaseEndedAt,
@@ -2797,8 +2801,11 @@ func (b *UnshownEndedLeasesBatchResults) Close() error {
 }
 
 const windowState = `-- name: WindowState :batchone
-SELECT (count(*) > 0)::boolean AS open, coalesce(max(doubt_from_ms), 0)::bigint AS doubt_from_ms
-FROM cluster_window WHERE cluster_id = $1 AND closed_ms IS NULL AND limit_ms IS NULL
+SELECT (count(*) > 0)::boolean AS open, coalesce(max(w.doubt_from_ms), 0)::bigint AS doubt_from_ms,
+       coalesce(max(w.confirmed_until_ms), 0)::bigint AS confirmed_until_ms,
+       coalesce(bool_or(EXISTS (SELECT FROM lease l JOIN deaf_span d ON d.lease_id = l.id AND d.to_ms > w.confirmed_until_ms
+                                WHERE l.cluster_id = w.cluster_id)), false)::boolean AS deaf
+FROM cluster_window w WHERE w.cluster_id = $1 AND w.closed_ms IS NULL AND w.limit_ms IS NULL
 `
 
 type WindowStateBatchResults struct {
@@ -2808,11 +2815,14 @@ type WindowStateBatchResults struct {
 }
 
 type WindowStateRow struct {
-	Open        bool
-	DoubtFromMs int64
+	Open             bool
+	DoubtFromMs      int64
+	ConfirmedUntilMs int64
+	Deaf             bool
 }
 
-// Whether a window is open, and since when a rank is in doubt in it, unix ms (0: none is).
+// Whether a window is open, through when it is confirmed and since when a rank is in doubt in it, unix ms (0: none is), and
+// whether a host has signed that it was deaf to another rank after what is confirmed.
 func (q *Queries) WindowState(ctx context.Context, clusterID []id.Cluster) *WindowStateBatchResults {
 	batch := &pgx.Batch{}
 	for _, a := range clusterID {
@@ -2836,7 +2846,12 @@ func (b *WindowStateBatchResults) QueryRow(f func(int, WindowStateRow, error)) {
 			continue
 		}
 		row := b.br.QueryRow()
-		err := row.Scan(&i.Open, &i.DoubtFromMs)
+		err := row.Scan(
+			&i.Open,
+			&i.DoubtFromMs,
+			&i.ConfirmedUntilMs,
+			&i.Deaf,
+		)
 		if f != nil {
 			f(t, i, err)
 		}

@@ -861,6 +861,7 @@ func (q *Queries) SaveNodeLog(ctx context.Context, arg SaveNodeLogParams) error 
 const saveNodeStatuses = `-- name: SaveNodeStatuses :exec
 UPDATE node_status s
 SET epoch = r.epoch, last_good_ms = greatest(s.last_good_ms, r.last_good_ms), good = r.good, peers_down = r.peers_down::integer[],
+    peers_from_ms = r.peers_from_ms::bigint[],
     unwell_since_ms = CASE WHEN r.good THEN NULL ELSE coalesce(s.unwell_since_ms, floor(extract(epoch FROM $1::timestamptz) * 1000)::bigint) END,
     peers_since_ms = CASE WHEN r.peers_down::integer[] = '{}' THEN NULL WHEN r.peers_down::integer[] = s.peers_down THEN s.peers_since_ms
                           ELSE floor(extract(epoch FROM $1::timestamptz) * 1000)::bigint END,
@@ -869,8 +870,9 @@ SET epoch = r.epoch, last_good_ms = greatest(s.last_good_ms, r.last_good_ms), go
 FROM (SELECT unnest($4::uuid[]) AS node_id, unnest($5::integer[]) AS epoch,
              unnest($6::bigint[]) AS last_good_ms, unnest($7::boolean[]) AS good,
              unnest($8::text[]) AS peers_down, -- array literals: unnest would flatten arrays
-             unnest($9::text[]) AS progress, unnest($10::text[]) AS paths,
-             unnest($11::text[]) AS trouble, unnest($12::text[]) AS trouble_detail) r
+             unnest($9::text[]) AS peers_from_ms,
+             unnest($10::text[]) AS progress, unnest($11::text[]) AS paths,
+             unnest($12::text[]) AS trouble, unnest($13::text[]) AS trouble_detail) r
 WHERE s.node_id = r.node_id AND s.epoch <= r.epoch
   AND CASE WHEN s.boot_id = $2 THEN s.boot_ms <= $3 ELSE s.reported_at <= $1 END
 `
@@ -884,6 +886,7 @@ type SaveNodeStatusesParams struct {
 	GoodMs         []int64
 	Good           []bool
 	PeersDown      []string
+	PeersFromMs    []string
 	Progress       []string
 	Paths          []string
 	Troubles       []string
@@ -901,6 +904,7 @@ func (q *Queries) SaveNodeStatuses(ctx context.Context, arg SaveNodeStatusesPara
 		arg.GoodMs,
 		arg.Good,
 		arg.PeersDown,
+		arg.PeersFromMs,
 		arg.Progress,
 		arg.Paths,
 		arg.Troubles,

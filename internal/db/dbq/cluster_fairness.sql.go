@@ -23,16 +23,17 @@ func (q *Queries) BanPair(ctx context.Context, a pgtype.UUID, b pgtype.UUID, unt
 }
 
 const deafSpansWithin = `-- name: DeafSpansWithin :many
-SELECT lease_id, peer, from_ms, to_ms FROM deaf_span
+SELECT lease_id, peer, from_ms, to_ms, received_at FROM deaf_span
 WHERE lease_id = ANY ($1::uuid[]) AND from_ms < $2 AND to_ms > $3
 ORDER BY lease_id, peer, from_ms
 `
 
 type DeafSpansWithinRow struct {
-	LeaseID id.Lease
-	Peer    int32
-	FromMs  int64
-	ToMs    int64
+	LeaseID    id.Lease
+	Peer       int32
+	FromMs     int64
+	ToMs       int64
+	ReceivedAt time.Time
 }
 
 func (q *Queries) DeafSpansWithin(ctx context.Context, leases []pgtype.UUID, untilMs int64, sinceMs int64) ([]DeafSpansWithinRow, error) {
@@ -49,6 +50,7 @@ func (q *Queries) DeafSpansWithin(ctx context.Context, leases []pgtype.UUID, unt
 			&i.Peer,
 			&i.FromMs,
 			&i.ToMs,
+			&i.ReceivedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -286,7 +288,7 @@ func (q *Queries) LargestCluster(ctx context.Context, orgID id.Org) (int32, erro
 
 const leasesWithin = `-- name: LeasesWithin :many
 SELECT l.id, l.rank, l.host_id, l.host_org_id, l.epoch, l.created_at, l.ended_at, l.settled_at, (n.lease_id = l.id)::boolean AS current,
-       s.last_good_ms, n.exit_code, n.exit_at, hs.nats_server AS listener, hs.connected_at,
+       s.last_good_ms, s.peers_down, s.peers_from_ms, hs.protocol, n.exit_code, n.exit_at, hs.nats_server AS listener, hs.connected_at,
        coalesce((SELECT max(g.end_ms) FROM usage_segment g WHERE g.lease_id = l.id), 0)::bigint AS proven_ms,
        EXISTS (SELECT FROM usage_segment g WHERE g.lease_id = l.id AND g.epoch = l.epoch AND g.final) AS final,
        -- Segments are numbered from 1. One without its predecessor came before it: what lies between may still arrive.
@@ -313,6 +315,9 @@ type LeasesWithinRow struct {
 	SettledAt   *time.Time
 	Current     bool
 	LastGoodMs  int64
+	PeersDown   []int32
+	PeersFromMs []int64
+	Protocol    int32
 	ExitCode    *int32
 	ExitAt      *time.Time
 	Listener    string
@@ -343,6 +348,9 @@ func (q *Queries) LeasesWithin(ctx context.Context, sinceAt time.Time, clusterID
 			&i.SettledAt,
 			&i.Current,
 			&i.LastGoodMs,
+			&i.PeersDown,
+			&i.PeersFromMs,
+			&i.Protocol,
 			&i.ExitCode,
 			&i.ExitAt,
 			&i.Listener,
@@ -400,8 +408,8 @@ func (q *Queries) RankGapsWithin(ctx context.Context, leases []pgtype.UUID, unti
 }
 
 const signedWithin = `-- name: SignedWithin :many
-SELECT lease_id, start_ms, end_ms FROM usage_segment
-WHERE lease_id = ANY ($1::uuid[]) AND start_ms < $2 AND end_ms > $3
+SELECT lease_id, start_ms, end_ms, (facts IS NOT NULL)::boolean AS told FROM usage_segment
+WHERE lease_id = ANY ($1::uuid[]) AND start_ms < $2 AND end_ms > $3 AND up
 ORDER BY lease_id, start_ms
 `
 
@@ -409,8 +417,10 @@ type SignedWithinRow struct {
 	LeaseID id.Lease
 	StartMs int64
 	EndMs   int64
+	Told    bool
 }
 
+// Segments that say that the rank was up; told: their host says so itself.
 func (q *Queries) SignedWithin(ctx context.Context, leases []pgtype.UUID, untilMs int64, sinceMs int64) ([]SignedWithinRow, error) {
 	rows, err := q.db.Query(ctx, signedWithin, leases, untilMs, sinceMs)
 	if err != nil {
@@ -420,7 +430,12 @@ func (q *Queries) SignedWithin(ctx context.Context, leases []pgtype.UUID, untilM
 	items := []SignedWithinRow{}
 	for rows.Next() {
 		var i SignedWithinRow
-		if err := rows.Scan(&i.LeaseID, &i.StartMs, &i.EndMs); err != nil {
+		if err := rows.Scan(
+			&i.LeaseID,
+			&i.StartMs,
+			&i.EndMs,
+			&i.Told,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -437,6 +437,36 @@ func (q *Queries) InsertClosedWindow(ctx context.Context, clusterID id.Cluster, 
 	return err
 }
 
+const insertDeafSpans = `-- name: InsertDeafSpans :exec
+INSERT INTO deaf_span (lease_id, epoch, peer, from_ms, to_ms)
+SELECT u.lease_id, u.epoch, u.peer, u.from_ms, u.to_ms
+FROM (SELECT unnest($1::uuid[]) AS lease_id, unnest($2::integer[]) AS epoch, unnest($3::integer[]) AS peer,
+             unnest($4::bigint[]) AS from_ms, unnest($5::bigint[]) AS to_ms) u
+JOIN lease l ON l.id = u.lease_id
+WHERE u.peer <> l.rank AND EXISTS (SELECT FROM lease o WHERE o.cluster_id = l.cluster_id AND o.rank = u.peer)
+ON CONFLICT DO NOTHING
+`
+
+type InsertDeafSpansParams struct {
+	Leases []pgtype.UUID
+	Epochs []int32
+	Peers  []int32
+	FromMs []int64
+	ToMs   []int64
+}
+
+// Those about ranks that the lease's cluster has, but for the lease's own.
+func (q *Queries) InsertDeafSpans(ctx context.Context, arg InsertDeafSpansParams) error {
+	_, err := q.db.Exec(ctx, insertDeafSpans,
+		arg.Leases,
+		arg.Epochs,
+		arg.Peers,
+		arg.FromMs,
+		arg.ToMs,
+	)
+	return err
+}
+
 const insertPending = `-- name: InsertPending :exec
 INSERT INTO cluster_window (cluster_id, n, opened_ms, confirmed_until_ms, limit_ms)
 SELECT $1, coalesce(max(n), 0) + 1, $2, $2, $3 FROM cluster_window WHERE cluster_id = $1
@@ -508,11 +538,11 @@ func (q *Queries) InsertSegmentBatches(ctx context.Context, ids []int64, signatu
 
 const insertSegments = `-- name: InsertSegments :exec
 INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final,
-                           payload_hash, signature, batch, batch_position)
+                           payload_hash, signature, batch, batch_position, up, facts)
 SELECT unnest($1::uuid[]), unnest($2::integer[]), unnest($3::text[]), unnest($4::bigint[]),
        unnest($5::bigint[]), unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]),
        unnest($9::bigint[]), unnest($10::boolean[]), unnest($11::bytea[]), unnest($12::bytea[]),
-       unnest($13::bigint[]), unnest($14::smallint[])
+       unnest($13::bigint[]), unnest($14::smallint[]), unnest($15::boolean[]), nullif(unnest($16::text[]), '')::jsonb
 `
 
 type InsertSegmentsParams struct {
@@ -530,6 +560,8 @@ type InsertSegmentsParams struct {
 	Signatures [][]byte
 	Batches    []int64
 	Positions  []int16
+	Ups        []bool
+	Facts      []string
 }
 
 func (q *Queries) InsertSegments(ctx context.Context, arg InsertSegmentsParams) error {
@@ -548,6 +580,8 @@ func (q *Queries) InsertSegments(ctx context.Context, arg InsertSegmentsParams) 
 		arg.Signatures,
 		arg.Batches,
 		arg.Positions,
+		arg.Ups,
+		arg.Facts,
 	)
 	return err
 }
@@ -1314,7 +1348,7 @@ func (q *Queries) SettleLeases(ctx context.Context, ids []pgtype.UUID) error {
 }
 
 const signedSegments = `-- name: SignedSegments :many
-SELECT lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, signature, batch, batch_position
+SELECT lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, signature, batch, batch_position, facts
 FROM usage_segment
 WHERE lease_id = ANY($1::uuid[])
 ORDER BY lease_id, start_ms, end_ms, epoch, boot_id, seq
@@ -1334,6 +1368,7 @@ type SignedSegmentsRow struct {
 	Signature     []byte
 	Batch         int64
 	BatchPosition int16
+	Facts         []byte
 }
 
 func (q *Queries) SignedSegments(ctx context.Context, ids []pgtype.UUID) ([]SignedSegmentsRow, error) {
@@ -1359,6 +1394,7 @@ func (q *Queries) SignedSegments(ctx context.Context, ids []pgtype.UUID) ([]Sign
 			&i.Signature,
 			&i.Batch,
 			&i.BatchPosition,
+			&i.Facts,
 		); err != nil {
 			return nil, err
 		}

@@ -718,6 +718,7 @@ type NodeStatus struct {
 	TroubleDetail string
 	UnwellSinceMs *int64
 	PeersSinceMs  *int64
+	PeersFromMs   []int64
 }
 
 type Notice struct {
@@ -1387,4 +1388,6 @@ type UsageSegment struct {
 	ReceivedAt    time.Time
 	Batch         int64
 	BatchPosition int16
+	Up            bool
+	Facts         []byte
 }

@@ -58,7 +58,7 @@ WHERE id = @id;
 -- name: ClusterNodes :batchmany
 SELECT sqlc.embed(n), sqlc.embed(s), l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
-       hs.nats_server AS listener, hs.connected_at,
+       hs.nats_server AS listener, hs.connected_at, hs.protocol,
        ARRAY(SELECT floor(extract(epoch FROM g.at) * 1000)::bigint FROM gang_strike g
              WHERE g.host_id = n.host_id AND g.kind = 'doubt' AND g.at > clock_timestamp() - interval '2 hours')::bigint[] AS doubts
 FROM node n
@@ -70,9 +70,13 @@ WHERE n.cluster_id = ANY (@clusters::uuid[])
 ORDER BY n.cluster_id, n.rank;
 
 -- name: WindowState :batchone
--- Whether a window is open, and since when a rank is in doubt in it, unix ms (0: none is).
-SELECT (count(*) > 0)::boolean AS open, coalesce(max(doubt_from_ms), 0)::bigint AS doubt_from_ms
-FROM cluster_window WHERE cluster_id = @cluster_id AND closed_ms IS NULL AND limit_ms IS NULL;
+-- Whether a window is open, through when it is confirmed and since when a rank is in doubt in it, unix ms (0: none is), and
+-- whether a host has signed that it was deaf to another rank after what is confirmed.
+SELECT (count(*) > 0)::boolean AS open, coalesce(max(w.doubt_from_ms), 0)::bigint AS doubt_from_ms,
+       coalesce(max(w.confirmed_until_ms), 0)::bigint AS confirmed_until_ms,
+       coalesce(bool_or(EXISTS (SELECT FROM lease l JOIN deaf_span d ON d.lease_id = l.id AND d.to_ms > w.confirmed_until_ms
+                                WHERE l.cluster_id = w.cluster_id)), false)::boolean AS deaf
+FROM cluster_window w WHERE w.cluster_id = @cluster_id AND w.closed_ms IS NULL AND w.limit_ms IS NULL;
 
 -- name: GPUNames :many
 SELECT id, uuid, model FROM gpu WHERE id = ANY (@ids::uuid[]);
@@ -97,6 +101,7 @@ ORDER BY l.cluster_id, l.id;
 -- Only forward: a report older than the one a row comes from changes nothing.
 UPDATE node_status s
 SET epoch = r.epoch, last_good_ms = greatest(s.last_good_ms, r.last_good_ms), good = r.good, peers_down = r.peers_down::integer[],
+    peers_from_ms = r.peers_from_ms::bigint[],
     unwell_since_ms = CASE WHEN r.good THEN NULL ELSE coalesce(s.unwell_since_ms, floor(extract(epoch FROM @reported_at::timestamptz) * 1000)::bigint) END,
     peers_since_ms = CASE WHEN r.peers_down::integer[] = '{}' THEN NULL WHEN r.peers_down::integer[] = s.peers_down THEN s.peers_since_ms
                           ELSE floor(extract(epoch FROM @reported_at::timestamptz) * 1000)::bigint END,
@@ -105,6 +110,7 @@ SET epoch = r.epoch, last_good_ms = greatest(s.last_good_ms, r.last_good_ms), go
 FROM (SELECT unnest(@nodes::uuid[]) AS node_id, unnest(@epochs::integer[]) AS epoch,
              unnest(@good_ms::bigint[]) AS last_good_ms, unnest(@good::boolean[]) AS good,
              unnest(@peers_down::text[]) AS peers_down, -- array literals: unnest would flatten arrays
+             unnest(@peers_from_ms::text[]) AS peers_from_ms,
              unnest(@progress::text[]) AS progress, unnest(@paths::text[]) AS paths,
              unnest(@troubles::text[]) AS trouble, unnest(@trouble_details::text[]) AS trouble_detail) r
 WHERE s.node_id = r.node_id AND s.epoch <= r.epoch

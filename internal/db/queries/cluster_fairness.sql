@@ -48,7 +48,7 @@ ORDER BY from_ms;
 -- name: LeasesWithin :many
 -- The leases of a cluster that lived between two moments, with what is needed to judge whether their ranks were up.
 SELECT l.id, l.rank, l.host_id, l.host_org_id, l.epoch, l.created_at, l.ended_at, l.settled_at, (n.lease_id = l.id)::boolean AS current,
-       s.last_good_ms, n.exit_code, n.exit_at, hs.nats_server AS listener, hs.connected_at,
+       s.last_good_ms, s.peers_down, s.peers_from_ms, hs.protocol, n.exit_code, n.exit_at, hs.nats_server AS listener, hs.connected_at,
        coalesce((SELECT max(g.end_ms) FROM usage_segment g WHERE g.lease_id = l.id), 0)::bigint AS proven_ms,
        EXISTS (SELECT FROM usage_segment g WHERE g.lease_id = l.id AND g.epoch = l.epoch AND g.final) AS final,
        -- Segments are numbered from 1. One without its predecessor came before it: what lies between may still arrive.
@@ -69,12 +69,13 @@ WHERE lease_id = ANY (@leases::uuid[]) AND from_ms < @until_ms AND to_ms > @sinc
 ORDER BY lease_id, from_ms;
 
 -- name: SignedWithin :many
-SELECT lease_id, start_ms, end_ms FROM usage_segment
-WHERE lease_id = ANY (@leases::uuid[]) AND start_ms < @until_ms AND end_ms > @since_ms
+-- Segments that say that the rank was up; told: their host says so itself.
+SELECT lease_id, start_ms, end_ms, (facts IS NOT NULL)::boolean AS told FROM usage_segment
+WHERE lease_id = ANY (@leases::uuid[]) AND start_ms < @until_ms AND end_ms > @since_ms AND up
 ORDER BY lease_id, start_ms;
 
 -- name: DeafSpansWithin :many
-SELECT lease_id, peer, from_ms, to_ms FROM deaf_span
+SELECT lease_id, peer, from_ms, to_ms, received_at FROM deaf_span
 WHERE lease_id = ANY (@leases::uuid[]) AND from_ms < @until_ms AND to_ms > @since_ms
 ORDER BY lease_id, peer, from_ms;
 

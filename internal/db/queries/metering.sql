@@ -254,11 +254,21 @@ SELECT id, signature, hashes FROM segment_batch WHERE id = ANY(@ids::bigint[]);
 
 -- name: InsertSegments :exec
 INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final,
-                           payload_hash, signature, batch, batch_position)
+                           payload_hash, signature, batch, batch_position, up, facts)
 SELECT unnest(@leases::uuid[]), unnest(@epochs::integer[]), unnest(@boots::text[]), unnest(@seqs::bigint[]),
        unnest(@anchors::bigint[]), unnest(@boot_ends::bigint[]), unnest(@starts::bigint[]), unnest(@ends::bigint[]),
        unnest(@energies::bigint[]), unnest(@finals::boolean[]), unnest(@hashes::bytea[]), unnest(@signatures::bytea[]),
-       unnest(@batches::bigint[]), unnest(@positions::smallint[]);
+       unnest(@batches::bigint[]), unnest(@positions::smallint[]), unnest(@ups::boolean[]), nullif(unnest(@facts::text[]), '')::jsonb;
+
+-- name: InsertDeafSpans :exec
+-- Those about ranks that the lease's cluster has, but for the lease's own.
+INSERT INTO deaf_span (lease_id, epoch, peer, from_ms, to_ms)
+SELECT u.lease_id, u.epoch, u.peer, u.from_ms, u.to_ms
+FROM (SELECT unnest(@leases::uuid[]) AS lease_id, unnest(@epochs::integer[]) AS epoch, unnest(@peers::integer[]) AS peer,
+             unnest(@from_ms::bigint[]) AS from_ms, unnest(@to_ms::bigint[]) AS to_ms) u
+JOIN lease l ON l.id = u.lease_id
+WHERE u.peer <> l.rank AND EXISTS (SELECT FROM lease o WHERE o.cluster_id = l.cluster_id AND o.rank = u.peer)
+ON CONFLICT DO NOTHING;
 
 -- name: InsertQuarantined :many
 -- The zero lease stands for one that does not exist.
@@ -315,7 +325,7 @@ SELECT id FROM lease WHERE cluster_id = ANY(@clusters::uuid[]) ORDER BY id;
 SELECT host_id, attest_key FROM host_key WHERE host_id = ANY(@hosts::uuid[]) ORDER BY host_id, attest_key;
 
 -- name: SignedSegments :many
-SELECT lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, signature, batch, batch_position
+SELECT lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, signature, batch, batch_position, facts
 FROM usage_segment
 WHERE lease_id = ANY(@ids::uuid[])
 ORDER BY lease_id, start_ms, end_ms, epoch, boot_id, seq;
