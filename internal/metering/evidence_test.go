@@ -19,11 +19,13 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// provenStory is a settled rental and its proof as a file. Its segments are signed alone and in a list.
+// provenStory is a settled rental and its proof as a file. Its segments are signed alone and in a list, and one has facts.
 func provenStory(t *testing.T) (*world, []byte) {
 	t.Helper()
 	w := newWorld(t, newDB(t), 100*money.Unit, 25_920_000, 7_777_777)
 	batches, finish := story(w)
+	first := &batches[0][0]
+	*first = w.says(*first, agentapi.Facts{Up: true, Deaf: []agentapi.DeafSpan{{Rank: 1, FromBootMS: first.EndMS - 9000, ToBootMS: first.EndMS - 1000}}})
 	w.ingest(batches[0]...)
 	w.deliver(w.list(slices.Concat(batches[1:]...)...))
 	finish()
