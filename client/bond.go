@@ -54,6 +54,7 @@ type BondStandby struct {
 	Amount      money.Nano `json:"amount"`    // gross
 	HostPart    money.Nano `json:"host_part"` // of it, earned by the host that stood by
 	At          time.Time  `json:"at"`
+	Why         []string   `json:"why"` // a sentence for each time span
 }
 
 // BondRelief is what the platform paid for standing by while no host was to blame.
@@ -64,6 +65,31 @@ type BondRelief struct {
 	Millis   int64      `json:"standby_ms"`
 	Amount   money.Nano `json:"amount"`
 	At       time.Time  `json:"at"`
+	Why      []string   `json:"why"` // a sentence for each time span
+}
+
+// Suspension is time of a cluster that its renter did not pay for.
+type Suspension struct {
+	From     time.Time  `json:"from"`
+	To       time.Time  `json:"to"`
+	Class    string     `json:"class"`         // platform, proof, silence, undecided
+	Culprits []int      `json:"culprit_ranks"` // empty: nobody is to blame
+	Why      string     `json:"why"`           // in one sentence
+	Evidence []Evidence `json:"evidence"`      // what it rests on
+}
+
+// Evidence is one fact that a suspension rests on.
+type Evidence struct {
+	Kind string    `json:"kind"` // missing_reports, late_reports, not_well, not_proven, did_not_hear
+	Rank int       `json:"rank"`
+	Peer *int      `json:"peer_rank"`
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+}
+
+// Suspensions lists the decided suspensions of a gang in which the organisation has a host.
+func (c *Client) Suspensions(ctx context.Context, cluster id.Cluster) (Page[Suspension], error) {
+	return get[Page[Suspension]](ctx, c, "/bond/clusters/"+cluster.String()+"/suspensions", nil)
 }
 
 // Bond reads the organisation's bond.

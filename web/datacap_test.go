@@ -27,7 +27,7 @@ func TestAHostsDataCap(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, doc = b.post(host+"/data", url.Values{"up_cap_gb": {"10"}, "down_cap_gb": {""}})
-	if text := doc.Find("#data").Text(); !strings.Contains(text, "2.5 of 10 GB") || !strings.Contains(text, "7.0 GB") || !strings.Contains(text, "does not cut a training off") ||
+	if text := doc.Find("#data").Text(); !strings.Contains(text, "2.5 of 10 GB") || !strings.Contains(text, "7.0 GB") || !strings.Contains(text, "Running jobs continue") ||
 		doc.Find("#data svg.bar").Length() != 1 || doc.Find("#up_cap_gb").AttrOr("value", "") != "10" {
 		t.Error(text)
 	}

@@ -95,8 +95,8 @@ func hostFacts(d host.Detail) [][2]string {
 	facts := [][2]string{
 		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)}, {"NUMA nodes", numaText(i)}, {"Network ports", nicsText(i.NICs)},
 		{"Memory", view.Bytes(i.RAMMB << 20)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
-		{"Holds nodes to their disk", yesNo(i.DiskLimited)}, {"Scratch for nodes", scratchText(d.ScratchGB)}, {"Runtimes", runtimesText(d.Runtimes)},
-		{"Driver", i.Driver}, {"CUDA, at most", i.CUDAMax}, {"Docker", i.DockerVersion}, {"NVIDIA Container Toolkit", i.ToolkitVersion},
+		{"Enforces disk limits", yesNo(i.DiskLimited)}, {"Scratch for nodes", scratchText(d.ScratchGB)}, {"Runtimes", runtimesText(d.Runtimes)},
+		{"Driver", i.Driver}, {"Highest CUDA version", i.CUDAMax}, {"Docker", i.DockerVersion}, {"NVIDIA Container Toolkit", i.ToolkitVersion},
 		{"GPUs attached by", i.AttachMode}, {"Reachable by other hosts", yesNo(i.MultiNode)}, {"Kernel WireGuard", yesNo(i.KernelWireGuard)},
 		{"Each lease, up", leaseLine(i.LeaseUpMbps)}, {"Each lease, down", leaseLine(i.LeaseDownMbps)},
 		{"Public images held", heldImages(i.Images)}, {"Fetches popular images when idle", yesNo(i.Prefetch)},

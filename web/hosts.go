@@ -166,6 +166,9 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 	if out.Data, err = s.hostData(v, hid); err != nil {
 		return err
 	}
+	if out.Gang, err = s.hostGang(v, hid, listPrice(d, offers)); err != nil {
+		return err
+	}
 	if out.Reclaim, err = s.hostReclaim(ctx, d); err != nil {
 		return err
 	}
@@ -309,4 +312,16 @@ func dayAmounts(days []report.DayEarning) []view.DayAmount {
 		}
 	}
 	return out
+}
+
+// listPrice is what all GPUs of a host cost per hour at their list prices.
+func listPrice(d host.Detail, offers []market.OwnOffer) (rate money.Micro) {
+	for _, g := range d.GPUs {
+		for _, o := range offers {
+			if o.GPUModel == g.Model && o.Price != nil && g.Present {
+				rate += *o.Price
+			}
+		}
+	}
+	return rate
 }

@@ -20,10 +20,10 @@ func TestAnOperatorTakesAHostBack(t *testing.T) {
 	if res, _ := b.post(host+"/reclaim", url.Values{"notice": {"soon"}}); res.StatusCode != http.StatusUnprocessableEntity {
 		t.Errorf("no time at all: %d", res.StatusCode)
 	}
-	if _, doc := b.post(host+"/reclaim", url.Values{"notice": {"7200"}}); !strings.Contains(doc.Find("#reclaim").Text(), "What runs here ends at") {
+	if _, doc := b.post(host+"/reclaim", url.Values{"notice": {"7200"}}); !strings.Contains(doc.Find("#reclaim").Text(), "Running jobs end at") {
 		t.Error(doc.Find("#reclaim").Text())
 	}
-	if _, doc := b.post(host+"/actions", url.Values{"action": {"resume"}}); strings.Contains(doc.Find("#reclaim").Text(), "What runs here ends at") {
+	if _, doc := b.post(host+"/actions", url.Values{"action": {"resume"}}); strings.Contains(doc.Find("#reclaim").Text(), "Running jobs end at") {
 		t.Error(doc.Find("#reclaim").Text())
 	}
 }

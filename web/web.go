@@ -90,6 +90,7 @@ type visit struct {
 	refund       view.RefundForm // the same
 	promo        view.PromoForm  // the same
 	dataCap      view.DataCap    // the same
+	gang         view.HostGang   // the same
 	channelError string          // of the agent's channel, when it was refused
 }
 

@@ -1,19 +1,22 @@
 package main
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 )
 
 func hostBond(s *shell) *cobra.Command {
 	return noun("bond", "What answers for your hosts in clusters with other operators' hosts",
 		bondShow(s), bondMove(s, "deposit", "Move paid credit from your balance into the bond"),
-		bondMove(s, "withdraw", "Take out of the bond what is not reserved"), bondSet(s), bondLimit(s), bondLiability(s))
+		bondMove(s, "withdraw", "Take out of the bond what is not reserved"), bondSet(s), bondLimit(s), bondLiability(s), bondSuspensions(s))
 }
 
 func bondShow(s *shell) *cobra.Command {
@@ -69,6 +72,7 @@ func printBond(p *printer, b client.Bond) {
 	}
 	p.line("")
 	p.table([]string{"WHEN", "CLUSTER", "HOST", "WHAT", ">FOR", ">AMOUNT"}, rows)
+	p.line("Reasons and evidence: muster host bond suspensions CLUSTER")
 }
 
 func bondMove(s *shell, verb, short string) *cobra.Command {
@@ -177,4 +181,39 @@ func bondLiability(s *shell) *cobra.Command {
 	cmd.Flags().IntVar(&nodes, "nodes", 2, "nodes of the cluster, all of different operators")
 	cmd.Flags().StringVar(&price, "price", "", "price per hour of each of the other nodes")
 	return cmd
+}
+
+func bondSuspensions(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "suspensions CLUSTER", Short: "Time of a gang with a host of yours that its renter did not pay for, with the reason and the evidence", Args: exactly("CLUSTER"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := id.Parse[id.Cluster](args[0])
+			if err != nil || cl.IsZero() {
+				return fault.New(fault.Invalid, "%q is not the id of a cluster; muster host bond show lists them", args[0])
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			page, err := c.Suspensions(cmd.Context(), cl)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, page.Items, func(p *printer) {
+				if len(page.Items) == 0 {
+					p.line("Nothing of this gang was suspended, or it is not decided yet.")
+				}
+				for _, x := range page.Items {
+					p.line("%s, %.1f s: %s", when(x.From), x.To.Sub(x.From).Seconds(), x.Why)
+					for _, e := range x.Evidence {
+						what := fmt.Sprintf("rank %d  %s", e.Rank, strings.ReplaceAll(e.Kind, "_", " "))
+						if e.Peer != nil {
+							what += fmt.Sprintf(" rank %d", *e.Peer)
+						}
+						p.line("  %s–%s  %s", e.From.UTC().Format("15:04:05.000"), e.To.UTC().Format("15:04:05.000"), what)
+					}
+				}
+			})
+		},
+	}
 }

@@ -3,11 +3,11 @@ package bond
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fairness"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
@@ -51,6 +51,7 @@ type StandbyRow struct {
 	Amount      money.Nano `json:"amount" doc:"from the failing host's bond, the platform's fee included"`
 	HostPart    money.Nano `json:"host_part" doc:"of it, earned by the host that stood by"`
 	At          time.Time  `json:"at"`
+	Why         []string   `json:"why" doc:"a sentence for each time span, with what it rests on"`
 }
 
 // ReliefRow is what one lease was paid by the platform for standing by while no host was to blame.
@@ -61,6 +62,7 @@ type ReliefRow struct {
 	Millis   int64      `json:"standby_ms"`
 	Amount   money.Nano `json:"amount"`
 	At       time.Time  `json:"at"`
+	Why      []string   `json:"why" doc:"a sentence for each time span"`
 }
 
 // HostLimit is the most that one lease of a host may be liable for.
@@ -115,7 +117,10 @@ func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 		return fmt.Errorf("bond: relief of %s: %w", org, err)
 	}
 	for _, r := range relief {
-		s.Relief = append(s.Relief, ReliefRow{r.ClusterID, r.HostName, int(r.Rank), r.Ms, r.HostPosted, r.PostedAt})
+		s.Relief = append(s.Relief, ReliefRow{Cluster: r.ClusterID, HostName: r.HostName, Rank: int(r.Rank), Millis: r.Ms, Amount: r.HostPosted, At: r.PostedAt})
+	}
+	if err := s.reasons(ctx, q, org); err != nil {
+		return err
 	}
 	limits, err := q.HostLiabilities(ctx, org)
 	if err != nil {
@@ -127,47 +132,49 @@ func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 	return nil
 }
 
+// reasons adds to what was paid why it was.
+func (s *Standing) reasons(ctx context.Context, q *dbq.Queries, org id.Org) error {
+	var clusters []id.Cluster
+	for _, r := range s.Standby {
+		clusters = append(clusters, r.Cluster)
+	}
+	for _, r := range s.Relief {
+		clusters = append(clusters, r.Cluster)
+	}
+	slices.SortFunc(clusters, id.Cluster.Compare)
+	clusters = slices.Compact(clusters)
+	names, err := HostNames(ctx, q, org, clusters)
+	if err != nil {
+		return err
+	}
+	all, err := Suspended(ctx, q, clusters, names)
+	if err != nil {
+		return err
+	}
+	for i := range s.Standby {
+		r := &s.Standby[i]
+		r.Why = why(all[r.Cluster], func(x Suspension) bool { return slices.Contains(x.Culprits, r.CulpritRank) })
+	}
+	for i := range s.Relief {
+		r := &s.Relief[i]
+		r.Why = why(all[r.Cluster], func(x Suspension) bool { return len(x.Culprits) == 0 })
+	}
+	return nil
+}
+
+// why returns the sentences of the suspensions that fit.
+func why(all []Suspension, fits func(Suspension) bool) []string {
+	out := []string{}
+	for _, x := range all {
+		if fits(x) {
+			out = append(out, fmt.Sprintf("%s, %.1f s: %s", x.From.Format("2 January 15:04:05 UTC"), float64(x.Millis())/1000, x.Why))
+		}
+	}
+	return out
+}
+
 // LiabilityOf is what a lease would be liable for in a gang of so many nodes of other operators' hosts beside it, each at a
 // rate per hour.
 func LiabilityOf(nodes int, rate money.Micro) money.Nano {
 	return money.CostCeil(rate*money.Micro(max(0, nodes-1)), fairness.BondTime.Milliseconds())
-}
-
-// Suspension is time of a cluster that its renter did not pay for, and why.
-type Suspension struct {
-	From     time.Time `json:"from"`
-	To       time.Time `json:"to"`
-	Class    string    `json:"class" enum:"platform,proof,silence,undecided" doc:"platform: we could not hear the hosts. proof: the culprits did not prove that they were up. silence: two ranks did not hear each other, and the culprits' reports were missing or late. undecided: two ranks did not hear each other, and nothing decides between them"`
-	Culprits []int     `json:"culprit_ranks" doc:"ranks whose bonds pay those that stood by; empty: nobody is to blame"`
-}
-
-// Suspensions returns the decided suspensions of a cluster in which the organisation has or had a host, in order of time.
-// Fault: NotFound for another cluster.
-func Suspensions(ctx context.Context, q *dbq.Queries, org id.Org, cluster id.Cluster) ([]Suspension, error) {
-	leases, err := OfCluster(ctx, q, cluster)
-	if err != nil {
-		return nil, err
-	}
-	ranks, mine := map[[16]byte]int{}, false
-	for _, l := range leases {
-		ranks[l.Lease.UUID()] = l.Rank
-		mine = mine || l.Operator == org
-	}
-	if !mine {
-		return nil, fault.New(fault.NotFound, "no gang with a host of yours has this id")
-	}
-	rows, err := q.SuspensionsOfCluster(ctx, cluster)
-	if err != nil {
-		return nil, fmt.Errorf("bond: suspensions of %s: %w", cluster, err)
-	}
-	out := make([]Suspension, len(rows))
-	for i, r := range rows {
-		out[i] = Suspension{From: time.UnixMilli(r.FromMs).UTC(), To: time.UnixMilli(r.ToMs).UTC(), Class: r.Class, Culprits: []int{}}
-		for _, c := range r.Culprits {
-			if rank, ok := ranks[c.Bytes]; ok {
-				out[i].Culprits = append(out[i].Culprits, rank)
-			}
-		}
-	}
-	return out, nil
 }

@@ -153,7 +153,7 @@ func hostData(h Host) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "</div><p class=\"small soft\">A cap stops new rentals until the month ends; it does not cut a training off: what runs goes on, at full speed, and may go over it. Counted is what leases exchange with the internet and with ranks outside your network, told every five minutes, and the images that the host pulls.</p><button class=\"btn\" type=\"submit\">Save</button></form></div></section>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "</div><p class=\"small soft\">When a cap is reached, no new rentals start until the next month. Running jobs continue at full speed and may exceed it. Internet traffic, traffic with ranks outside your network and image pulls count; updated every 5 minutes.</p><button class=\"btn\" type=\"submit\">Save</button></form></div></section>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

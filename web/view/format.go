@@ -49,6 +49,15 @@ func Cents(n money.Nano) string {
 	return c
 }
 
+// CentsUp is an amount that is not exceeded, in whole cents, rounded up.
+func CentsUp(n money.Nano) string {
+	const cent = money.Unit / 100
+	if rest := n % cent; rest > 0 {
+		n += cent - rest
+	}
+	return Cents(n)
+}
+
 // PerHour is a price per hour with cents.
 func PerHour(m money.Micro) string { return Cents(m.Nano()) }
 

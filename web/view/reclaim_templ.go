@@ -38,12 +38,12 @@ func hostReclaim(h Host) templ.Component {
 			templ_7745c5c3_Var1 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"panel\" id=\"reclaim\"><header><h2>I want my GPUs back</h2></header><div class=\"body stack-3\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"panel\" id=\"reclaim\"><header><h2>Reclaim this host</h2></header><div class=\"body stack-3\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		if h.Reclaim.At != "" {
-			templ_7745c5c3_Err = Callout("warn", "draining", "What runs here ends at "+h.Reclaim.At+" UTC. Resume keeps it going.", "").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = Callout("warn", "draining", "Running jobs end at "+h.Reclaim.At+" UTC. Resume the host to let them continue.", "").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -61,7 +61,7 @@ func hostReclaim(h Host) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "\"><div class=\"field\"><label for=\"notice\">What runs goes on for</label> <select class=\"in\" id=\"notice\" name=\"notice\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "\"><div class=\"field\"><label for=\"notice\">Let running jobs continue for</label> <select class=\"in\" id=\"notice\" name=\"notice\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -97,12 +97,12 @@ func hostReclaim(h Host) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "</select><p class=\"help\">Nothing new is rented. Renters are told when theirs ends. It costs you nothing.</p></div><button class=\"btn\" type=\"submit\">Take it back with notice</button></form>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "</select><p class=\"help\">No new rentals. Renters are notified when theirs ends. Reclaiming with notice costs you nothing.</p></div><button class=\"btn\" type=\"submit\">Reclaim with notice</button></form>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		templ_7745c5c3_Err = Confirm(ConfirmSpec{
-			ID: "confirm-reclaim", Label: "Take it back at once", Title: "Take this machine back at once?", Text: h.Reclaim.Cost, Keep: "Keep it rented",
+			ID: "confirm-reclaim", Label: "Reclaim without notice", Title: "Reclaim this host without notice?", Text: h.Reclaim.Cost, Keep: "Keep it rented",
 			Action: "/hosts/" + h.ID + "/reclaim", Name: "notice", Value: "0",
 		}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {

@@ -355,6 +355,69 @@ func (q *Queries) ClusterUsageFee(ctx context.Context, clusterID id.Cluster, ref
 	return fee, err
 }
 
+const evidenceOf = `-- name: EvidenceOf :many
+SELECT s.cluster_id, s.n, e.kind::text AS kind, l.rank, e.peer::integer AS peer, e.from_ms::bigint AS from_ms, e.to_ms::bigint AS to_ms
+FROM suspension s
+JOIN lease l ON l.cluster_id = s.cluster_id AND extract(epoch FROM l.created_at) * 1000 < s.to_ms
+    AND coalesce(extract(epoch FROM l.ended_at) * 1000, 9223372036854775807) > s.from_ms
+CROSS JOIN LATERAL (
+    SELECT CASE q.kind WHEN 'late' THEN 'late_reports' ELSE 'missing_reports' END AS kind, -1 AS peer, q.from_ms, q.to_ms
+    FROM silence q WHERE q.host_id = l.host_id AND q.from_ms < s.to_ms AND q.to_ms > s.from_ms
+    UNION ALL
+    SELECT CASE WHEN g.unwell THEN 'not_well' ELSE 'not_proven' END, -1, greatest(g.from_ms, s.from_ms), least(g.to_ms, s.to_ms)
+    FROM rank_gap g WHERE g.lease_id = l.id AND g.from_ms < s.to_ms AND g.to_ms > s.from_ms
+    UNION ALL
+    SELECT 'did_not_hear', d.peer, greatest(d.from_ms, s.from_ms), least(d.to_ms, s.to_ms)
+    FROM deaf_span d WHERE d.lease_id = l.id AND d.from_ms < s.to_ms AND d.to_ms > s.from_ms
+) e
+WHERE s.cluster_id = ANY ($1::uuid[]) AND s.class <> 'platform'
+  AND (cardinality(s.culprits) = 0 OR l.id = ANY (s.culprits)
+       OR e.peer IN (SELECT c.rank FROM lease c WHERE c.id = ANY (s.culprits)))
+ORDER BY s.cluster_id, s.n, e.from_ms, l.rank, e.peer, e.kind
+LIMIT 5000
+`
+
+type EvidenceOfRow struct {
+	ClusterID id.Cluster
+	N         int32
+	Kind      string
+	Rank      int32
+	Peer      int32
+	FromMs    int64
+	ToMs      int64
+}
+
+// scan: page
+// What decided suspensions rest on: of the ranks to blame, or of all where nobody is to blame, the reports that were missing
+// or late, the time without proof, and the peers that were not heard. peer is -1 where there is none.
+func (q *Queries) EvidenceOf(ctx context.Context, clusters []pgtype.UUID) ([]EvidenceOfRow, error) {
+	rows, err := q.db.Query(ctx, evidenceOf, clusters)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []EvidenceOfRow{}
+	for rows.Next() {
+		var i EvidenceOfRow
+		if err := rows.Scan(
+			&i.ClusterID,
+			&i.N,
+			&i.Kind,
+			&i.Rank,
+			&i.Peer,
+			&i.FromMs,
+			&i.ToMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const gangPairBans = `-- name: GangPairBans :many
 SELECT p.a, p.b, p.until, EXISTS (SELECT FROM host h WHERE h.id = p.a) AS a_is_host, EXISTS (SELECT FROM host h WHERE h.id = p.b) AS b_is_host
 FROM pair_ban p WHERE p.until > clock_timestamp() ORDER BY p.until DESC, p.a, p.b LIMIT $1
@@ -613,6 +676,46 @@ func (q *Queries) LeaseBondsOfOrg(ctx context.Context, orgID id.Org, currency st
 			&i.EndedAt,
 			&i.HostName,
 			&i.Held,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ranksOf = `-- name: RanksOf :many
+SELECT l.cluster_id, l.rank, l.host_id, l.host_org_id, h.name AS host_name
+FROM lease l JOIN host h ON h.id = l.host_id WHERE l.cluster_id = ANY ($1::uuid[]) ORDER BY l.cluster_id, l.rank, l.created_at
+`
+
+type RanksOfRow struct {
+	ClusterID id.Cluster
+	Rank      int32
+	HostID    id.Host
+	HostOrgID id.Org
+	HostName  string
+}
+
+// The hosts of clusters' ranks, replaced ones first.
+func (q *Queries) RanksOf(ctx context.Context, clusters []pgtype.UUID) ([]RanksOfRow, error) {
+	rows, err := q.db.Query(ctx, ranksOf, clusters)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []RanksOfRow{}
+	for rows.Next() {
+		var i RanksOfRow
+		if err := rows.Scan(
+			&i.ClusterID,
+			&i.Rank,
+			&i.HostID,
+			&i.HostOrgID,
+			&i.HostName,
 		); err != nil {
 			return nil, err
 		}
@@ -951,6 +1054,49 @@ func (q *Queries) StandbyOfOrg(ctx context.Context, orgID id.Org, currency strin
 			&i.Received,
 			&i.HostName,
 			&i.Currency,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const suspensionsOf = `-- name: SuspensionsOf :many
+SELECT s.cluster_id, s.n, s.from_ms, s.to_ms, s.class,
+       ARRAY(SELECT l.rank FROM lease l WHERE l.id = ANY (s.culprits) ORDER BY l.rank)::integer[] AS ranks
+FROM suspension s WHERE s.cluster_id = ANY ($1::uuid[]) ORDER BY s.cluster_id, s.from_ms, s.to_ms, s.n
+`
+
+type SuspensionsOfRow struct {
+	ClusterID id.Cluster
+	N         int32
+	FromMs    int64
+	ToMs      int64
+	Class     string
+	Ranks     []int32
+}
+
+// Decided time of clusters that their renters do not pay for, in order of time, with the ranks to blame.
+func (q *Queries) SuspensionsOf(ctx context.Context, clusters []pgtype.UUID) ([]SuspensionsOfRow, error) {
+	rows, err := q.db.Query(ctx, suspensionsOf, clusters)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SuspensionsOfRow{}
+	for rows.Next() {
+		var i SuspensionsOfRow
+		if err := rows.Scan(
+			&i.ClusterID,
+			&i.N,
+			&i.FromMs,
+			&i.ToMs,
+			&i.Class,
+			&i.Ranks,
 		); err != nil {
 			return nil, err
 		}

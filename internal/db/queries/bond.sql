@@ -173,6 +173,41 @@ ORDER BY s.host_id, s.at;
 -- Decided time of a cluster that its renter does not pay for, in order of time.
 SELECT n, from_ms, to_ms, class, culprits, decided_at FROM suspension WHERE cluster_id = $1 ORDER BY from_ms, to_ms, n;
 
+-- name: SuspensionsOf :many
+-- Decided time of clusters that their renters do not pay for, in order of time, with the ranks to blame.
+SELECT s.cluster_id, s.n, s.from_ms, s.to_ms, s.class,
+       ARRAY(SELECT l.rank FROM lease l WHERE l.id = ANY (s.culprits) ORDER BY l.rank)::integer[] AS ranks
+FROM suspension s WHERE s.cluster_id = ANY (@clusters::uuid[]) ORDER BY s.cluster_id, s.from_ms, s.to_ms, s.n;
+
+-- name: EvidenceOf :many
+-- scan: page
+-- What decided suspensions rest on: of the ranks to blame, or of all where nobody is to blame, the reports that were missing
+-- or late, the time without proof, and the peers that were not heard. peer is -1 where there is none.
+SELECT s.cluster_id, s.n, e.kind::text AS kind, l.rank, e.peer::integer AS peer, e.from_ms::bigint AS from_ms, e.to_ms::bigint AS to_ms
+FROM suspension s
+JOIN lease l ON l.cluster_id = s.cluster_id AND extract(epoch FROM l.created_at) * 1000 < s.to_ms
+    AND coalesce(extract(epoch FROM l.ended_at) * 1000, 9223372036854775807) > s.from_ms
+CROSS JOIN LATERAL (
+    SELECT CASE q.kind WHEN 'late' THEN 'late_reports' ELSE 'missing_reports' END AS kind, -1 AS peer, q.from_ms, q.to_ms
+    FROM silence q WHERE q.host_id = l.host_id AND q.from_ms < s.to_ms AND q.to_ms > s.from_ms
+    UNION ALL
+    SELECT CASE WHEN g.unwell THEN 'not_well' ELSE 'not_proven' END, -1, greatest(g.from_ms, s.from_ms), least(g.to_ms, s.to_ms)
+    FROM rank_gap g WHERE g.lease_id = l.id AND g.from_ms < s.to_ms AND g.to_ms > s.from_ms
+    UNION ALL
+    SELECT 'did_not_hear', d.peer, greatest(d.from_ms, s.from_ms), least(d.to_ms, s.to_ms)
+    FROM deaf_span d WHERE d.lease_id = l.id AND d.from_ms < s.to_ms AND d.to_ms > s.from_ms
+) e
+WHERE s.cluster_id = ANY (@clusters::uuid[]) AND s.class <> 'platform'
+  AND (cardinality(s.culprits) = 0 OR l.id = ANY (s.culprits)
+       OR e.peer IN (SELECT c.rank FROM lease c WHERE c.id = ANY (s.culprits)))
+ORDER BY s.cluster_id, s.n, e.from_ms, l.rank, e.peer, e.kind
+LIMIT 5000;
+
+-- name: RanksOf :many
+-- The hosts of clusters' ranks, replaced ones first.
+SELECT l.cluster_id, l.rank, l.host_id, l.host_org_id, h.name AS host_name
+FROM lease l JOIN host h ON h.id = l.host_id WHERE l.cluster_id = ANY (@clusters::uuid[]) ORDER BY l.cluster_id, l.rank, l.created_at;
+
 -- name: ClusterUsageFee :one
 -- The platform's fee on what is booked of a cluster's usage, less what was given back of it.
 SELECT (coalesce((SELECT sum(m.posted - m.host_posted) FROM lease l JOIN lease_meter m ON m.lease_id = l.id WHERE l.cluster_id = @cluster_id), 0)
