@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/dialback"
+	"github.com/musterhq/muster/internal/fairness"
 	"github.com/musterhq/muster/internal/gateway"
 	"github.com/musterhq/muster/internal/hostlink"
 	"github.com/musterhq/muster/internal/id"
@@ -169,7 +170,7 @@ func (a *app) openNouns(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.clusters = cluster.New(a.db, a.market, a.link.Bus(), cluster.Config{Currency: a.cfg.Currency, Box: box, Log: a.log,
+	a.clusters = cluster.New(a.db, a.market, a.link.Bus(), cluster.Config{Currency: a.cfg.Currency, Box: box, Log: a.log, StartReserve: fairness.StartReserve,
 		Relays: a.cfg.Relays, RelaySecret: relaySecret})
 	a.dialer = dialback.New(a.db, a.link.Bus(), dialback.Config{StreamURL: a.cfg.StreamURL, Log: a.log})
 	if a.payments, err = a.openPayments(ctx); err != nil {

@@ -35,6 +35,9 @@ type Config struct {
 	Relays      []string
 	RelaySecret []byte
 
+	// StartReserve is how long a start under way counts in the quota of free starts at least; 0: for as long as it lasted so far.
+	StartReserve time.Duration
+
 	StartTimeout time.Duration // rent or restart to the barrier; 30 min
 	GoTimeout    time.Duration // barrier released to every rank started; 30 s
 	LostAfter    time.Duration // silence of a running node until it counts as lost; 35 s

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fairness"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/metering"
@@ -327,7 +329,7 @@ func TestTheGraceOfAReleaseIsBilled(t *testing.T) {
 // Starts that fail by the renter's doing hold GPUs only so long within an hour.
 func TestFailedStartsHoldGPUsForABoundedTime(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, worldConfig{hosts: 1, gpus: 8})
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 8})
 	w.behave(0, func(h *fakeHost, r *run) {
 		if r.State == agentapi.NodePulling {
 			h.fail(r, agentapi.ReasonRegistryAway)
@@ -346,6 +348,37 @@ func TestFailedStartsHoldGPUsForABoundedTime(t *testing.T) {
 	if f == nil || f.Kind != fault.RateLimited || f.RetryAfter <= 0 || f.Extra["limit"] != "start_quota" {
 		t.Fatalf("after 80 GPU-minutes of failed starts: %v", err)
 	}
+}
+
+// Starts under way count, too: rents side by side hold no more GPUs for nothing than rents one after the other, and a start
+// that runs gives way to the next.
+func TestStartsUnderWayCountInTheQuota(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 4, gpus: 8, reserve: fairness.StartReserve})
+	var under []cluster.Cluster
+	var mu sync.Mutex
+	var rents sync.WaitGroup
+	for range 8 {
+		rents.Go(func() {
+			c, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 4)}, idem.Request{})
+			if f := fault.From(err); err != nil && (f == nil || f.Extra["limit"] != "start_quota") {
+				t.Error(err)
+			}
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				under = append(under, c)
+			}
+		})
+	}
+	rents.Wait()
+	if len(under) != 4 { // 4 × 4 × 120 GPU-seconds are the first to reach 1800
+		t.Fatalf("%d starts of 4 GPUs each are under way", len(under))
+	}
+	for _, c := range under {
+		w.rounds(c, "running", in(cluster.Running))
+	}
+	w.rent(spec(1, 4))
 }
 
 // A rank that never starts is to blame for the time that the others computed meanwhile, and nothing is billed.

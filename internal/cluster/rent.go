@@ -30,7 +30,6 @@ func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest,
 			return Cluster{}, err
 		}
 	}
-	refused := c.startQuota(ctx, p.Org)
 	var out Cluster
 	err := c.market.Planning(ctx, r.Spec.Image, func(ctx context.Context, plan *market.Planner) error {
 		return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -40,9 +39,6 @@ func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest,
 			case earlier != nil:
 				plan.Forget()
 				return json.Unmarshal(earlier.Body, &out)
-			case refused != nil:
-				plan.Forget()
-				return refused
 			case err != nil:
 				return err
 			}

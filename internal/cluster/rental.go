@@ -93,16 +93,21 @@ func (r *rental) take(ctx context.Context, tx *db.Tx) error {
 		return err
 	}
 	clock := pipe.Now()
+	freeStarts := askStarts(ctx, pipe, r.principal.Org)
 	pipe.Send(ctx)
 	taken := claimed()
 	raised()
 	var unlocked error
 	r.money, unlocked = begun()
 	r.now = clock()
+	starts := freeStarts()
 	if err := pipe.Close(); err != nil {
 		return fmt.Errorf("claim GPUs and lock the money of %s: %w", r.id, err)
 	}
 	if err := cmp.Or(taken, unlocked); err != nil {
+		return err
+	}
+	if err := r.c.startQuota(ctx, tx.Q, r.principal.Org, starts, r.now); err != nil {
 		return err
 	}
 	r.tell(tx)

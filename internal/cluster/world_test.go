@@ -44,9 +44,10 @@ type world struct {
 
 type worldConfig struct {
 	hosts, gpus int
-	replicas    int        // 0 = 1
-	funds       money.Nano // 0 = 1000 units
-	db          *db.DB     // nil: one of its own
+	replicas    int           // 0 = 1
+	reserve     time.Duration // Config.StartReserve
+	funds       money.Nano    // 0 = 1000 units
+	db          *db.DB        // nil: one of its own
 }
 
 func newWorld(t testing.TB, c worldConfig) *world {
@@ -61,7 +62,7 @@ func newWorld(t testing.TB, c worldConfig) *world {
 		m, err := market.New(w.d, box, market.Config{Currency: usd, AllowSimulated: true})
 		w.must(err)
 		w.market = m
-		w.clusters = append(w.clusters, cluster.New(w.d, m, nil, cluster.Config{Currency: usd, Box: box}))
+		w.clusters = append(w.clusters, cluster.New(w.d, m, nil, cluster.Config{Currency: usd, Box: box, StartReserve: c.reserve}))
 	}
 	w.operator, w.renter = w.signUp("operator"), w.signUp("renter")
 	if c.funds == 0 {

@@ -1077,6 +1077,88 @@ func (b *FleetQuotesBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const freeStarts = `-- name: FreeStarts :batchmany
+SELECT c.created_at, c.ended_at, (c.node_count * c.gpus_per_node)::integer AS gpus
+FROM cluster c
+WHERE c.org_id = $1
+  AND (c.ended_at IS NULL AND c.running_at IS NULL
+       OR c.ended_at > clock_timestamp() - interval '1 hour'
+          AND (c.running_at IS NULL AND c.reason = ANY ($2::text[])
+               OR c.running_at IS NOT NULL AND c.reason = 'workload_failed'
+                  AND coalesce(c.stop_at, c.ended_at) - c.running_at < make_interval(secs => $3::bigint)))
+LIMIT 2000
+`
+
+type FreeStartsBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type FreeStartsParams struct {
+	OrgID   id.Org
+	Reasons []string
+	QuickS  int64
+}
+
+type FreeStartsRow struct {
+	CreatedAt time.Time
+	EndedAt   *time.Time
+	Gpus      int32
+}
+
+// Starts of an org within the last hour that ended by its own doing before anything ran, or with a failure within seconds; and those
+// under way that never ran.
+func (q *Queries) FreeStarts(ctx context.Context, arg []FreeStartsParams) *FreeStartsBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.OrgID,
+			a.Reasons,
+			a.QuickS,
+		}
+		batch.Queue(freeStarts, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &FreeStartsBatchResults{br, len(arg), false}
+}
+
+func (b *FreeStartsBatchResults) Query(f func(int, []FreeStartsRow, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		items := []FreeStartsRow{}
+		if b.closed {
+			if f != nil {
+				f(t, items, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		err := func() error {
+			rows, err := b.br.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var i FreeStartsRow
+				if err := rows.Scan(&i.CreatedAt, &i.EndedAt, &i.Gpus); err != nil {
+					return err
+				}
+				items = append(items, i)
+			}
+			return rows.Err()
+		}()
+		if f != nil {
+			f(t, items, err)
+		}
+	}
+}
+
+func (b *FreeStartsBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const hostForReport = `-- name: HostForReport :batchone
 SELECT org_id, state, revision, needs_full_report, engine_away FROM host WHERE id = $1
 `

@@ -125,43 +125,6 @@ func (q *Queries) EndUndecided(ctx context.Context, arg EndUndecidedParams) erro
 	return err
 }
 
-const failedStarts = `-- name: FailedStarts :many
-SELECT created_at, ended_at::timestamptz AS ended_at, (node_count * gpus_per_node)::integer AS gpus
-FROM cluster
-WHERE org_id = $1 AND ended_at > clock_timestamp() - interval '1 hour'
-  AND (running_at IS NULL AND reason = ANY ($2::text[])
-       OR running_at IS NOT NULL AND reason = 'workload_failed' AND coalesce(stop_at, ended_at) - running_at < make_interval(secs => $3::bigint))
-ORDER BY created_at
-LIMIT 1000
-`
-
-type FailedStartsRow struct {
-	CreatedAt time.Time
-	EndedAt   time.Time
-	Gpus      int32
-}
-
-// Starts of an org within the last hour that ended by its own doing before anything ran, or with a failure within seconds.
-func (q *Queries) FailedStarts(ctx context.Context, orgID id.Org, reasons []string, quickS int64) ([]FailedStartsRow, error) {
-	rows, err := q.db.Query(ctx, failedStarts, orgID, reasons, quickS)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []FailedStartsRow{}
-	for rows.Next() {
-		var i FailedStartsRow
-		if err := rows.Scan(&i.CreatedAt, &i.EndedAt, &i.Gpus); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const insertLostGap = `-- name: InsertLostGap :exec
 INSERT INTO rank_gap (lease_id, epoch, from_ms, to_ms)
 SELECT n.lease_id, n.epoch, s.last_good_ms, 9223372036854775807
