@@ -166,7 +166,8 @@ func (a *app) openNouns(ctx context.Context) (err error) {
 		Post: func(ctx context.Context, tx *db.Tx, l account.Letter) error {
 			return notify.Write(ctx, tx, l.User, l.To, l.Subject, l.Body)
 		}})
-	a.market, err = market.New(a.db, box, market.Config{Currency: a.cfg.Currency, HostSharePPM: a.cfg.HostSharePPM, AllowSimulated: a.cfg.AllowSimulated})
+	a.market, err = market.New(a.db, box, market.Config{Currency: a.cfg.Currency, HostSharePPM: a.cfg.HostSharePPM, AllowSimulated: a.cfg.AllowSimulated,
+		RelistLock: fairness.RelistLock})
 	if err != nil {
 		return err
 	}

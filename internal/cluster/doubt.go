@@ -221,7 +221,9 @@ func (x *change) countEnd(d Decision) {
 	}
 	if d.Reason != ReasonPeersUnreachable {
 		for _, n := range x.culprits(d) {
-			x.strike(n, nil, strikeLoss)
+			if Reason(n.Reason) != ReasonHostWithdrawn { // its operator gave notice in time
+				x.strike(n, nil, strikeLoss)
+			}
 		}
 		return
 	}

@@ -2,16 +2,20 @@ package cluster_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fairness"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/host"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/metering"
 )
 
@@ -28,6 +32,40 @@ func (w *world) reclaim(c cluster.Cluster, rank int, notice time.Duration) id.Ho
 		return err
 	})
 	return h
+}
+
+// losses counts the losses that count against hosts.
+func (w *world) losses() (n int) {
+	w.t.Helper()
+	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM gang_strike WHERE kind = 'loss'").Scan(&n))
+	return n
+}
+
+// A host by whose fault a run ended is offered to nobody for an hour, so that nobody fakes a failure to rent it out again for
+// more; one that was withdrawn with notice may be.
+func TestAHostThatFailedIsNotOfferedForAnHour(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 1, gpus: 2, relist: fairness.RelistLock})
+	c := w.runUp(spec(1, 1))
+	w.must(w.hostOf(c, 0).sync(w.ctx, 0))
+	w.behave(0, func(h *fakeHost, r *run) {
+		if r.Started && r.State == agentapi.NodeReady {
+			h.fail(r, agentapi.ReasonGPUFailed)
+		}
+	})
+	w.rounds(c, "failed", in(cluster.Failed))
+	w.behave(0, nil)
+	w.clean(c)
+	w.rounds(c, "seen by the market", func(cluster.Cluster) bool {
+		_, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
+		f := fault.From(err)
+		return f != nil && f.Kind == fault.NoCapacity && strings.Contains(fmt.Sprint(f.Extra["explain"]), "relist lock")
+	})
+	w.exec("UPDATE gang_strike SET at = at - interval '1 hour'")
+	w.rounds(c, "offered again", func(cluster.Cluster) bool {
+		_, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
+		return err == nil
+	})
 }
 
 // At once: the cluster ends, what it cost in its last hour comes back, as the operator was told before.
@@ -52,6 +90,9 @@ func TestAHostIsTakenBackAtOnce(t *testing.T) {
 	credits, err := metering.Credits(w.ctx, w.d.Q, c.ID)
 	if err != nil || len(credits) != 1 || credits[0].Host != h || credits[0].Amount != w.costOf(c, 1) {
 		t.Errorf("%+v of %s (%v)", credits, w.costOf(c, 1), err)
+	}
+	if n := w.losses(); n != 1 {
+		t.Errorf("%d losses count against hosts", n)
 	}
 	w.noClaims()
 	w.books()
@@ -82,6 +123,9 @@ func TestAHostIsTakenBackWithNotice(t *testing.T) {
 	c = w.clean(c)
 	if credits, err := metering.Credits(w.ctx, w.d.Q, c.ID); err != nil || len(credits) != 0 {
 		t.Errorf("%+v %v", credits, err)
+	}
+	if n := w.losses(); n != 0 {
+		t.Errorf("%d losses count against hosts, after notice", n)
 	}
 	w.books()
 }

@@ -46,6 +46,7 @@ type worldConfig struct {
 	hosts, gpus int
 	replicas    int           // 0 = 1
 	reserve     time.Duration // Config.StartReserve
+	relist      time.Duration // market.Config.RelistLock
 	funds       money.Nano    // 0 = 1000 units
 	db          *db.DB        // nil: one of its own
 }
@@ -59,7 +60,7 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	box, err := seal.NewBox(bytes.Repeat([]byte{7}, 32))
 	w.must(err)
 	for range max(c.replicas, 1) {
-		m, err := market.New(w.d, box, market.Config{Currency: usd, AllowSimulated: true})
+		m, err := market.New(w.d, box, market.Config{Currency: usd, AllowSimulated: true, RelistLock: c.relist})
 		w.must(err)
 		w.market = m
 		w.clusters = append(w.clusters, cluster.New(w.d, m, nil, cluster.Config{Currency: usd, Box: box, StartReserve: c.reserve}))

@@ -32,6 +32,8 @@ type Gangs struct {
 	Bans      map[Ban]bool
 	// HostBans are hosts that are not placed in gangs because they failed in several: see fairness.GangBan.
 	HostBans map[id.Host]bool
+	// Locked are hosts that nobody is placed on because a run on them ended by their fault a short time ago.
+	Locked map[id.Host]bool
 	// Linked are, for each organisation, the operators that look like it: nobody rents from themselves.
 	Linked map[id.Org]map[id.Org]bool
 }
@@ -41,6 +43,10 @@ func (s *Snapshot) constraints(a *Ask) []constraint {
 	out := a.constraints()
 	if s.gangs == nil {
 		return out
+	}
+	if len(s.gangs.Locked) > 0 { // but for another GPU of the host that a running cluster is bound to
+		out = append(out, constraint{name: "relist lock: a run on this host ended by the host's fault a short time ago",
+			named: func(w *identity) bool { return !s.gangs.Locked[w.host] || w.host == a.On }})
 	}
 	if len(s.gangs.HostBans) > 0 && (a.Nodes > 1 || a.Joins) {
 		out = append(out, constraint{name: "gang ban: the host failed in three gangs within an hour, or fell out with hosts of three operators within a day",

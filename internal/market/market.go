@@ -19,12 +19,14 @@ import (
 
 // Config of a Market.
 type Config struct {
-	Currency       string           // of all prices and wallets, "USD"
-	HostSharePPM   int              // the usual part of a charge that is the operator's, in millionths; 0 = 850,000
-	AllowSimulated bool             // sell hosts with simulated GPUs: sandbox only
-	QuoteTTL       time.Duration    // 60 to 120 s; 0 = 90 s
-	MaxAge         time.Duration    // of the view in memory that searches and plans use, at most four times that; 0 = 250 ms
-	Now            func() time.Time // this replica's clock, for the view's age only; nil = time.Now
+	Currency       string        // of all prices and wallets, "USD"
+	HostSharePPM   int           // the usual part of a charge that is the operator's, in millionths; 0 = 850,000
+	AllowSimulated bool          // sell hosts with simulated GPUs: sandbox only
+	QuoteTTL       time.Duration // 60 to 120 s; 0 = 90 s
+	MaxAge         time.Duration // of the view in memory that searches and plans use, at most four times that; 0 = 250 ms
+	// RelistLock is how long a host is not offered after a run on it ended by its own fault: see fairness.RelistLock. 0 = not at all.
+	RelistLock time.Duration
+	Now        func() time.Time // this replica's clock, for the view's age only; nil = time.Now
 }
 
 // Market serves searches, quotes and claims. Safe for concurrent use.
@@ -58,6 +60,6 @@ func New(d *db.DB, box *seal.Box, cfg Config) (*Market, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Market{db: d, box: box, cfg: cfg, view: newView(d, cfg.AllowSimulated, cfg.Currency, cfg.Now, rand.Int()),
+	return &Market{db: d, box: box, cfg: cfg, view: newView(d, cfg, rand.Int()),
 		images: imageHosts{known: map[string]holders{}}}, nil
 }

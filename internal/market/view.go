@@ -49,6 +49,7 @@ type view struct {
 	mediansAt, linkedAt time.Time
 	gangBans            map[id.Host]bool // read at gangBansAt; see Gangs
 	gangBansAt          time.Time
+	relistLock          time.Duration
 	linked              map[id.Org]map[id.Org]bool
 
 	mu    sync.RWMutex // guards the fields below
@@ -65,9 +66,9 @@ type mark struct {
 	until int // number of that read; 0 = the attempt is under way
 }
 
-func newView(d *db.DB, simulate bool, currency string, now func() time.Time, turn int) *view {
+func newView(d *db.DB, cfg Config, turn int) *view {
 	return &view{
-		db: d, simulate: simulate, currency: currency, now: now, snap: NewSnapshot(turn), base: map[id.Host]*Host{}, marks: map[*Planner]mark{},
+		db: d, simulate: cfg.AllowSimulated, currency: cfg.Currency, now: cfg.Now, relistLock: cfg.RelistLock, snap: NewSnapshot(turn), base: map[id.Host]*Host{}, marks: map[*Planner]mark{},
 	}
 }
 
@@ -248,6 +249,16 @@ func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
 			return nil, err
 		}
 		v.gangBansAt = now
+	}
+	if v.relistLock > 0 {
+		locked, err := q.BondRelistLocks(ctx, int64(v.relistLock.Seconds()))
+		if err != nil {
+			return nil, fmt.Errorf("market: relist locks: %w", err)
+		}
+		g.Locked = make(map[id.Host]bool, len(locked))
+		for _, h := range locked {
+			g.Locked[h] = true
+		}
 	}
 	g.Medians, g.Linked, g.HostBans = v.medians, v.linked, v.gangBans
 	return g, nil

@@ -296,6 +296,31 @@ func (q *Queries) BondPairBans(ctx context.Context) ([]BondPairBansRow, error) {
 	return items, nil
 }
 
+const bondRelistLocks = `-- name: BondRelistLocks :many
+SELECT DISTINCT host_id FROM gang_strike WHERE kind = 'loss' AND kind <> 'doubt' AND at > clock_timestamp() - make_interval(secs => $1::bigint)
+`
+
+// Hosts by whose fault a run ended within the last seconds.
+func (q *Queries) BondRelistLocks(ctx context.Context, seconds int64) ([]id.Host, error) {
+	rows, err := q.db.Query(ctx, bondRelistLocks, seconds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Host{}
+	for rows.Next() {
+		var host_id id.Host
+		if err := rows.Scan(&host_id); err != nil {
+			return nil, err
+		}
+		items = append(items, host_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const bondTerms = `-- name: BondTerms :one
 
 SELECT retain_ppm, accept_unbonded, liability_max FROM bond_terms WHERE org_id = $1

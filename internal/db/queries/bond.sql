@@ -169,6 +169,10 @@ WHERE s.kind <> 'doubt' AND s.against_org IS DISTINCT FROM h.org_id
                     GROUP BY r.host_id HAVING count(*) >= 3)
 ORDER BY s.host_id, s.at;
 
+-- name: BondRelistLocks :many
+-- Hosts by whose fault a run ended within the last seconds.
+SELECT DISTINCT host_id FROM gang_strike WHERE kind = 'loss' AND kind <> 'doubt' AND at > clock_timestamp() - make_interval(secs => @seconds::bigint);
+
 -- name: SuspensionsOfCluster :many
 -- Decided time of a cluster that its renter does not pay for, in order of time.
 SELECT n, from_ms, to_ms, class, culprits, decided_at FROM suspension WHERE cluster_id = $1 ORDER BY from_ms, to_ms, n;
