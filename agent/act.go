@@ -64,7 +64,7 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 		a.report(r, v, step{do: actWatch}) // at once: the cluster runs when its last rank has said so
 		return 0, nil
 	case actWatch:
-		return watchEvery, nil
+		return v.watch(), nil
 	case actAwaitPeers:
 		return watchEvery, a.withdraw(ctx, r, v)
 	case actAwaitGo:

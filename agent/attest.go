@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"time"
+
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/journal"
+	"github.com/musterhq/muster/internal/agentapi"
 )
 
 // well reports whether a run that was seen is well, where the step says it.
@@ -12,6 +15,18 @@ func (a *Agent) well(v view, s step, sick string) bool {
 		return v.rec.Started && v.overlay && sick == "" && v.scratchLost == ""
 	}
 	return false
+}
+
+// watch is how long a running node needs no look: less when a peer that is silent is about to count as not heard, so that a
+// report that comes later says so.
+func (v view) watch() time.Duration {
+	wait := watchEvery
+	for _, p := range v.peerStatus {
+		if left := time.Duration(agentapi.PeerSilenceMS-p.SilentMS) * time.Millisecond; left >= 0 {
+			wait = min(wait, left+10*time.Millisecond)
+		}
+	}
+	return wait
 }
 
 // attest has the journal sign how a run is: s is what is done for it next, the zero step when it could not be seen. Call it

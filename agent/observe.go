@@ -88,7 +88,7 @@ func (a *Agent) askOverlay(ctx context.Context, r *run, v *view) {
 		return
 	}
 	v.overlay, v.peersDown, v.paths = true, st.PeersDown(), st.Paths()
-	v.deaf = r.hearing.Take(a.cfg.BootMS(), st.Peers)
+	v.peerStatus, v.deaf = st.Peers, r.hearing.Take(a.cfg.BootMS(), st.Peers)
 	v.downSince = r.hearing.Down()
 	v.peers, v.staleRelays = reflect.DeepEqual(given, v.spec().Network.Peers), relays.stale(v.spec().Network)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -96,14 +97,15 @@ type view struct {
 	boot       string // the running boot
 
 	guest, work container.Container
-	report      guest.Workload      // what the workload's init said last
-	scratch     bool                // it is mounted, or too late to ask
-	scratchLost string              // why what runs can no longer write to it; "" while it can
-	overlay     bool                // its process answers
-	peers       bool                // it has the peers of spec
-	staleRelays bool                // it has other relays than spec, or a token that was renewed
-	withdrawn   bool                // the guest measures with nobody, as a rank was not there
-	peersDown   []int               // ranks that are silent, as it says
+	report      guest.Workload // what the workload's init said last
+	scratch     bool           // it is mounted, or too late to ask
+	scratchLost string         // why what runs can no longer write to it; "" while it can
+	overlay     bool           // its process answers
+	peers       bool           // it has the peers of spec
+	staleRelays bool           // it has other relays than spec, or a token that was renewed
+	withdrawn   bool           // the guest measures with nobody, as a rank was not there
+	peersDown   []int          // ranks that are silent, as it says
+	peerStatus  []overlay.PeerStatus
 	downSince   []agentapi.PeerDown // the same, with when they were last heard
 	deaf        []agentapi.DeafSpan // silences that go on or have ended since the last look
 	seenBoot    int64               // when this look began, CLOCK_BOOTTIME

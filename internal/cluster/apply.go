@@ -300,23 +300,27 @@ func (x *change) doubtGap() {
 	x.resume()
 }
 
-// watermark is through when the billable time can no longer become less: all required ranks were well, and whom they did
-// not hear is known. A silence is noticed late, so a rank's report tells of those that began some seconds before it.
+// watermark is through when the billable time can no longer become less: all required ranks were well, and it is known whom
+// they did not hear.
 func (x *change) watermark() time.Time {
-	t, told := x.now, time.Duration(0)
+	t := x.now
+	var tell []fairness.Progress // the ranks whose hosts sign whom they do not hear
 	for _, n := range x.nodes {
 		if !n.required {
 			continue
 		}
 		g := x.goodThrough(n)
-		if len(x.nodes) > 1 && n.ExitCode == nil && n.protocol >= protocolDeaf {
-			told = noticedLate
-			g = g.Add(-told)
+		if t = earliest(t, g); len(x.nodes) > 1 && n.ExitCode == nil && n.protocol >= protocolDeaf {
+			tell = append(tell, fairness.Progress{ReportedMS: g.UnixMilli()})
 		}
-		t = earliest(t, g)
 	}
 	if g := x.firstGap(); !g.IsZero() {
-		t = earliest(t, g.Add(-told))
+		if t = earliest(t, g); len(tell) > 0 {
+			tell = append(tell, fairness.Progress{ReportedMS: g.UnixMilli()})
+		}
+	}
+	if len(tell) > 0 {
+		t = earliest(t, time.UnixMilli(fairness.Posted(tell)))
 	}
 	return t
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// deafGang is a gang of two operators whose hosts have reported half a minute ago, and did not hear each other for 20 s since.
+// deafGang is a gang of two operators whose hosts reported half a minute ago. For 20 s they did not hear each other: it began
+// just before these reports, which did not notice it.
 type deafGang struct {
 	*gangField
 	c       cluster.Cluster
@@ -25,7 +26,8 @@ func newDeafGang(t *testing.T) *deafGang {
 	g.ran(g.c, 20*time.Minute)
 	g.away(g.c, 30*time.Second, 0, 1)
 	now := time.Now().UnixMilli()
-	g.silence = interval.Span{Start: now - 29_000, End: now - 9_000}
+	g.silence = interval.Span{Start: now - 33_000, End: now - 13_000}
+	g.tick(g.c)
 	return g
 }
 
@@ -162,5 +164,35 @@ func TestOneVoiceChangesNothing(t *testing.T) {
 				t.Errorf("%+v", o)
 			}
 		})
+	}
+}
+
+// Time in doubt is decided only once it is known whom each rank did not hear in it: a silence that begins in its last
+// seconds is signed later.
+func TestADoubtIsDecidedOnceSilencesAreKnown(t *testing.T) {
+	t.Parallel()
+	g := newDeafGang(t)
+	g.away(g.c, time.Minute, 1)
+	g.tick(g.c)
+	if got := g.get(g.c); got.Billing {
+		t.Fatalf("%s %s: no doubt", got.State, got.Detail)
+	}
+	for _, r := range g.hostOf(g.c, 1).runs {
+		r.GoodSinceBootMS = 1 // so its report attests the time in which none came
+	}
+	now := time.Now().UnixMilli()
+	for range 2 {
+		g.report(0, true)
+		g.report(1, true)
+		g.tick(g.c)
+	}
+	g.silence = interval.Span{Start: now - 5000, End: now - 1000}
+	g.deaf(0)
+	g.deaf(1)
+	g.report(0, true)
+	g.report(1, true)
+	o := g.outcome() // rank 1 was not heard by us either until it came back
+	if o.suspended != "[{silence 4000 1}]" || o.bond != [2]money.Nano{0, -money.CostOf(price, 4000)} || o.lost != [2]int64{4000, 4000} {
+		t.Errorf("%+v", o)
 	}
 }

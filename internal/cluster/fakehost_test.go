@@ -245,7 +245,7 @@ func (h *fakeHost) segment(r *run, end, boot int64, final bool) {
 	}
 	var deaf []agentapi.DeafSpan
 	for rank, s := range r.deaf {
-		s = s.And(interval.Span{Start: r.endMS, End: end})
+		s = s.And(interval.Span{Start: r.endMS - 8000, End: end}) // it is noticed late
 		toBoot := h.anchor.BootMS - h.anchor.ServerMS
 		deaf = append(deaf, agentapi.DeafSpan{Rank: rank, FromBootMS: s.Start + toBoot, ToBootMS: s.End + toBoot})
 	}

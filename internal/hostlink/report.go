@@ -47,11 +47,14 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 	// First: an anchor is late by all that lies between the report and it.
 	r.Anchor, err = l.metering.IssueAnchor(ctx, l.db.Q, h, s.BootID, s.BootMS)
 	fail("time anchor", err)
+	err = nil
 	if len(s.Segments) > 0 { // before the statuses: once nothing of a cluster is left it is settled
 		r.UsageAcks, err = l.metering.Ingest(ctx, h, s.Segments, s.SegmentsSignature)
 		fail("usage", err)
 	}
-	fail("status", l.takeStatus(ctx, h, s, &r))
+	if err == nil || !tellsDeaf(s.Segments) { // else the statuses would attest time in which the host was deaf
+		fail("status", l.takeStatus(ctx, h, s, &r))
+	}
 	if len(s.Leases) == 0 {
 		fail("popular images", l.tellPopular(ctx, h, s, &r)) // after what it has pulled so far was taken
 	}
@@ -62,6 +65,11 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 	r.Update, err = host.TakeAgent(ctx, l.db, h, s)
 	fail("agent", err)
 	l.answer(h, m, r)
+}
+
+// tellsDeaf reports whether one of the segments says that its host did not hear another rank.
+func tellsDeaf(segs []agentapi.Segment) bool {
+	return slices.ContainsFunc(segs, func(s agentapi.Segment) bool { return s.Facts != nil && len(s.Facts.Deaf) > 0 })
 }
 
 // takeStatus commits what the host says of itself and its leases.

@@ -9,6 +9,9 @@ var limits = suite{"./internal/fairness", "Test"}
 // booked is the proof that the books follow the rule.
 var booked = suite{"./internal/proof", "TestGangsAreBookedAsTheOracleSays"}
 
+// deafGangs are gangs on a real database whose ranks did not hear each other.
+var deafGangs = suite{"./internal/cluster", "Deaf|OneVoice|SilencesAreKnown"}
+
 const standbyGo = "internal/bond/standby.go"
 
 // gangMutants break the rule of internal/fairness.
@@ -75,8 +78,8 @@ var gangMutants = []mutant{
 	},
 	{
 		name: "one-voucher", rule: "all other ranks must vouch for a rank that was not heard", file: decideGo, by: []suite{gangs, limits},
-		old: "		vouched := before.Intersect(after[k+1])\n",
-		new: "		vouched := after[k+1]\n",
+		old: "		vouched := before.Intersect(after[k+1]).Minus(f.Ranks[k].Unwell)\n",
+		new: "		vouched := after[k+1].Minus(f.Ranks[k].Unwell)\n",
 	},
 	{
 		name: "deaf-voucher", rule: "who was deaf to a rank does not vouch for it", file: decideGo, by: []suite{gangs, limits},
@@ -99,6 +102,31 @@ var gangMutants = []mutant{
 		old: "			at = min(at, r.ProvenMS)\n",
 		new: "",
 		by:  []suite{{"./internal/proof", "TestWhatIsPostedStands"}, limits},
+	},
+	{
+		name: "never-late", rule: "a host that tells of a silence too late was silent itself", file: "internal/fairness/late.go", by: []suite{limits, deafGangs},
+		old: " && r.ReceivedMS > r.Start+(PeerSilence+Late).Milliseconds() {\n",
+		new: " && false {\n",
+	},
+	{
+		name: "late-rest", rule: "only the beginning of a silence can be late", file: "internal/fairness/late.go", by: []suite{limits},
+		old: "		if r.Start > end+joined && ",
+		new: "		if ",
+	},
+	{
+		name: "deaf-unasked", rule: "time is confirmed only after what hosts signed about each other was looked at", file: "internal/cluster/deaf.go", by: []suite{deafGangs},
+		old: "	if !x.deafAfter || ",
+		new: "	if true || ",
+	},
+	{
+		name: "deaf-unawaited", rule: "time is decided only when it is known whom each rank did not hear", file: "internal/cluster/judge.go", by: []suite{deafGangs},
+		old: "		if len(rows) > 1 && !c.told(r, part.End, now) {\n",
+		new: "		if false {\n",
+	},
+	{
+		name: "confirmed-too-early", rule: "what is confirmed stays behind by as long as a silence goes unnoticed", file: "internal/cluster/apply.go", by: []suite{deafGangs},
+		old: "		t = earliest(t, time.UnixMilli(fairness.Posted(tell)))\n",
+		new: "",
 	},
 	{
 		name: "bond-of-one", rule: "a bond covers all ranks of other operators", file: "internal/fairness/bond.go", by: []suite{limits},
