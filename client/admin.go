@@ -78,6 +78,19 @@ type Reconciliation struct {
 	Suspense   int64          `json:"suspense"`
 	Open       []StripeChange `json:"open"`     // changes of Stripe's balance without an entry
 	Unproven   []Unproven     `json:"unproven"` // entries without such a change
+	Funds      *StripeFunds   `json:"funds"`    // nil: Stripe was not asked yet
+}
+
+// StripeFunds is what Stripe itself says it holds for the platform.
+type StripeFunds struct {
+	Available money.Nano `json:"available"`
+	Pending   money.Nano `json:"pending"`
+	Reserved  money.Nano `json:"reserved"`
+	AskedAt   time.Time  `json:"asked_at"`
+	Unread    money.Nano `json:"unread"` // of available and pending, what no change explains
+	Books     money.Nano `json:"books"`  // available and pending, less what the books say
+	OffSince  *time.Time `json:"off_since"`
+	Wrong     bool       `json:"wrong"` // unread is not 0 for more than half an hour
 }
 
 // StripeChange is a change of Stripe's balance that no entry matches.

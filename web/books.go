@@ -76,8 +76,14 @@ func (s *Web) stripeState(r payment.Reconciliation) view.StripeState {
 		State: view.State{Word: "Agrees", Icon: "check", Tone: "ok"}, Currency: r.Currency, Holds: r.Stripe, Clearing: r.Clearing,
 		Difference: r.Difference, Suspense: new(big.Int), Matched: r.Matched, Waiting: r.Waiting, InSuspense: r.Suspense,
 	}
+	if f := r.Funds; f != nil {
+		out.Asked, out.Available, out.Pending, out.Reserved = view.Clock(f.AskedAt, s.Now()), f.Available, f.Pending, f.Reserved
+		if out.Unread, out.OwnLessBooks, out.Wrong = f.Unread, f.Books, f.Wrong; f.OffSince != nil {
+			out.OffSince = view.Clock(*f.OffSince, s.Now())
+		}
+	}
 	switch {
-	case r.Suspense > 0 || len(r.Unproven) > 0:
+	case out.Wrong, r.Suspense > 0 || len(r.Unproven) > 0:
 		out.State = view.State{Word: "Does not agree", Icon: "error", Tone: "bad"}
 	case r.Difference != 0 || r.Waiting > 0:
 		out.State = view.State{Word: "Being matched", Icon: "info", Tone: "live"}

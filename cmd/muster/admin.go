@@ -180,6 +180,13 @@ func adminSuspense(s *shell) *cobra.Command {
 			return s.show(cmd, r, func(p *printer) {
 				p.facts("Stripe holds", nano(r.Stripe)+" "+r.Currency, "The books say", nano(r.Clearing)+" "+r.Currency, "Difference", nano(r.Difference),
 					"Matched", fmt.Sprint(r.Matched), "Waiting", fmt.Sprint(r.Waiting), "In suspense", fmt.Sprint(r.Suspense))
+				if f := r.Funds; f != nil {
+					p.facts("Stripe's balance", nano(f.Available)+" available, "+nano(f.Pending)+" pending", "Reserved there", nano(f.Reserved),
+						"Less the books", nano(f.Books), "Not explained", nano(f.Unread), "Asked at", when(f.AskedAt))
+					if f.Wrong {
+						p.line("Stripe's balance is not what its changes come to, since %s.", when(*f.OffSince))
+					}
+				}
 				var rows [][]string
 				for _, x := range r.Open {
 					rows = append(rows, []string{when(x.At), x.State, x.Type, nano(x.Amount), x.ID + " " + x.Source})

@@ -23,7 +23,7 @@ var owners = map[string]string{
 	"stripe_customer": "payment", "topup": "payment", "stripe_outbox": "payment", "stripe_event": "payment",
 	"payment_card": "payment", "card_setup": "payment", "auto_topup": "payment", "refund": "payment", "receipt": "payment", "dispute": "payment",
 	"promo_code": "payment", "promo_redemption": "payment", "promo_attempt": "payment", "stripe_balance": "payment",
-	"payment_standing": "payment", "stripe_read": "payment", "blocked_card": "payment", "sending_pause": "payment",
+	"payment_standing": "payment", "stripe_read": "payment", "blocked_card": "payment", "sending_pause": "payment", "stripe_funds": "payment",
 	"control": "restore", "restore": "restore", "restore_finding": "restore",
 	"tax_entry": "tax", "tax_remittance": "tax",
 	"payout_account": "payout", "payout": "payout", "payout_reversal": "payout",

@@ -102,7 +102,7 @@ func (p *Payments) readBalance(ctx context.Context) (n int, err error) {
 			return n, err
 		}
 	}
-	return n, nil
+	return n, p.compareFunds(ctx)
 }
 
 func (p *Payments) storeBalanceTx(ctx context.Context, b stripepay.BalanceTx) (n int, err error) {
@@ -264,6 +264,7 @@ type Reconciliation struct {
 	Suspense   int64      `json:"suspense"`
 	Open       []Change   `json:"open"`     // changes without an entry
 	Unproven   []Unproven `json:"unproven"` // entries without a change
+	Funds      *Funds     `json:"funds,omitempty" doc:"what Stripe itself says it holds; absent before it was asked"`
 }
 
 // Change is one of Stripe's balance that no entry matches.
@@ -301,6 +302,9 @@ func (p *Payments) Reconciliation(ctx context.Context, who account.Principal) (R
 	}
 	out.Stripe, out.Clearing, out.Matched, out.Waiting, out.Suspense = money.Nano(t.Stripe), -clearing, t.Matched, t.Waiting, t.Suspense
 	out.Difference = out.Stripe - out.Clearing
+	if out.Funds, err = p.Funds(ctx, out.Clearing); err != nil {
+		return out, err
+	}
 	open, err := p.d.Q.ListOpenBalanceTxs(ctx, 100)
 	if err != nil {
 		return out, fmt.Errorf("payment: reconciliation: %w", err)

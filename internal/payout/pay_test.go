@@ -395,11 +395,25 @@ func TestPendingFundsAreNotPaidOut(t *testing.T) {
 	x.onboard()
 	x.earn(20 * money.Unit)
 	x.payable()
-	x.payDue()
-	if got := x.last(); got.State != Failed || !strings.Contains(got.Failure, "not arrived") {
+	for range 3 {
+		x.payDue()
+		x.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
+		if _, err := x.pay.SendDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waiting := x.last()
+	if waiting.State != Pending || !strings.Contains(waiting.Failure, "waits until money") {
+		t.Fatalf("%+v", waiting)
+	}
+	x.sent("while pending", 0, 0)
+	x.fake.Arrive()
+	x.sendAll()
+	if got := x.last(); got.ID != waiting.ID || got.State != Paid || got.Failure != "" {
 		t.Fatalf("%+v", got)
 	}
-	x.want("payable again", 0, 20*money.Unit)
+	x.sent("once it has arrived", 1, 20*money.Unit)
+	x.square()
 }
 
 // Accounts that cannot be asked about do not keep the others from being asked about.

@@ -32,10 +32,12 @@ func (p *Payouts) sayTransfer(ctx context.Context, stripe *stripepay.Client, row
 			return "", nil, err
 		}
 		if found == nil {
-			return "", nil, &stripepay.Error{Outcome: stripepay.Rejected, Code: "given_up", Message: "Stripe could not be reached for a day."}
+			return "", nil, &stripepay.Error{Outcome: stripepay.Rejected, Code: "given_up", Message: "It was not sent for a day: Stripe could not be reached, or the platform's money there had not arrived."}
 		}
 		t = *found
 	} else if err := p.refuseUnknown(ctx, stripe, ours, n.Account); err != nil {
+		return "", nil, err
+	} else if err := p.awaitFunds(ctx, stripe, ours, n); err != nil {
 		return "", nil, err
 	} else if t, err = stripe.CreateTransfer(ctx, row.Key, n); err != nil {
 		return "", nil, err

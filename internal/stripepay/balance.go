@@ -2,6 +2,8 @@ package stripepay
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +22,46 @@ type BalanceTx struct {
 	FeeCents  int64
 	Currency  string
 	CreatedAt time.Time
+}
+
+// Funds is what Stripe holds for the platform in one currency, in cents. Any of them may be below zero.
+type Funds struct {
+	Currency  string // ISO 4217, upper case
+	Available int64  // can be sent now
+	Pending   int64  // on its way into Available
+	Reserved  int64  // kept for connected accounts that are below zero; in neither of the others
+}
+
+// Funds asks what Stripe holds for the platform now, one for each currency that it knows, ordered by it.
+func (c *Client) Funds(ctx context.Context) ([]Funds, error) {
+	params := &stripe.BalanceParams{}
+	params.Context = ctx
+	b, err := c.api.Balance.Get(params)
+	if err != nil {
+		return nil, failure(err)
+	}
+	by := map[string]*Funds{}
+	of := func(a *stripe.Amount) *Funds {
+		name := strings.ToUpper(string(a.Currency))
+		if by[name] == nil {
+			by[name] = &Funds{Currency: name}
+		}
+		return by[name]
+	}
+	for _, a := range b.Available {
+		of(a).Available += a.Amount
+	}
+	for _, a := range b.Pending {
+		of(a).Pending += a.Amount
+	}
+	for _, a := range b.ConnectReserved {
+		of(a).Reserved += a.Amount
+	}
+	var out []Funds
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		out = append(out, *by[name])
+	}
+	return out, nil
 }
 
 // BalanceTxs calls each with the changes from one moment (inclusive, to the second) to another (exclusive), newest first, page by

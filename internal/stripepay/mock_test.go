@@ -2,6 +2,7 @@ package stripepay_test
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -139,8 +140,19 @@ func TestEveryCallIsAsPublished(t *testing.T) {
 		"balance": func() error {
 			return c.BalanceTxs(t.Context(), time.Unix(1_700_000_000, 0), time.Now(), func(stripepay.BalanceTx) error { return nil })
 		},
-		"payment read":  func() error { _, err := c.Payment(t.Context(), "pi_1"); return err },
-		"payment found": func() error { _, err := c.FindPayment(t.Context(), "cus_1", "top_1"); return err },
+		"funds": func() error {
+			all, err := c.Funds(t.Context())
+			if err == nil && len(all) == 0 {
+				err = errors.New("no currency")
+			}
+			return err
+		},
+		"payments": func() error {
+			return c.Payments(t.Context(), time.Unix(1_700_000_000, 0), func(stripepay.Payment) error { return nil })
+		},
+		"customer's org": func() error { _, err := c.CustomerOrg(t.Context(), "cus_1"); return err },
+		"payment read":   func() error { _, err := c.Payment(t.Context(), "pi_1"); return err },
+		"payment found":  func() error { _, err := c.FindPayment(t.Context(), "cus_1", "top_1"); return err },
 		"checkout": func() error {
 			_, err := c.CreateCheckout(t.Context(), "k3", stripepay.NewCheckout{TopUp: "top_1", Customer: "cus_1", Cents: 100, Currency: "EUR", Description: "d",
 				SuccessURL: "http://m.test/ok", CancelURL: "http://m.test/no"})

@@ -1,8 +1,10 @@
 package stripetest
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -40,6 +42,18 @@ func (s *Server) SettleAfter(d time.Duration) {
 	s.settleAfter = d
 }
 
+// Arrive makes all pending money available now.
+func (s *Server) Arrive() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range s.s.Balance.Objects {
+		if b := s.s.Balance.get(id); b.Status == "pending" {
+			b.AvailableOn, b.Status = s.now(), "available"
+		}
+	}
+	s.save()
+}
+
 // available is what of the balance in a currency, lower case, can be sent now.
 func (s *Server) available(currency string) (cents int64) {
 	for _, b := range s.s.Balance.Objects {
@@ -59,7 +73,43 @@ func (s *Server) settle() {
 	}
 }
 
+// balanceAmount is an amount of Stripe's balance object.
+type balanceAmount struct {
+	Amount      int64            `json:"amount"`
+	Currency    string           `json:"currency"`
+	SourceTypes map[string]int64 `json:"source_types"`
+}
+
+// balance is what Stripe holds for the platform now: what can be sent, what is on its way, and what it keeps for connected accounts
+// that are below zero, of which there are none here.
+func (s *Server) balance() answer {
+	totals := map[string]int64{}
+	for _, b := range s.s.Balance.Objects {
+		totals[b.Currency] += b.Net
+	}
+	out := struct {
+		Object    string          `json:"object"`
+		Available []balanceAmount `json:"available"`
+		Reserved  []balanceAmount `json:"connect_reserved"`
+		Livemode  bool            `json:"livemode"`
+		Pending   []balanceAmount `json:"pending"`
+	}{Object: "balance", Available: []balanceAmount{}, Reserved: []balanceAmount{}, Pending: []balanceAmount{}}
+	if len(totals) == 0 {
+		totals["usd"] = 0
+	}
+	for _, currency := range slices.Sorted(maps.Keys(totals)) {
+		amount := func(cents int64) balanceAmount {
+			return balanceAmount{cents, currency, map[string]int64{"card": cents}}
+		}
+		now := s.available(currency)
+		out.Available, out.Pending = append(out.Available, amount(now)), append(out.Pending, amount(totals[currency]-now))
+		out.Reserved = append(out.Reserved, amount(0))
+	}
+	return ok(out)
+}
+
 func (s *Server) balanceRoutes() {
+	s.onGet("/v1/balance", func(*http.Request) answer { return s.balance() })
 	s.onGet("/v1/balance_transactions", func(r *http.Request) answer {
 		keep := func(q url.Values, b *balanceTx) bool {
 			since, err := strconv.ParseInt(q.Get("created[gte]"), 10, 64)

@@ -135,6 +135,7 @@ func TestAnswersAreAsPublished(t *testing.T) {
 	}
 	k.do(get, "/v1/checkout/sessions/"+cs, 200)
 	k.do(post, "/v1/payment_methods/"+pm+"/detach", 200)
+	k.do(get, "/v1/balance", 200)
 	k.do(get, "/v1/balance_transactions", 200, "limit", "100")
 	k.do(get, "/v1/balance_transactions", 200, "limit", "100", "expand[0]", "data.source")
 	k.do(get, "/v1/balance_transactions/"+k.s.s.Balance.Order[0], 200)

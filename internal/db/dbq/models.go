@@ -1247,6 +1247,17 @@ type StripeEvent struct {
 	Error       string
 }
 
+type StripeFund struct {
+	Currency  string
+	Available int64
+	Pending   int64
+	Reserved  int64
+	Read      int64
+	AskedAt   time.Time
+	OffSince  *time.Time
+	ToldAt    *time.Time
+}
+
 type StripeOutbox struct {
 	ID          id.Outbox
 	Kind        string

@@ -22,6 +22,17 @@ func (q *Queries) AdvanceStripeRead(ctx context.Context, through time.Time, leas
 	return err
 }
 
+const balanceReadSum = `-- name: BalanceReadSum :one
+SELECT coalesce(sum(amount - fee), 0)::bigint AS read FROM stripe_balance WHERE currency = $1
+`
+
+func (q *Queries) BalanceReadSum(ctx context.Context, currency string) (int64, error) {
+	row := q.db.QueryRow(ctx, balanceReadSum, currency)
+	var read int64
+	err := row.Scan(&read)
+	return read, err
+}
+
 const balanceTxForUpdate = `-- name: BalanceTxForUpdate :one
 SELECT id, type, source, amount, fee, currency, keys, state, matched, at, seen_at,
        clock_timestamp() - seen_at > make_interval(secs => $1::float8) AS late
@@ -247,6 +258,42 @@ func (q *Queries) OpenBalanceTxs(ctx context.Context, limit int32) ([]OpenBalanc
 	return items, nil
 }
 
+const putStripeFunds = `-- name: PutStripeFunds :one
+INSERT INTO stripe_funds (currency, available, pending, reserved, read, asked_at, off_since)
+VALUES ($1, $2, $3, $4, $5, clock_timestamp(),
+        CASE WHEN $6::boolean THEN clock_timestamp() END)
+ON CONFLICT (currency) DO UPDATE
+SET available = excluded.available, pending = excluded.pending, reserved = excluded.reserved, read = excluded.read, asked_at = excluded.asked_at,
+    off_since = CASE WHEN excluded.off_since IS NULL THEN NULL ELSE coalesce(stripe_funds.off_since, excluded.off_since) END,
+    told_at = CASE WHEN excluded.off_since IS NULL THEN NULL ELSE stripe_funds.told_at END
+RETURNING (off_since IS NOT NULL AND told_at IS NULL AND off_since < clock_timestamp() - make_interval(secs => $7::float8))::boolean AS tell
+`
+
+type PutStripeFundsParams struct {
+	Currency  string
+	Available int64
+	Pending   int64
+	Reserved  int64
+	Read      int64
+	Off       bool
+	PatienceS float64
+}
+
+func (q *Queries) PutStripeFunds(ctx context.Context, arg PutStripeFundsParams) (bool, error) {
+	row := q.db.QueryRow(ctx, putStripeFunds,
+		arg.Currency,
+		arg.Available,
+		arg.Pending,
+		arg.Reserved,
+		arg.Read,
+		arg.Off,
+		arg.PatienceS,
+	)
+	var tell bool
+	err := row.Scan(&tell)
+	return tell, err
+}
+
 const reconcileTotals = `-- name: ReconcileTotals :one
 SELECT coalesce(sum(amount - fee), 0)::bigint AS stripe,
        count(*) FILTER (WHERE state = 'waiting') AS waiting, count(*) FILTER (WHERE state = 'suspense') AS suspense,
@@ -279,6 +326,35 @@ UPDATE stripe_balance SET state = $1, matched = $2, attempts = 0 WHERE id = $3
 
 func (q *Queries) SetBalanceTx(ctx context.Context, state string, matched string, iD string) error {
 	_, err := q.db.Exec(ctx, setBalanceTx, state, matched, iD)
+	return err
+}
+
+const stripeFunds = `-- name: StripeFunds :one
+SELECT currency, available, pending, reserved, read, asked_at, off_since, told_at FROM stripe_funds WHERE currency = $1
+`
+
+func (q *Queries) StripeFunds(ctx context.Context, currency string) (StripeFund, error) {
+	row := q.db.QueryRow(ctx, stripeFunds, currency)
+	var i StripeFund
+	err := row.Scan(
+		&i.Currency,
+		&i.Available,
+		&i.Pending,
+		&i.Reserved,
+		&i.Read,
+		&i.AskedAt,
+		&i.OffSince,
+		&i.ToldAt,
+	)
+	return i, err
+}
+
+const toldStripeFunds = `-- name: ToldStripeFunds :exec
+UPDATE stripe_funds SET told_at = clock_timestamp() WHERE currency = $1
+`
+
+func (q *Queries) ToldStripeFunds(ctx context.Context, currency string) error {
+	_, err := q.db.Exec(ctx, toldStripeFunds, currency)
 	return err
 }
 

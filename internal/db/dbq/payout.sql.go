@@ -702,6 +702,16 @@ func (q *Queries) SetPayoutStopped(ctx context.Context, why string, orgID id.Org
 	return result.RowsAffected(), nil
 }
 
+const setPayoutWaiting = `-- name: SetPayoutWaiting :exec
+UPDATE payout SET failure = $1 WHERE id = $2 AND state = 'pending' AND failure <> $1
+`
+
+// Why a payout is not sent yet.
+func (q *Queries) SetPayoutWaiting(ctx context.Context, failure string, iD id.Payout) error {
+	_, err := q.db.Exec(ctx, setPayoutWaiting, failure, iD)
+	return err
+}
+
 const settlePayout = `-- name: SettlePayout :exec
 UPDATE payout SET state = $1, stripe_transfer = coalesce($2, stripe_transfer), failure = $3, settled_at = clock_timestamp()
 WHERE id = $4

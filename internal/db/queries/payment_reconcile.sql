@@ -70,3 +70,22 @@ WHERE x.created_at < clock_timestamp() - make_interval(secs => @wait_s::float8)
 GROUP BY x.key, x.kind, x.ref, x.created_at
 ORDER BY x.created_at DESC
 LIMIT @max_rows;
+
+-- name: BalanceReadSum :one
+SELECT coalesce(sum(amount - fee), 0)::bigint AS read FROM stripe_balance WHERE currency = $1;
+
+-- name: PutStripeFunds :one
+INSERT INTO stripe_funds (currency, available, pending, reserved, read, asked_at, off_since)
+VALUES (@currency, @available, @pending, @reserved, @read, clock_timestamp(),
+        CASE WHEN @off::boolean THEN clock_timestamp() END)
+ON CONFLICT (currency) DO UPDATE
+SET available = excluded.available, pending = excluded.pending, reserved = excluded.reserved, read = excluded.read, asked_at = excluded.asked_at,
+    off_since = CASE WHEN excluded.off_since IS NULL THEN NULL ELSE coalesce(stripe_funds.off_since, excluded.off_since) END,
+    told_at = CASE WHEN excluded.off_since IS NULL THEN NULL ELSE stripe_funds.told_at END
+RETURNING (off_since IS NOT NULL AND told_at IS NULL AND off_since < clock_timestamp() - make_interval(secs => @patience_s::float8))::boolean AS tell;
+
+-- name: ToldStripeFunds :exec
+UPDATE stripe_funds SET told_at = clock_timestamp() WHERE currency = @currency;
+
+-- name: StripeFunds :one
+SELECT currency, available, pending, reserved, read, asked_at, off_since, told_at FROM stripe_funds WHERE currency = $1;

@@ -185,3 +185,7 @@ LEFT JOIN ledger_balance b ON b.account_id = l.id
 WHERE b.amount > 0 OR a.failures > 0 OR a.stopped <> '' OR EXISTS (SELECT FROM payout p WHERE p.org_id = o.id AND p.state = 'pending')
 ORDER BY (coalesce(a.failures, 0) > 0) DESC, coalesce(b.amount, 0) DESC, o.id
 LIMIT @max_rows;
+
+-- name: SetPayoutWaiting :exec
+-- Why a payout is not sent yet.
+UPDATE payout SET failure = @failure WHERE id = @id AND state = 'pending' AND failure <> @failure;
