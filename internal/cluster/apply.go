@@ -178,12 +178,17 @@ func (x *change) startAgain() {
 			continue // its rank waits for another host
 		}
 		x.step(n, NodeAgain, ReasonNone, "")
-		n.Epoch, n.StartedAt, n.ExitCode, n.ExitAt = x.row.Epoch, nil, nil, nil
-		n.WgKey, n.Endpoints, n.Preflight, n.dirty = "", []string{}, []byte("{}"), true
+		n.restart(x.row.Epoch)
 		lease, epoch := n.LeaseID, int(n.Epoch)
 		x.book(func(ctx context.Context) error { return metering.SetEpoch(ctx, x.tx, lease, epoch) })
 	}
 	x.raiseLive()
+}
+
+// restart forgets what a node's earlier start came to.
+func (n *node) restart(epoch int32) {
+	n.Epoch, n.StartedAt, n.ExitCode, n.ExitAt = epoch, nil, nil, nil
+	n.WgKey, n.Endpoints, n.Preflight, n.dirty = "", []string{}, []byte("{}"), true
 }
 
 // end stops everything: nothing is desired any more, nothing after the moment the run ended is billed. The window is closed by

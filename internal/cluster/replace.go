@@ -46,7 +46,7 @@ func (x *change) giveUp(d Decision) {
 	if x.row.GoAt != nil { // what the others would compute now is lost, and nobody pays for it: they stop, and wait at the barrier
 		x.startAgain()
 	}
-	x.raiseLive() // the others no longer see them among their peers
+	x.raiseLive() // to the others they are ranks that have not joined yet
 	until := x.now.Add(x.c.cfg.ReplaceWait)
 	x.row.ReplaceUntil, x.row.ReplaceNote, x.row.StartDeadline = &until, "", nil
 	x.row.Reason, x.row.Detail = string(d.Reason), x.seeking(join(d.Reason.Happened(), d.Detail))
@@ -219,6 +219,10 @@ func (x *change) replace(ctx context.Context, want market.Placement, g gang) err
 	if err != nil {
 		return err
 	}
+	epoch := int(x.row.Epoch)
+	if x.othersMustStartAgain(g.ranks) {
+		epoch++
+	}
 	var moves []string
 	for _, p := range placed.Nodes {
 		n := x.nodes[p.Rank]
@@ -226,7 +230,7 @@ func (x *change) replace(ctx context.Context, want market.Placement, g gang) err
 		n.LeaseID, n.HostID, n.ended, n.gone, n.moved, n.ReclaimTold, n.OwnerUseTold, n.CapTold = leases[p.Rank], p.Host, nil, nil, true, nil, false, nil
 		x.step(n, NodeReplaced, ReasonNone, p.HostName)
 		n.Detail = ""
-		lease := newLease(x.row.ID, n.ID, n.LeaseID, x.row.OrgID, x.row.Currency, int(x.row.Epoch)+1, p)
+		lease := newLease(x.row.ID, n.ID, n.LeaseID, x.row.OrgID, x.row.Currency, epoch, p)
 		x.book(func(ctx context.Context) error { return metering.CreateLeases(ctx, x.tx, []metering.NewLease{lease}) })
 		moves = append(moves, fmt.Sprintf("rank %d goes on on %s, at %s per hour", p.Rank, p.HostName, p.Rate))
 	}
@@ -246,9 +250,39 @@ func (x *change) move(ctx context.Context, tx *db.Tx, n *node) error {
 		tx.Q.ForgetNodeStatus(ctx, n.Epoch, x.now, n.ID))
 }
 
-// replaced starts every rank again, with those on other hosts.
+// othersMustStartAgain reports whether the other ranks must start once more with those that get another host. As a rule they
+// were started again when the ranks were lost, and wait for them to join; but not when a rank was lost during that start,
+// because others may have measured their network with it.
+func (x *change) othersMustStartAgain(ranks []int) bool {
+	for _, n := range x.nodes {
+		if slices.Contains(ranks, int(n.Rank)) {
+			if n.Epoch == x.row.Epoch {
+				return true
+			}
+		} else if n.ended == nil && (NodeState(n.State) == NodeReady || len(n.Preflight) > len("{}")) {
+			return true
+		}
+	}
+	return false
+}
+
+// join lets ranks on other hosts into the start for which the others wait.
+func (x *change) join(ranks []int) {
+	x.deadline(x.c.cfg.StartTimeout)
+	for _, r := range ranks {
+		x.nodes[r].restart(x.row.Epoch)
+	}
+	x.row.Reason, x.row.Detail = "", ""
+	x.raiseLive()
+}
+
+// replaced has every rank start again, with those on other hosts.
 func (x *change) replaced(d Decision) {
-	x.startAgain()
+	if x.othersMustStartAgain(d.Ranks) {
+		x.startAgain()
+	} else {
+		x.join(d.Ranks)
+	}
 	x.row.ReplaceUntil, x.row.ReplaceNote = nil, ""
 	x.book(x.authorise)
 	x.tellRenter("replaced", d.Ranks, notify.Notice{

@@ -80,7 +80,7 @@ func TestAnotherHostTakesALostRank(t *testing.T) {
 	w.vanish(c, 1)
 	w.one(c)
 	c = w.get(c)
-	if c.State != cluster.Provisioning || c.Epoch != 3 || c.Billing || c.Nodes[1].HostID == gone.id || c.Nodes[1].Address != address || c.Replacing != nil {
+	if c.State != cluster.Provisioning || c.Epoch != 2 || c.Billing || c.Nodes[1].HostID == gone.id || c.Nodes[1].Address != address || c.Replacing != nil {
 		_, text := w.events(c)
 		t.Fatalf("%s, epoch %d, billing %v, %+v\n%s", c.State, c.Epoch, c.Billing, c.Nodes[1], text)
 	}
@@ -202,7 +202,7 @@ func TestAHostThatComesInTimeIsTaken(t *testing.T) {
 	w.addHost(2, 1)
 	w.tick(c)
 	c = w.rounds(c, "running", in(cluster.Running))
-	if w.hostOf(c, 1) != w.hosts[2] || c.Epoch != 3 {
+	if w.hostOf(c, 1) != w.hosts[2] || c.Epoch != 2 {
 		t.Errorf("rank 1 is on %s in epoch %d", c.Nodes[1].HostName, c.Epoch)
 	}
 	w.one(c)
@@ -227,7 +227,7 @@ func TestAReplacementMayBeLostToo(t *testing.T) {
 	w.rounds(c, "lost again", func(c cluster.Cluster) bool { return c.State == cluster.Degraded })
 	w.one(c)
 	w.tick(c)
-	if c = w.get(c); c.State != cluster.Provisioning || c.Epoch != 4 || w.hostOf(c, 1) == second {
+	if c = w.get(c); c.State != cluster.Provisioning || c.Epoch != 3 || w.hostOf(c, 1) == second {
 		t.Fatalf("%s, epoch %d, %s", c.State, c.Epoch, c.Detail)
 	}
 	c = w.rounds(c, "running", in(cluster.Running))
@@ -355,7 +355,7 @@ func TestAServerThatDiesAnywhereStillReplaces(t *testing.T) {
 	c = w.rounds(c, "running", in(cluster.Running), gone)
 	credits, err := metering.Credits(w.ctx, w.d.Q, c.ID)
 	w.must(err)
-	if len(credits) != 1 || c.Epoch != 3 {
+	if len(credits) != 1 || c.Epoch != 2 {
 		t.Errorf("epoch %d, credited %+v", c.Epoch, credits)
 	}
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))

@@ -2538,9 +2538,11 @@ func (b *PaymentStandingsBatchResults) Close() error {
 }
 
 const peersOfHost = `-- name: PeersOfHost :batchmany
-SELECT n.cluster_id, n.rank, n.address, n.wg_key, n.endpoints
-FROM node n JOIN lease l ON l.id = n.lease_id
-WHERE n.cluster_id IN (SELECT o.cluster_id FROM lease o WHERE o.host_id = $1 AND o.gone_at IS NULL) AND l.ended_at IS NULL
+SELECT n.cluster_id, n.rank, n.address, (CASE WHEN l.ended_at IS NULL THEN n.wg_key ELSE '' END)::text AS wg_key,
+       (CASE WHEN l.ended_at IS NULL THEN n.endpoints ELSE '{}' END)::text[] AS endpoints
+FROM node n JOIN lease l ON l.id = n.lease_id JOIN cluster c ON c.id = n.cluster_id
+WHERE n.cluster_id IN (SELECT o.cluster_id FROM lease o WHERE o.host_id = $1 AND o.gone_at IS NULL)
+  AND (l.ended_at IS NULL OR l.required AND c.replace_until IS NOT NULL)
 ORDER BY n.cluster_id, n.rank
 `
 
@@ -2558,7 +2560,7 @@ type PeersOfHostRow struct {
 	Endpoints []string
 }
 
-// The nodes of the clusters that this host has a part in.
+// The nodes of the clusters that this host has a part in. A rank for which another host is looked for is one that has not joined yet.
 func (q *Queries) PeersOfHost(ctx context.Context, hostID []id.Host) *PeersOfHostBatchResults {
 	batch := &pgx.Batch{}
 	for _, a := range hostID {

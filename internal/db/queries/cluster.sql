@@ -148,10 +148,12 @@ FROM lease l JOIN cluster c ON c.id = l.cluster_id
 WHERE l.host_id = @host_id AND l.ended_at IS NULL AND c.node_count > 1;
 
 -- name: PeersOfHost :batchmany
--- The nodes of the clusters that this host has a part in.
-SELECT n.cluster_id, n.rank, n.address, n.wg_key, n.endpoints
-FROM node n JOIN lease l ON l.id = n.lease_id
-WHERE n.cluster_id IN (SELECT o.cluster_id FROM lease o WHERE o.host_id = @host_id AND o.gone_at IS NULL) AND l.ended_at IS NULL
+-- The nodes of the clusters that this host has a part in. A rank for which another host is looked for is one that has not joined yet.
+SELECT n.cluster_id, n.rank, n.address, (CASE WHEN l.ended_at IS NULL THEN n.wg_key ELSE '' END)::text AS wg_key,
+       (CASE WHEN l.ended_at IS NULL THEN n.endpoints ELSE '{}' END)::text[] AS endpoints
+FROM node n JOIN lease l ON l.id = n.lease_id JOIN cluster c ON c.id = n.cluster_id
+WHERE n.cluster_id IN (SELECT o.cluster_id FROM lease o WHERE o.host_id = @host_id AND o.gone_at IS NULL)
+  AND (l.ended_at IS NULL OR l.required AND c.replace_until IS NOT NULL)
 ORDER BY n.cluster_id, n.rank;
 
 -- name: LeasedGPUs :batchmany
