@@ -54,6 +54,17 @@ type Cluster struct {
 	BillableSeconds json.Number    `json:"billable_seconds"`
 	Billing         bool           `json:"billing"`
 	Replacing       *Replacing     `json:"replacing"` // nil: no rank waits for another host
+	Doubt           *Doubt         `json:"doubt"`     // nil: no rank is in doubt; always nil in lists
+}
+
+// Doubt says why a cluster is not billed at the moment.
+type Doubt struct {
+	Kind  string     `json:"kind"` // silent, disputed
+	Since time.Time  `json:"since"`
+	Ranks []int      `json:"ranks"`
+	Until *time.Time `json:"until"`
+	Then  string     `json:"then"` // end, replace, go_on
+	Why   string     `json:"why"`  // in sentences
 }
 
 // Replacing says that ranks whose hosts were lost wait for other ones.
@@ -212,6 +223,19 @@ type Usage struct {
 	Segments        []Segment   `json:"segments"`
 	Credits         []Credit    `json:"credits"`  // given back for hosts that failed
 	Credited        money.Nano  `json:"credited"` // their sum; Cost is before it
+	NotBilled       []NotBilled `json:"not_billed"`
+}
+
+// NotBilled is time in which a cluster ran and not every rank was proven up.
+type NotBilled struct {
+	Cluster     id.Cluster  `json:"cluster_id"`
+	ClusterName string      `json:"cluster"` // of a statement
+	From        time.Time   `json:"from"`
+	To          time.Time   `json:"to"`
+	Seconds     json.Number `json:"seconds"`
+	Class       string      `json:"class"`
+	Culprits    []int       `json:"culprit_ranks"`
+	Why         string      `json:"why"`
 }
 
 // Credit is what was given back for a node whose host failed.

@@ -42,6 +42,8 @@ type Statement struct {
 	Groups   []StatementGroup `json:"groups"`
 	Lines    json.RawMessage  `json:"lines"`  // see the reference of the REST API
 	Leases   json.RawMessage  `json:"leases"` // likewise
+
+	NotBilled []NotBilled `json:"not_billed"`
 }
 
 // StatementGroup is the sum of what has something in common.
@@ -81,6 +83,21 @@ type EarningsStatement struct {
 	Leases   []EarningsLease  `json:"leases"`
 	Returns  []EarningsReturn `json:"returns"`
 	Holdback int64            `json:"holdback_seconds"`
+
+	Standby         []EarningsStandby `json:"standby"`
+	StandbyReceived money.Nano        `json:"standby_received"` // in neither Earned nor Net
+	BondPaid        money.Nano        `json:"bond_paid"`
+}
+
+// EarningsStandby is what a host received for standing by in a gang, or what the bond paid.
+type EarningsStandby struct {
+	ID      id.LedgerTx `json:"id"`
+	At      time.Time   `json:"at"`
+	Kind    string      `json:"kind"` // standby, relief, bond
+	Why     string      `json:"why"`
+	Lease   string      `json:"lease_id"`
+	Cluster string      `json:"cluster_id"`
+	Amount  money.Nano  `json:"amount"` // below zero: the bond paid
 }
 
 // EarningsGroup is the sum of the lines of one host, day or lease.

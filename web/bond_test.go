@@ -1,12 +1,15 @@
 package web_test
 
 import (
+	"context"
+	"encoding/csv"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/metering/meteringtest"
@@ -59,6 +62,21 @@ func (b *browser) gangOf(own bool) gang {
 	b.exec("INSERT INTO silence (host_id, from_ms, to_ms, kind) VALUES ($1, $2, $3, 'missing')", g.theirs.Host, ms+60_000, ms+90_000)
 	b.exec("INSERT INTO standby (victim, culprit, cluster_id, ms, posted, host_posted) VALUES ($1, $2, $3, 30000, 30000000, 25500000), ($2, $1, $3, 30000, 30000000, 25500000)", g.theirs.ID, g.mine.ID, g.cluster)
 	b.exec("INSERT INTO standby_relief (victim, cluster_id, ms, host_posted) VALUES ($1, $2, 30000, 25500000)", g.mine.ID, g.cluster)
+	post := func(kind, key string, transfers ...ledger.Transfer) {
+		b.t.Helper()
+		if err := b.db.InTx(b.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: kind, Key: key, Ref: g.cluster.String(), Memo: "node 1 stood by 30s for node 0", Transfers: transfers})
+			return err
+		}); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	hold, total := ledger.BondHold(me, g.mine.ID, "USD"), ":30000000"
+	theirs := ledger.BondHold(other, g.theirs.ID, "USD")
+	post("test", "bonds", ledger.Transfer{Debit: ledger.StripeClearing("USD"), Credit: hold, Amount: 300_000_000}, ledger.Transfer{Debit: ledger.StripeClearing("USD"), Credit: theirs, Amount: 300_000_000})
+	post("standby", "standby:"+g.theirs.ID.String()+":"+g.mine.ID.String()+total, ledger.Transfer{Debit: hold, Credit: ledger.HostPending(other, "USD"), Amount: 25_500_000}, ledger.Transfer{Debit: hold, Credit: ledger.Fee("USD"), Amount: 4_500_000})
+	post("standby", "standby:"+g.mine.ID.String()+":"+g.theirs.ID.String()+total, ledger.Transfer{Debit: theirs, Credit: ledger.HostPending(me, "USD"), Amount: 25_500_000}, ledger.Transfer{Debit: theirs, Credit: ledger.Fee("USD"), Amount: 4_500_000})
+	post("relief", "relief:"+g.cluster.String()+":"+g.mine.ID.String()+total, ledger.Transfer{Debit: ledger.StandbyRelief("USD"), Credit: ledger.HostPending(me, "USD"), Amount: 25_500_000})
 	return g
 }
 
@@ -151,12 +169,12 @@ func TestWhatTheBondPaidAndWhy(t *testing.T) {
 	}
 	b.exec("INSERT INTO host_status (host_id) VALUES ($1) ON CONFLICT DO NOTHING", g.mine.Host)
 	host := "/hosts/" + g.mine.Host.String()
-	if _, page = b.get(host); !strings.Contains(page.Find("#gang").Text(), "You have no gang bond") {
-		t.Error(page.Find("#gang").Text(), page.Find("main").Text())
+	if _, page = b.get(host); !strings.Contains(page.Find("#liable").Text(), "0.27") {
+		t.Error(page.Find("#gang").Text())
 	}
 	b.post("/billing/topups", url.Values{"amount": {"100.00"}})
 	b.post("/hosts/bond/deposit", url.Values{"amount": {"25"}})
-	if _, page = b.get(host); !strings.Contains(strings.Join(strings.Fields(page.Find("#liable").Text()), " "), "at most 25.00 USD, your whole bond.") {
+	if _, page = b.get(host); !strings.Contains(strings.Join(strings.Fields(page.Find("#liable").Text()), " "), "at most 25.27 USD, your whole bond.") {
 		t.Error(page.Find("#gang").Text())
 	}
 	if res, page := b.post(host+"/liability", url.Values{"gang_liability_max": {"x"}}); res.StatusCode != http.StatusUnprocessableEntity || page.Find("#gang_liability_max-e").Length() != 1 || page.Find("#gang_liability_max").AttrOr("value", "") != "x" {
@@ -165,7 +183,7 @@ func TestWhatTheBondPaidAndWhy(t *testing.T) {
 	if _, page = b.post(host+"/liability", url.Values{"gang_liability_max": {"11.67"}}); !strings.Contains(strings.Join(strings.Fields(page.Find("#liable").Text()), " "), "at most 11.67 USD, its own limit.") {
 		t.Error(page.Find("#gang").Text())
 	}
-	if _, page = b.post(host+"/liability", url.Values{"gang_liability_max": {""}}); !strings.Contains(page.Find("#liable").Text(), "25.00") {
+	if _, page = b.post(host+"/liability", url.Values{"gang_liability_max": {""}}); !strings.Contains(page.Find("#liable").Text(), "25.27") {
 		t.Error(page.Find("#gang").Text())
 	}
 	if res, _ := b.post("/hosts/"+g.theirs.Host.String()+"/liability", url.Values{"gang_liability_max": {"1"}}); res.StatusCode != http.StatusNotFound {
@@ -176,5 +194,71 @@ func TestWhatTheBondPaidAndWhy(t *testing.T) {
 	b.post("/signup", url.Values{"email": {"eve@example.com"}, "password": {"a long enough sentence"}, "name": {"eve"}})
 	if res, _ := b.get(path); res.StatusCode != http.StatusNotFound {
 		t.Error(res.Status)
+	}
+}
+
+// A renter sees which time was not billed and why: on the cluster's page and in the statement.
+func TestTimeThatWasNotBilled(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	g := b.gangOf(true)
+	for path, rows := range map[string]int{"/clusters/" + g.cluster.String(): 3, "/billing/statement?from=" + daysAgo(2) + "&to=" + daysAgo(-1): 3, "/billing/statement?from=" + daysAgo(20) + "&to=" + daysAgo(10): 0} {
+		b.exec("UPDATE cluster SET running_at = created_at, ended_at = clock_timestamp(), settled_at = clock_timestamp() WHERE id = $1", g.cluster)
+		res, page := b.get(path)
+		text := strings.Join(strings.Fields(page.Find("#not-billed").Text()), " ")
+		if res.StatusCode != http.StatusOK || page.Find("#not-billed tbody tr").Length() != rows {
+			t.Fatalf("%s: %s %s", path, res.Status, page.Find("main").Text())
+		}
+		if rows == 0 {
+			continue
+		}
+		sound(t, path, page)
+		for _, want := range []string{"30.0 s not billed: rank 0 (host lisbon-1) was cut off", "30.0 s not billed: rank 1 (host lisbon-2) was not proven up", "30.0 s not billed: ranks 0 and 1 did not hear each other; nobody is to blame"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: no %q in %s", path, want, text)
+			}
+		}
+	}
+}
+
+// An operator's statement lists what its hosts received for standing by and what its bond paid, apart from what was billed.
+func TestStandbyOnTheEarningsPage(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	g := b.gangOf(false)
+	days := "?from=" + daysAgo(2) + "&to=" + daysAgo(-1)
+	for host, want := range map[string]int{"": 3, "&host=" + g.mine.Host.String(): 3} {
+		_, page := b.get("/hosts/statement" + days + host)
+		sound(t, "/hosts/statement", page)
+		text := strings.Join(strings.Fields(page.Find("#standby").Text()), " ")
+		if page.Find("#standby tbody tr").Length() != want || strings.TrimSpace(page.Find("#standby-received").Text()) != "0.051000000" || strings.TrimSpace(page.Find("#bond-paid").Text()) != "−0.030000000" {
+			t.Errorf("%s: %s", host, text)
+		}
+		for _, want := range []string{"Standby, from the failing host's bond", "Standby, paid by the platform", "Your bond paid another operator's host"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %q in %s", want, text)
+			}
+		}
+	}
+	res, err := b.http.Get(b.url + "/hosts/statement.csv" + days)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	rows, err := csv.NewReader(res.Body).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for _, r := range rows[1:] {
+		kinds[r[1]]++
+	}
+	if kinds["standby"] != 1 || kinds["relief"] != 1 || kinds["bond"] != 0 {
+		t.Error(kinds)
+	}
+	if _, page := b.get("/hosts/statement?from=" + daysAgo(20) + "&to=" + daysAgo(10)); page.Find("#standby").Length() != 0 {
+		t.Error(page.Find("#standby").Text())
 	}
 }

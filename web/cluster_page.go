@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -75,6 +76,11 @@ func (s *Web) viewCluster(ctx context.Context, who account.Principal, cl id.Clus
 		Bandwidth: bandwidth(c), Events: timeline(events, now), Ranks: len(c.Nodes), Ended: c.State.Final(),
 		Charts: told.charts(c, measureOf(measure)), Notices: s.noticesOf(ctx, who, c.ID.String()),
 	}
+	if c.RunningAt != nil {
+		if out.NotBilled, err = report.ClusterNotBilled(ctx, s.DB.Q, cl); err != nil {
+			return view.Cluster{}, err
+		}
+	}
 	ready := 0
 	for _, n := range c.Nodes {
 		out.Nodes = append(out.Nodes, nodeRow(n, cost, told, now))
@@ -102,6 +108,12 @@ func (s *Web) viewCluster(ctx context.Context, who account.Principal, cl id.Clus
 // callout is what needs the renter's attention, if anything: what happened, what was charged, what to do.
 func callout(c cluster.Cluster) *view.Note {
 	switch {
+	case c.Doubt != nil:
+		note := &view.Note{Tone: "warn", Icon: "warn", Title: c.Doubt.Why}
+		if c.Doubt.Kind == "silent" {
+			note.Text = "If every rank proves later that it missed nothing, the time is billed after all."
+		}
+		return note
 	case c.State == cluster.Failed:
 		return happened("bad", "failed", c)
 	case c.State == cluster.Degraded:

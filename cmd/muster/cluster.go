@@ -202,10 +202,14 @@ func printCluster(p *printer, c client.Cluster) {
 	if r := c.Replacing; r != nil {
 		replacing = fmt.Sprintf("rank %s, until %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Ranks), " ", ", "), "[]"), when(r.Until))
 	}
+	doubt := ""
+	if c.Doubt != nil {
+		doubt = c.Doubt.Why
+	}
 	p.facts("Cluster", c.ID.String(), "Name", c.Name, "State", string(c.State), "Reason", c.Reason, "", c.Detail, "Image", c.Spec.Image, "Pinned to", c.ImageDigest,
 		"Price", micro(c.PricePerHour)+" per hour", "Cost so far", nano(c.CostSoFar)+" "+c.Currency, "Billable", c.BillableSeconds.String()+" s",
 		"Created", when(c.CreatedAt), "Running", whenPtr(c.RunningAt), "Ended", whenPtr(c.EndedAt), "Paid until", whenPtr(c.RunUntil),
-		"Another host", replacing, "Network", busbw, "You can", strings.Join(c.Actions, ", "))
+		"Not billed", doubt, "Another host", replacing, "Network", busbw, "You can", strings.Join(c.Actions, ", "))
 	p.line("")
 	rows := make([][]string, len(c.Nodes))
 	for i, n := range c.Nodes {
@@ -257,6 +261,9 @@ func clusterUsage(s *shell) *cobra.Command {
 			p.table([]string{">RANK", "FROM", "TO", ">SECONDS", ">GPUS", ">PER HOUR", ">COST"}, rows)
 			for _, x := range u.Credits {
 				p.line("Credited: %s %s for rank %d on %s (%s), its time from %s to %s is free.", x.Amount, u.Currency, x.Rank, x.HostName, x.Reason, when(x.From), when(x.To))
+			}
+			for _, x := range u.NotBilled {
+				p.line("%s, %s s not billed: %s.", when(x.From), x.Seconds, x.Why)
 			}
 			state := "more may still be proven"
 			if u.Settled {

@@ -75,6 +75,9 @@ proven by segments that a host has signed: see muster billing verify.`,
 				}
 				rows = append(rows, []string{"Total", "", v.EnergyWh, v.Total.String()})
 				p.table([]string{"FOR", ">LEASE SECONDS", ">ENERGY WH", ">COST"}, rows)
+				for _, x := range v.NotBilled {
+					p.line("%s, %s: %s s not billed: %s.", when(x.From), x.ClusterName, x.Seconds, x.Why)
+				}
 			})
 		},
 	}
@@ -142,6 +145,15 @@ func printEarnings(p *printer, v client.EarningsStatement) {
 		p.line("")
 		p.table([]string{"WHEN", "RETURNED", "WHY", ">AMOUNT"}, rows)
 		p.line("Earned less what was returned: %s.", v.Net)
+	}
+	if len(v.Standby) > 0 {
+		rows = nil
+		for _, x := range v.Standby {
+			rows = append(rows, []string{when(x.At), x.Kind, x.Why, x.Cluster, x.Amount.String()})
+		}
+		p.line("")
+		p.table([]string{"WHEN", "STANDBY", "WHY", "CLUSTER", ">AMOUNT"}, rows)
+		p.line("Received for standing by: %s. Paid from your bond: %s. Neither is part of the sums above.", v.StandbyReceived, v.BondPaid)
 	}
 	var held, notYet money.Nano
 	for _, l := range v.Leases {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -225,6 +226,8 @@ func TestAnAccusationTakesNothing(t *testing.T) {
 	both()
 	if got := w.get(c); got.State != cluster.Degraded || got.Reason != cluster.ReasonPeersUnreachable || got.Nodes[0].State != cluster.NodeReady {
 		t.Fatalf("accused for long: %s %s", got.State, got.Reason)
+	} else if d := got.Doubt; d == nil || d.Kind != "disputed" || len(d.Ranks) != 2 || !strings.Contains(d.Why, "ranks 0 and 1 do not hear each other; nobody is to blame") || d.Until == nil {
+		t.Fatalf("the doubt is %+v", d)
 	}
 	w.exec("UPDATE undecided_span SET from_ms = from_ms - 60000")
 	both()

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -31,11 +32,18 @@ func TestASilentHostSuspendsBillingAndMayComeBack(t *testing.T) {
 	if open, _ := w.openWindow(c); open {
 		t.Error("seconds still count")
 	}
+	d := c.Doubt
+	if d == nil || d.Kind != "silent" || len(d.Ranks) != 1 || d.Ranks[0] != 1 || d.Until == nil || !d.Until.After(d.Since) || d.Then != "end" {
+		t.Fatalf("the doubt is %+v", d)
+	}
+	if want := fmt.Sprintf("Not billed since %s: rank 1 (host %s) does not answer. The cluster ends at %s.", d.Since.Format("15:04:05"), c.Nodes[1].HostName, d.Until.Format("15:04:05")); d.Why != want {
+		t.Errorf("%q, want %q", d.Why, want)
+	}
 	w.must(w.hostOf(c, 1).sync(w.ctx, 0))
 	w.must(w.hostOf(c, 0).sync(w.ctx, 0)) // hears it too
 	c = w.get(c)
-	if c.State != cluster.Running || !c.Billing || c.Nodes[1].State != cluster.NodeReady || c.Reason != "" {
-		t.Fatalf("heard of again: %s, billing %v, node %s, %q", c.State, c.Billing, c.Nodes[1].State, c.Reason)
+	if c.State != cluster.Running || !c.Billing || c.Nodes[1].State != cluster.NodeReady || c.Reason != "" || c.Doubt != nil {
+		t.Fatalf("heard of again: %s, billing %v, node %s, %q, doubt %+v", c.State, c.Billing, c.Nodes[1].State, c.Reason, c.Doubt)
 	}
 	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
 	w.rounds(c, "released", in(cluster.Released))

@@ -23,7 +23,7 @@ func (c *Clusters) Get(ctx context.Context, org id.Org, cl id.Cluster) (Cluster,
 	if err == nil && v.Org != org {
 		return Cluster{}, errNotFound
 	}
-	return v, err
+	return c.withDoubt(ctx, v, err)
 }
 
 // Wait is Get, held until the cluster is in the given state, has ended, or d has passed (at most MaxWait).

@@ -50,6 +50,8 @@ type Cluster struct {
 	BillableSeconds Seconds    `json:"billable_seconds"`
 	// Replacing is set while ranks that are lost for good wait for another host.
 	Replacing *Replacing `json:"replacing,omitempty"`
+	// Doubt is set while a rank is in doubt and seconds do not count. It is nil in lists.
+	Doubt *Doubt `json:"doubt,omitempty" doc:"why seconds do not count at this moment; left out in lists and while nothing is in doubt"`
 	// Billing says whether seconds count at this moment.
 	Billing bool `json:"billing"`
 }

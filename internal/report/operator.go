@@ -40,7 +40,11 @@ type OperatorPeriod struct {
 	Lines    []OperatorLine   `json:"lines"`
 	Leases   []OperatorLease  `json:"leases"`
 	Returns  []OperatorReturn `json:"returns"`
-	Holdback int64            `json:"holdback_seconds"`
+	// Standby is what hosts received for standing by in gangs, and what the operator's bond paid.
+	Standby         []OperatorStandby `json:"standby" doc:"received for standing by in gangs, and paid from your bond"`
+	StandbyReceived money.Nano        `json:"standby_received" doc:"your part, after the fee; it is in neither earned nor net"`
+	BondPaid        money.Nano        `json:"bond_paid" doc:"from your bond, to hosts of other operators that stood by"`
+	Holdback        int64             `json:"holdback_seconds"`
 }
 
 // OperatorGroup is the sum of the lines of one host, day or lease.
@@ -150,6 +154,9 @@ func OperatorStatement(ctx context.Context, q *dbq.Queries, r OperatorRequest) (
 		return OperatorPeriod{}, err
 	}
 	p.Net = p.Earned - p.Returned
+	if err := p.standby(ctx, q, r, first, end); err != nil {
+		return OperatorPeriod{}, err
+	}
 	p.group()
 	return p, nil
 }
@@ -281,7 +288,8 @@ func (p *OperatorPeriod) group() {
 	}
 }
 
-// CSV writes the lines, and what was returned with a minus, as one table with a heading: the column earned adds up to Net. Texts that a spreadsheet would compute are set off by an apostrophe.
+// CSV writes the lines, what was returned with a minus, and what was received for standing by, as one table with a heading:
+// the column earned adds up to Net and StandbyReceived. Texts that a spreadsheet would compute are set off by an apostrophe.
 func (p OperatorPeriod) CSV(w io.Writer) error {
 	zone, err := time.LoadLocation(p.Zone)
 	if err != nil {
@@ -295,6 +303,11 @@ func (p OperatorPeriod) CSV(w io.Writer) error {
 	}
 	for _, x := range p.Returns {
 		rows = append(rows, []string{x.At.In(zone).Format(time.DateOnly), x.Kind, "", plain(x.Why), x.Lease, "", "", "", "", "", "", "", (-x.Amount).String(), ""})
+	}
+	for _, x := range p.Standby {
+		if x.Amount > 0 { // what a bond paid is no earning
+			rows = append(rows, []string{x.At.In(zone).Format(time.DateOnly), x.Kind, "", plain(x.Why), x.Lease, "", "", "", "", "", "", "", x.Amount.String(), ""})
+		}
 	}
 	return csv.NewWriter(w).WriteAll(rows)
 }

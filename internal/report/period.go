@@ -32,6 +32,8 @@ type Period struct {
 	Groups   []PeriodGroup `json:"groups"`
 	Lines    []PeriodLine  `json:"lines"`
 	Leases   []PeriodLease `json:"leases"` // terms, and what was not billed
+	// NotBilled is time in which a cluster ran and not every rank was proven up, once it is decided.
+	NotBilled []NotBilled `json:"not_billed" doc:"time between the days in which a cluster ran and not every rank was proven up, once it is decided"`
 }
 
 // PeriodGroup is the sum of the lines that have something in common.
@@ -119,6 +121,9 @@ func Statement(ctx context.Context, q *dbq.Queries, org id.Org, currency, from, 
 		return Period{}, err
 	}
 	p.group(label)
+	if p.NotBilled, err = notBilledOf(ctx, q, leases, first, end); err != nil {
+		return Period{}, err
+	}
 	return p, nil
 }
 

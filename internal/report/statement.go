@@ -28,6 +28,7 @@ type Usage struct {
 	Segments        []UsageSegment `json:"segments"`
 	Credits         []UsageCredit  `json:"credits"`  // given back for hosts that failed
 	Credited        money.Nano     `json:"credited"` // their sum; Cost is before it
+	NotBilled       []NotBilled    `json:"not_billed" doc:"time in which the cluster ran and not every rank was proven up, once it is decided"`
 }
 
 // UsageCredit is what was given back for a node whose host failed.
@@ -93,6 +94,9 @@ func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usag
 	for i, c := range credits {
 		u.Credits[i] = UsageCredit{c.Rank, c.Lease, c.Host, c.HostName, c.Reason, c.From, c.To, c.Amount}
 		u.Credited += c.Amount
+	}
+	if u.NotBilled, err = notBilled(ctx, q, []id.Cluster{cluster}, nil); err != nil {
+		return Usage{}, err
 	}
 	names, err := hostNames(ctx, q, m.Lines)
 	if err != nil {

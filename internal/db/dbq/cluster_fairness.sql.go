@@ -62,6 +62,27 @@ func (q *Queries) DeafSpansWithin(ctx context.Context, leases []pgtype.UUID, unt
 	return items, nil
 }
 
+const doubtNow = `-- name: DoubtNow :one
+SELECT coalesce((SELECT max(w.doubt_from_ms) FROM cluster_window w WHERE w.cluster_id = $1 AND w.closed_ms IS NULL AND w.limit_ms IS NULL), 0)::bigint AS doubt_ms,
+       coalesce((SELECT min(u.from_ms) FROM undecided_span u WHERE u.cluster_id = $1 AND u.to_ms IS NULL), 0)::bigint AS disputed_ms,
+       ARRAY(SELECT u.low FROM undecided_span u WHERE u.cluster_id = $1 AND u.to_ms IS NULL
+             UNION SELECT u.high FROM undecided_span u WHERE u.cluster_id = $1 AND u.to_ms IS NULL ORDER BY 1)::integer[] AS disputed
+`
+
+type DoubtNowRow struct {
+	DoubtMs    int64
+	DisputedMs int64
+	Disputed   []int32
+}
+
+// Since when a cluster is not billed because a rank is in doubt, and since when ranks dispute; unix ms, 0: not so.
+func (q *Queries) DoubtNow(ctx context.Context, clusterID id.Cluster) (DoubtNowRow, error) {
+	row := q.db.QueryRow(ctx, doubtNow, clusterID)
+	var i DoubtNowRow
+	err := row.Scan(&i.DoubtMs, &i.DisputedMs, &i.Disputed)
+	return i, err
+}
+
 const dropOldBans = `-- name: DropOldBans :execrows
 DELETE FROM pair_ban WHERE until < clock_timestamp()
 `

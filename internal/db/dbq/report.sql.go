@@ -272,3 +272,72 @@ func (q *Queries) ReturnedByOperator(ctx context.Context, arg ReturnedByOperator
 	}
 	return items, nil
 }
+
+const standbyOfOperator = `-- name: StandbyOfOperator :many
+SELECT x.id, x.kind, x.key, x.memo, x.ref, x.created_at, sum(t.amount)::bigint AS amount
+FROM ledger_account a JOIN ledger_transfer t ON t.credit_account_id = a.id JOIN ledger_tx x ON x.id = t.tx_id
+WHERE a.org_id = $1 AND a.kind = 'host_pending' AND a.currency = $2 AND x.kind IN ('standby', 'relief')
+  AND t.id >= $3::uuid AND x.created_at >= $4 AND x.created_at < $5
+GROUP BY x.id
+UNION ALL
+SELECT x.id, 'bond', x.key, x.memo, x.ref, x.created_at, (-sum(t.amount))::bigint
+FROM ledger_account a JOIN ledger_transfer t ON t.debit_account_id = a.id JOIN ledger_tx x ON x.id = t.tx_id
+WHERE a.org_id = $1 AND a.kind = 'bond_hold' AND a.currency = $2 AND x.kind = 'standby'
+  AND t.id >= $3::uuid AND x.created_at >= $4 AND x.created_at < $5
+GROUP BY x.id
+ORDER BY 1, 2
+`
+
+type StandbyOfOperatorParams struct {
+	OrgID    id.Org
+	Currency string
+	FromID   pgtype.UUID
+	FromTime time.Time
+	ToTime   time.Time
+}
+
+type StandbyOfOperatorRow struct {
+	ID        id.LedgerTx
+	Kind      string
+	Key       string
+	Memo      string
+	Ref       string
+	CreatedAt time.Time
+	Amount    int64
+}
+
+// What an operator's hosts received for standing by between two times, and what its bonds paid (then the amount is below
+// zero). from_id lies before the first time.
+func (q *Queries) StandbyOfOperator(ctx context.Context, arg StandbyOfOperatorParams) ([]StandbyOfOperatorRow, error) {
+	rows, err := q.db.Query(ctx, standbyOfOperator,
+		arg.OrgID,
+		arg.Currency,
+		arg.FromID,
+		arg.FromTime,
+		arg.ToTime,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []StandbyOfOperatorRow{}
+	for rows.Next() {
+		var i StandbyOfOperatorRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Kind,
+			&i.Key,
+			&i.Memo,
+			&i.Ref,
+			&i.CreatedAt,
+			&i.Amount,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

@@ -126,3 +126,10 @@ LIMIT 2000;
 -- GPUs of the largest cluster of an org that ran within 30 days.
 SELECT coalesce(max(node_count * gpus_per_node), 0)::integer FROM cluster
 WHERE org_id = @org_id AND running_at > clock_timestamp() - interval '30 days';
+
+-- name: DoubtNow :one
+-- Since when a cluster is not billed because a rank is in doubt, and since when ranks dispute; unix ms, 0: not so.
+SELECT coalesce((SELECT max(w.doubt_from_ms) FROM cluster_window w WHERE w.cluster_id = @cluster_id AND w.closed_ms IS NULL AND w.limit_ms IS NULL), 0)::bigint AS doubt_ms,
+       coalesce((SELECT min(u.from_ms) FROM undecided_span u WHERE u.cluster_id = @cluster_id AND u.to_ms IS NULL), 0)::bigint AS disputed_ms,
+       ARRAY(SELECT u.low FROM undecided_span u WHERE u.cluster_id = @cluster_id AND u.to_ms IS NULL
+             UNION SELECT u.high FROM undecided_span u WHERE u.cluster_id = @cluster_id AND u.to_ms IS NULL ORDER BY 1)::integer[] AS disputed;

@@ -43,3 +43,19 @@ JOIN ledger_tx x ON x.id = t.tx_id
 WHERE a.kind = 'host_pending' AND a.org_id = @org_id AND a.currency = @currency AND x.kind = 'usage'
   AND t.id >= @from_id::uuid AND t.created_at > @cutoff
 GROUP BY 1;
+
+-- name: StandbyOfOperator :many
+-- What an operator's hosts received for standing by between two times, and what its bonds paid (then the amount is below
+-- zero). from_id lies before the first time.
+SELECT x.id, x.kind, x.key, x.memo, x.ref, x.created_at, sum(t.amount)::bigint AS amount
+FROM ledger_account a JOIN ledger_transfer t ON t.credit_account_id = a.id JOIN ledger_tx x ON x.id = t.tx_id
+WHERE a.org_id = @org_id AND a.kind = 'host_pending' AND a.currency = @currency AND x.kind IN ('standby', 'relief')
+  AND t.id >= @from_id::uuid AND x.created_at >= @from_time AND x.created_at < @to_time
+GROUP BY x.id
+UNION ALL
+SELECT x.id, 'bond', x.key, x.memo, x.ref, x.created_at, (-sum(t.amount))::bigint
+FROM ledger_account a JOIN ledger_transfer t ON t.debit_account_id = a.id JOIN ledger_tx x ON x.id = t.tx_id
+WHERE a.org_id = @org_id AND a.kind = 'bond_hold' AND a.currency = @currency AND x.kind = 'standby'
+  AND t.id >= @from_id::uuid AND x.created_at >= @from_time AND x.created_at < @to_time
+GROUP BY x.id
+ORDER BY 1, 2;
