@@ -306,7 +306,7 @@ func TestI3I10I13StandbySurvivesDeathsAtEveryStatement(t *testing.T) {
 		default:
 			f.suspends(c, n, span, fairness.Proof, l[r.IntN(3)].Lease)
 		}
-		f.exec("UPDATE cluster SET due_at = clock_timestamp() WHERE id = $1", c.ID)
+		f.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = 'epoch' WHERE id = $1", c.ID)
 		k.Left.Store(int64(5 + n))
 		if res, err := f.clusters[0].Watchdog(f.ctx); err != nil || res.Failed > 0 {
 			died++

@@ -52,6 +52,8 @@ type change struct {
 	freed []*node          // nodes of which nothing is left: their claims end
 	books []func(context.Context) error
 	said  []dbq.InsertClusterEventParams
+
+	looked bool // by the watchdog, at everything
 }
 
 // node is one rank in a change.
@@ -316,6 +318,6 @@ func (x *change) write(ctx context.Context, tx *db.Tx) error {
 		GoAt: r.GoAt, StartDeadline: r.StartDeadline, QuickFailures: r.QuickFailures, MoneyReason: r.MoneyReason, StopAt: r.StopAt,
 		Network: r.Network, RunningAt: r.RunningAt, EndedAt: r.EndedAt, RunUntil: r.RunUntil, DueAt: r.DueAt, SettledAt: r.SettledAt,
 		Rate: r.Rate, ReplaceUntil: r.ReplaceUntil, ReplaceNote: r.ReplaceNote,
-		RunwayToldS: r.RunwayToldS, RunwayDips: r.RunwayDips,
+		RunwayToldS: r.RunwayToldS, RunwayDips: r.RunwayDips, Looked: x.looked,
 	})
 }

@@ -331,7 +331,7 @@ func TestAServerThatDiesAnywhereStillReplaces(t *testing.T) {
 	deaths := 0
 	was := w.get(c)
 	for n := int64(1); ; n++ {
-		w.exec("UPDATE cluster SET due_at = clock_timestamp() WHERE id = $1", c.ID)
+		w.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = 'epoch' WHERE id = $1", c.ID)
 		k.Left.Store(n)
 		_, err := w.clusters[0].Watchdog(w.ctx)
 		struck := k.Left.Swap(0) <= 0

@@ -13,7 +13,8 @@ import (
 
 // Result is what one pass of the watchdog did.
 type Result struct {
-	Looked int // clusters looked at
+	Calm   int // running clusters in whose rows nothing asked for attention
+	Looked int // other clusters, looked at one by one
 	Failed int // of them, those that could not be tended; they come again
 }
 
@@ -23,9 +24,14 @@ const maxPass = 500
 // Watchdog looks at every cluster whose time has come: it confirms and posts proven time, extends the authorisation,
 // warns of a short runway, finds lost nodes and other hosts for them, passed deadlines and the ends of money and duration, gives up hosts that
 // never answer, and settles what has ended. Any number of replicas may run it at once: each cluster is taken by one.
-func (c *Clusters) Watchdog(ctx context.Context) (Result, error) {
-	var r Result
+func (c *Clusters) Watchdog(ctx context.Context) (r Result, err error) {
 	seen := []id.Cluster{}
+	if r.Calm, err = c.keepCalm(ctx); err != nil {
+		if ctx.Err() != nil {
+			return r, ctx.Err()
+		}
+		c.log.Error("the watchdog looks at every cluster by itself", "err", err) // one in trouble must not keep the others waiting
+	}
 	for r.Looked < maxPass && ctx.Err() == nil {
 		cl, err := c.nextDue(ctx, seen)
 		if err != nil {
@@ -92,7 +98,10 @@ func (c *Clusters) look(ctx context.Context, cl id.Cluster) error {
 	}
 	var seen *change
 	err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return c.alter(ctx, tx, cl, func(ctx context.Context, x *change) error { seen = x; return x.unclaimed(ctx) })
+		return c.alter(ctx, tx, cl, func(ctx context.Context, x *change) error {
+			seen, x.looked = x, true
+			return x.unclaimed(ctx)
+		})
 	})
 	if err == nil && len(seen.waiting()) > 0 {
 		err = c.replace(ctx, cl)

@@ -247,10 +247,10 @@ func contains(hs []*fakeHost, h *fakeHost) bool {
 	return false
 }
 
-// tick makes the cluster due and lets the watchdog look.
+// tick makes the cluster due and lets the watchdog look at everything.
 func (w *world) tick(c cluster.Cluster) {
 	w.t.Helper()
-	w.exec("UPDATE cluster SET due_at = clock_timestamp() WHERE id = $1 AND due_at IS NOT NULL", c.ID)
+	w.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = 'epoch' WHERE id = $1 AND due_at IS NOT NULL", c.ID)
 	r, err := w.clusters[0].Watchdog(w.ctx)
 	w.must(err)
 	if r.Failed > 0 {

@@ -1,5 +1,7 @@
 package metering
 
+import "time"
+
 // How far the books may be behind what is proven, in ms. An entry costs more than the segment it is for, so a running
 // lease is booked in steps; the hold covers what waits as it covers what is not proven yet.
 const (
@@ -46,3 +48,10 @@ func (l *lease) post(after Meter, p Posting, how steps) (Meter, Posting, int64) 
 	}
 	return after, Posting{}, since
 }
+
+// UntouchedFor is how long nothing need be done for a cluster by Post and Authorise: Authorise changes nothing while more than the
+// first is left of a lease's paid time, and Post posts what has waited for longer than the second.
+const (
+	UntouchedPaid   = fullStepMS / 2 * time.Millisecond
+	UntouchedPosted = postWithinMS * time.Millisecond
+)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
@@ -49,6 +51,18 @@ func AdvanceConfirmed(ctx context.Context, tx *db.Tx, cluster id.Cluster, at tim
 	err = tx.Q.AdvanceWindow(ctx, min(at.UnixMilli(), limit), cluster, w.N)
 	if err != nil {
 		return fmt.Errorf("metering: advance window: %w", err)
+	}
+	return nil
+}
+
+// AdvanceAllConfirmed is AdvanceConfirmed of several clusters, each with its own moment, unix ms. All of them are paid for beyond
+// that moment.
+func AdvanceAllConfirmed(ctx context.Context, tx *db.Tx, clusters []pgtype.UUID, ms []int64) error {
+	if len(clusters) == 0 {
+		return nil
+	}
+	if err := tx.Q.AdvanceWindows(ctx, clusters, ms); err != nil {
+		return fmt.Errorf("metering: advance windows: %w", err)
 	}
 	return nil
 }

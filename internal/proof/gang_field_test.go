@@ -193,7 +193,7 @@ func (f *field) ingest(h *fieldHost, segments ...agentapi.Segment) {
 // look makes a cluster due and lets the watchdog look at it.
 func (f *field) look(cl id.Cluster) {
 	f.t.Helper()
-	f.exec("UPDATE cluster SET due_at = clock_timestamp() WHERE id = $1 AND due_at IS NOT NULL", cl)
+	f.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = 'epoch' WHERE id = $1 AND due_at IS NOT NULL", cl)
 	r, err := f.clusters.Watchdog(f.t.Context())
 	f.must(err)
 	if r.Failed > 0 {

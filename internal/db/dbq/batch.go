@@ -1667,7 +1667,7 @@ func (b *KnownSegmentsBatchResults) Close() error {
 }
 
 const leaseFacts = `-- name: LeaseFacts :batchmany
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, c.full_look_at, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
 FROM lease l
 JOIN node n ON n.lease_id = l.id
 JOIN cluster c ON c.id = l.cluster_id
@@ -1781,6 +1781,7 @@ func (b *LeaseFactsBatchResults) Query(f func(int, []LeaseFactsRow, error)) {
 					&i.Cluster.RunwayDips,
 					&i.Cluster.ReplaceUntil,
 					&i.Cluster.ReplaceNote,
+					&i.Cluster.FullLookAt,
 					&i.LeaseEpoch,
 					&i.GPUIds,
 					&i.CPUCores,
@@ -2031,7 +2032,7 @@ func (b *LeasesByIDBatchResults) Close() error {
 }
 
 const lockCluster = `-- name: LockCluster :batchone
-SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note FROM cluster WHERE id = $1 FOR UPDATE
+SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note, cluster.full_look_at FROM cluster WHERE id = $1 FOR UPDATE
 `
 
 type LockClusterBatchResults struct {
@@ -2105,6 +2106,7 @@ func (b *LockClusterBatchResults) QueryRow(f func(int, LockClusterRow, error)) {
 			&i.Cluster.RunwayDips,
 			&i.Cluster.ReplaceUntil,
 			&i.Cluster.ReplaceNote,
+			&i.Cluster.FullLookAt,
 		)
 		if f != nil {
 			f(t, i, err)

@@ -168,7 +168,7 @@ func (q *Queries) GPUsOfCluster(ctx context.Context, clusterID id.Cluster) ([]GP
 }
 
 const getCluster = `-- name: GetCluster :one
-SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note FROM cluster WHERE id = $1
+SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note, cluster.full_look_at FROM cluster WHERE id = $1
 `
 
 type GetClusterRow struct {
@@ -216,6 +216,7 @@ func (q *Queries) GetCluster(ctx context.Context, argID id.Cluster) (GetClusterR
 		&i.Cluster.RunwayDips,
 		&i.Cluster.ReplaceUntil,
 		&i.Cluster.ReplaceNote,
+		&i.Cluster.FullLookAt,
 	)
 	return i, err
 }
@@ -450,7 +451,7 @@ func (q *Queries) ListClusterEvents(ctx context.Context, clusterID id.Cluster, a
 }
 
 const listClusters = `-- name: ListClusters :many
-SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note FROM cluster
+SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note, cluster.full_look_at FROM cluster
 WHERE org_id = $1
   AND ($2::uuid IS NULL OR id < $2::uuid)
   AND ($3::text = '' OR state = $3::text)
@@ -521,6 +522,7 @@ func (q *Queries) ListClusters(ctx context.Context, arg ListClustersParams) ([]L
 			&i.Cluster.RunwayDips,
 			&i.Cluster.ReplaceUntil,
 			&i.Cluster.ReplaceNote,
+			&i.Cluster.FullLookAt,
 		); err != nil {
 			return nil, err
 		}
@@ -618,7 +620,7 @@ func (q *Queries) NodeLogs(ctx context.Context, clusterID id.Cluster, rank int32
 }
 
 const orgBurn = `-- name: OrgBurn :one
-SELECT coalesce(sum(rate), 0)::bigint FROM cluster WHERE org_id = $1 AND state IN ('running', 'degraded')
+SELECT coalesce(sum(rate), 0)::bigint FROM cluster WHERE org_id = $1 AND ended_at IS NULL AND state IN ('running', 'degraded')
 `
 
 // What an org's running clusters cost per hour, micro-units.
@@ -630,7 +632,7 @@ func (q *Queries) OrgBurn(ctx context.Context, orgID id.Org) (int64, error) {
 }
 
 const postponeCluster = `-- name: PostponeCluster :exec
-UPDATE cluster SET due_at = clock_timestamp() + make_interval(secs => $1::float8) WHERE id = $2
+UPDATE cluster SET due_at = clock_timestamp() + make_interval(secs => $1::float8), full_look_at = 'epoch' WHERE id = $2
 `
 
 // A cluster that could not be tended is looked at again later, behind the others.
@@ -712,8 +714,9 @@ SET state = $1, reason = $2, detail = $3, image_digest = $4, secrets = $5, epoch
     go_at = $7, start_deadline = $8, quick_failures = $9, money_reason = $10,
     stop_at = $11, network = $12, running_at = $13, ended_at = $14, run_until = $15,
     due_at = $16, settled_at = $17, rate = $18, replace_until = $19, replace_note = $20,
-    runway_told_s = $21, runway_dips = $22
-WHERE id = $23
+    runway_told_s = $21, runway_dips = $22,
+    full_look_at = CASE WHEN $23::boolean THEN clock_timestamp() + interval '4 minutes' + random() * interval '2 minutes' ELSE full_look_at END
+WHERE id = $24
 `
 
 type SaveClusterParams struct {
@@ -739,6 +742,7 @@ type SaveClusterParams struct {
 	ReplaceNote   string
 	RunwayToldS   int32
 	RunwayDips    int32
+	Looked        bool
 	ID            id.Cluster
 }
 
@@ -766,6 +770,7 @@ func (q *Queries) SaveCluster(ctx context.Context, arg SaveClusterParams) error 
 		arg.ReplaceNote,
 		arg.RunwayToldS,
 		arg.RunwayDips,
+		arg.Looked,
 		arg.ID,
 	)
 	return err

@@ -53,6 +53,18 @@ func (q *Queries) AdvanceWindow(ctx context.Context, confirmedUntilMs int64, clu
 	return err
 }
 
+const advanceWindows = `-- name: AdvanceWindows :exec
+UPDATE cluster_window w SET confirmed_until_ms = u.ms
+FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS ms) u
+WHERE w.cluster_id = u.id AND w.closed_ms IS NULL AND w.limit_ms IS NULL AND w.doubt_from_ms IS NULL AND w.confirmed_until_ms < u.ms
+`
+
+// AdvanceWindow of the open windows of several clusters that are not in doubt.
+func (q *Queries) AdvanceWindows(ctx context.Context, clusters []pgtype.UUID, confirmedMs []int64) error {
+	_, err := q.db.Exec(ctx, advanceWindows, clusters, confirmedMs)
+	return err
+}
+
 const allAttestKeys = `-- name: AllAttestKeys :many
 SELECT host_id, attest_key FROM host_key WHERE host_id = ANY($1::uuid[]) ORDER BY host_id, attest_key
 `

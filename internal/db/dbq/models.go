@@ -159,6 +159,7 @@ type Cluster struct {
 	RunwayDips    int32
 	ReplaceUntil  *time.Time
 	ReplaceNote   string
+	FullLookAt    time.Time
 }
 
 type ClusterEvent struct {

@@ -17,7 +17,7 @@ FOR UPDATE SKIP LOCKED;
 
 -- name: PostponeCluster :exec
 -- A cluster that could not be tended is looked at again later, behind the others.
-UPDATE cluster SET due_at = clock_timestamp() + make_interval(secs => @wait_s::float8) WHERE id = @id;
+UPDATE cluster SET due_at = clock_timestamp() + make_interval(secs => @wait_s::float8), full_look_at = 'epoch' WHERE id = @id;
 
 -- name: SaveCluster :exec
 UPDATE cluster
@@ -25,7 +25,8 @@ SET state = @state, reason = @reason, detail = @detail, image_digest = @image_di
     go_at = @go_at, start_deadline = @start_deadline, quick_failures = @quick_failures, money_reason = @money_reason,
     stop_at = @stop_at, network = @network, running_at = @running_at, ended_at = @ended_at, run_until = @run_until,
     due_at = @due_at, settled_at = @settled_at, rate = @rate, replace_until = sqlc.narg(replace_until), replace_note = @replace_note,
-    runway_told_s = @runway_told_s, runway_dips = @runway_dips
+    runway_told_s = @runway_told_s, runway_dips = @runway_dips,
+    full_look_at = CASE WHEN @looked::boolean THEN clock_timestamp() + interval '4 minutes' + random() * interval '2 minutes' ELSE full_look_at END
 WHERE id = @id;
 
 -- name: GetCluster :one
@@ -255,7 +256,7 @@ WHERE n.cluster_id = @cluster_id AND n.rank = @rank;
 
 -- name: OrgBurn :one
 -- What an org's running clusters cost per hour, micro-units.
-SELECT coalesce(sum(rate), 0)::bigint FROM cluster WHERE org_id = @org_id AND state IN ('running', 'degraded');
+SELECT coalesce(sum(rate), 0)::bigint FROM cluster WHERE org_id = @org_id AND ended_at IS NULL AND state IN ('running', 'degraded');
 
 -- name: ReportClock :batchone
 -- PostgreSQL's clock, the newest anchor of a host's boot (0 when it has none), and whether the host keeps logs for us.

@@ -203,6 +203,12 @@ SELECT @cluster_id, coalesce(max(n), 0) + 1, @opened_ms, @opened_ms FROM cluster
 UPDATE cluster_window SET confirmed_until_ms = @confirmed_until_ms
 WHERE cluster_id = @cluster_id AND n = @n AND confirmed_until_ms < @confirmed_until_ms AND closed_ms IS NULL;
 
+-- name: AdvanceWindows :exec
+-- AdvanceWindow of the open windows of several clusters that are not in doubt.
+UPDATE cluster_window w SET confirmed_until_ms = u.ms
+FROM (SELECT unnest(@clusters::uuid[]) AS id, unnest(@confirmed_ms::bigint[]) AS ms) u
+WHERE w.cluster_id = u.id AND w.closed_ms IS NULL AND w.limit_ms IS NULL AND w.doubt_from_ms IS NULL AND w.confirmed_until_ms < u.ms;
+
 -- name: CloseWindow :exec
 UPDATE cluster_window SET closed_ms = @closed_ms WHERE cluster_id = @cluster_id AND n = @n AND closed_ms IS NULL;
 
