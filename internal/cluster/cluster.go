@@ -17,6 +17,7 @@ package cluster
 
 import (
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/musterhq/muster/internal/bus"
@@ -81,6 +82,8 @@ type Clusters struct {
 	bus    *bus.Bus // may be nil
 	cfg    Config
 	log    *slog.Logger
+
+	calmFailed atomic.Bool // in the last pass of the watchdog
 }
 
 // New makes Clusters. It starts nothing.

@@ -26,11 +26,12 @@ const maxPass = 500
 // never answer, and settles what has ended. Any number of replicas may run it at once: each cluster is taken by one.
 func (c *Clusters) Watchdog(ctx context.Context) (r Result, err error) {
 	seen := []id.Cluster{}
-	if r.Calm, err = c.keepCalm(ctx); err != nil {
-		if ctx.Err() != nil {
-			return r, ctx.Err()
+	// Should this fail again and again, every other pass looks at each cluster by itself.
+	if !c.calmFailed.Swap(false) {
+		if r.Calm, err = c.keepCalm(ctx); err != nil {
+			c.calmFailed.Store(true)
+			return r, err
 		}
-		c.log.Error("the watchdog looks at every cluster by itself", "err", err) // one in trouble must not keep the others waiting
 	}
 	for r.Looked < maxPass && ctx.Err() == nil {
 		cl, err := c.nextDue(ctx, seen)
