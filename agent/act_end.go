@@ -26,14 +26,20 @@ func (a *Agent) conclude(r *run, v view, o *outcome) error {
 	return a.change(r, func(rec *record) { rec.Outcome = o })
 }
 
-// maxGrace bounds what a renter's program may take to end, unbilled.
+// maxGrace bounds what a renter's program may take to end.
 const maxGrace = 30 * time.Second
+
+// grace is how long a run's command may take to end.
+func (v view) grace() time.Duration { return min(time.Duration(v.spec().GraceS)*time.Second, maxGrace) }
 
 func (a *Agent) stopWork(ctx context.Context, r *run, v view) error {
 	if err := a.journal.Cut(r.ref); err != nil {
 		return err
 	}
-	grace := min(time.Duration(v.spec().GraceS)*time.Second, maxGrace)
+	grace := v.grace()
+	if left, known := a.authorised(v.rec); known {
+		grace = max(0, min(grace, left)) // what runs past the authorised time nobody pays for
+	}
 	if !v.rec.Started || v.rec.Outcome.Reason == agentapi.ReasonSuperseded {
 		grace = 0
 	}

@@ -23,7 +23,7 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	a.mu.Unlock()
 	v.withdrawn = r.withdrawn
 	v.drained = a.journal.Drained(r.ref)
-	v.expired = a.expired(v.rec)
+	v.expired, v.ending = a.expires(v.rec, 0), a.expires(v.rec, v.grace())
 	if v.rec.Gone {
 		return v, nil
 	}
@@ -93,11 +93,21 @@ func (a *Agent) askOverlay(ctx context.Context, r *run, v *view) {
 	v.peers, v.staleRelays = reflect.DeepEqual(given, v.spec().Network.Peers), relays.stale(v.spec().Network)
 }
 
-// expired reports whether a run's authorised time is over, on the server's clock. Without an anchor of this boot that
+// expires reports whether a run's authorised time is over within d, on the server's clock. Without an anchor of this boot that
 // is not known, and nothing of an earlier boot runs.
-func (a *Agent) expired(rec record) bool {
+func (a *Agent) expires(rec record, d time.Duration) bool {
+	left, known := a.authorised(rec)
+	return known && left <= d
+}
+
+// authorised is how much is left of a run's authorised time, less than zero once it is over; known is false when it has no end
+// or the server's clock is not known.
+func (a *Agent) authorised(rec record) (left time.Duration, known bool) {
 	anchor, ok := a.journal.Anchor()
-	return ok && rec.RunUntilMS > 0 && anchor.At(a.cfg.BootMS()) >= rec.RunUntilMS
+	if !ok || rec.RunUntilMS <= 0 {
+		return 0, false
+	}
+	return time.Duration(rec.RunUntilMS-anchor.At(a.cfg.BootMS())) * time.Millisecond, true
 }
 
 // statusOf says what is to be said of a run. Progress is what was shown so far.

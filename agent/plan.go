@@ -93,6 +93,7 @@ type view struct {
 	dismissed  bool                // the server does not want it: nothing but its word says so
 	superseded bool                // a later epoch of the lease is wanted
 	expired    bool                // run_until has passed
+	ending     bool                // it passes within the grace period, so that a command that runs must be told to end
 	rec        record
 	boot       string // the running boot
 
@@ -170,7 +171,7 @@ func ended(v view) *outcome {
 		return exited(v)
 	case v.dismissed:
 		return &outcome{State: agentapi.NodeStopped}
-	case v.expired:
+	case v.expired, v.ending && v.rec.Started:
 		return &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonRunUntil, Detail: "the authorised time is over"}
 	case gone(v.rec.WorkID, v.work):
 		return failed(agentapi.ReasonHostInterrupted, "the workload's container was removed by somebody on the host")

@@ -38,6 +38,7 @@ var (
 	unknown   = func(v *view) { v.want = nil } // the agent was restarted, no server
 	dismissed = func(v *view) { v.want, v.dismissed = nil, true }
 	expired   = func(v *view) { v.expired = true }
+	ending    = func(v *view) { v.ending = true }
 	concluded = func(v *view) { v.rec.Outcome = &outcome{State: agentapi.NodeStopped} }
 )
 
@@ -194,6 +195,7 @@ func TestHowRunsEnd(t *testing.T) {
 		{"dismissed before anything", at(dismissed), &outcome{State: agentapi.NodeStopped}},
 		{"superseded", at(running, dismissed, func(v *view) { v.superseded = true }), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonSuperseded}},
 		{"time is over", at(running, expired), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonRunUntil, Detail: "the authorised time is over"}},
+		{"time is nearly over", at(running, ending), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonRunUntil, Detail: "the authorised time is over"}},
 		{"time is over, no server", at(running, expired, unknown), &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonRunUntil, Detail: "the authorised time is over"}},
 		{"no server", at(running, unknown), nil},
 		{"no server, no overlay", at(running, unknown, func(v *view) { v.overlay = false }), nil},

@@ -327,8 +327,9 @@ func (n NodeFacts) down(f Facts) bool {
 	return false
 }
 
-// stopSlack is how much before run_until by PostgreSQL's clock a host may stop a node by its own.
-const stopSlack = 5 * time.Second
+// stopSlack is how much before run_until by PostgreSQL's clock a host may stop a node by its own: it tells the command to end a
+// grace period before.
+const stopSlack = (graceSeconds + 5) * time.Second
 
 // finally reports whether a rank that is down stays so: its host says it has failed, its GPU is broken, it was lost for
 // too long, or its host was in doubt too often.
