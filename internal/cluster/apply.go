@@ -105,6 +105,9 @@ func (x *change) doubt() {
 		return
 	}
 	from := x.watermark()
+	if x.deafAfter { // the rule decides it all
+		from = earliest(from, time.UnixMilli(x.confirmedMS))
+	}
 	x.doubtFrom = from
 	x.book(func(ctx context.Context) error {
 		if err := metering.AdvanceConfirmed(ctx, x.tx, x.row.ID, from); err != nil {

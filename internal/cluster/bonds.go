@@ -140,11 +140,11 @@ func (x *change) payStandby(ctx context.Context, leases []bond.Frozen) error {
 	terms := make([]fairness.Lease, len(leases))
 	at := map[[16]byte]int{}
 	for i, l := range leases {
-		signed, err := metering.SignedWithin(ctx, x.tx.Q, l.Lease, spans)
+		signed, told, err := metering.SignedWithin(ctx, x.tx.Q, l.Lease, spans)
 		if err != nil {
 			return err
 		}
-		ranks[i] = fairness.Rank{Lease: i, Signed: signed.Minus(unwell[l.Lease])}
+		ranks[i] = fairness.Rank{Lease: i, Signed: signed.Minus(unwell[l.Lease].Minus(told))}
 		terms[i] = fairness.Lease{Operator: l.Operator, StandbyRate: l.StandbyRate, SharePPM: l.SharePPM, Bond: l.Reserved}
 		at[l.Lease.UUID()] = i
 	}

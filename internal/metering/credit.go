@@ -294,22 +294,27 @@ func creditOf(l *lease, segs []dbq.SegmentsWithinRow, span Interval) money.Nano 
 	return min(money.Posted(num), l.meter.Posted)
 }
 
-// SignedWithin returns which parts of some spans of time the host of a lease has signed. A span without an end is not asked
-// for.
-func SignedWithin(ctx context.Context, q *dbq.Queries, lease id.Lease, spans []interval.Span) (interval.Set, error) {
-	var out interval.Set
+// SignedWithin returns for which parts of some spans of time the host of a lease has signed that its rank was up, and for
+// which of these it says so itself: other segments say no more than that the lease was there. A span without an end is not
+// asked for.
+func SignedWithin(ctx context.Context, q *dbq.Queries, lease id.Lease, spans []interval.Span) (up, told interval.Set, err error) {
 	for _, s := range interval.Of(spans...) {
 		rows, err := q.SegmentsWithin(ctx, lease, s.Start, s.End)
 		if err != nil {
-			return nil, fmt.Errorf("metering: segments of %s: %w", lease, err)
+			return nil, nil, fmt.Errorf("metering: segments of %s: %w", lease, err)
 		}
-		in := make([]interval.Span, len(rows))
-		for i, r := range rows {
-			in[i] = interval.Span{Start: r.StartMs, End: r.EndMs}
+		var ups, tolds []interval.Span
+		for _, r := range rows {
+			if r.Up {
+				ups = append(ups, interval.Span{Start: r.StartMs, End: r.EndMs})
+			}
+			if r.Up && r.Told {
+				tolds = append(tolds, interval.Span{Start: r.StartMs, End: r.EndMs})
+			}
 		}
-		out = out.Union(interval.Of(in...).Clip(s))
+		up, told = up.Union(interval.Of(ups...).Clip(s)), told.Union(interval.Of(tolds...).Clip(s))
 	}
-	return out, nil
+	return up, told, nil
 }
 
 // tellOfCredit tells both sides once for each amount. Charges that arrive late raise a credit that is told already: then

@@ -83,6 +83,8 @@ type rankStory struct {
 	start, exit int64
 	reports     []reportStory // in order; the last tells the exit
 	segments    []interval.Span
+	deaf        map[int]interval.Span // when its host hears nothing of another rank
+	inTime      bool                  // it tells so as soon as it is noticed; otherwise it is cut off from us meanwhile
 }
 
 type reportStory struct {
@@ -94,7 +96,7 @@ func (s gangStory) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "gap %v, end %d", s.gap, s.ticks)
 	for k, r := range s.ranks {
-		fmt.Fprintf(&b, "\nrank %d: %d to %d, signed %v, reports", k, r.start, r.exit, r.segments)
+		fmt.Fprintf(&b, "\nrank %d: %d to %d, signed %v, deaf %v, in time %v, reports", k, r.start, r.exit, r.segments, r.deaf, r.inTime)
 		for _, p := range r.reports {
 			fmt.Fprintf(&b, " %d", p.at)
 			if !p.good {
@@ -161,7 +163,80 @@ func newStory(rnd *rand.Rand, n int, now int64, outage, faults bool) gangStory {
 		}
 		s.ranks = append(s.ranks, r)
 	}
+	if faults && rnd.IntN(3) > 0 {
+		s.deafen(rnd, length)
+	}
 	return s
+}
+
+// deafen lets two ranks hear nothing of each other for some seconds, or one of them of the other. Neither reports meanwhile,
+// and both do right after it.
+func (s *gangStory) deafen(rnd *rand.Rand, length int64) {
+	i := rnd.IntN(len(s.ranks))
+	j := (i + 1 + rnd.IntN(len(s.ranks)-1)) % len(s.ranks)
+	start := 20_000 + rnd.Int64N(length-80_000)
+	end := start + 8_000 + rnd.Int64N(8_000)
+	for n, pair := range [][2]int{{i, j}, {j, i}} {
+		if n == 1 && rnd.IntN(4) == 0 {
+			break // one voice
+		}
+		r := &s.ranks[pair[0]]
+		d := interval.Span{Start: start + rnd.Int64N(1500), End: end + rnd.Int64N(1500)}
+		r.deaf, r.inTime = map[int]interval.Span{pair[1]: d}, rnd.IntN(2) == 0
+		var cut []interval.Span
+		for _, p := range r.segments {
+			if p.Start < d.End && d.End < p.End {
+				cut = append(cut, interval.Span{Start: p.Start, End: d.End})
+				p.Start = d.End
+			}
+			cut = append(cut, p)
+		}
+		r.segments = cut
+		var reports []reportStory
+		for _, p := range r.reports {
+			if len(reports) > 0 && p.at >= d.Start && p.at <= d.End+500 {
+				continue
+			}
+			if len(reports) > 0 && reports[len(reports)-1].at < d.Start && p.at > d.End+500 && p.at-reports[len(reports)-1].at <= lostAfter {
+				reports = append(reports, reportStory{d.End + 500, reports[len(reports)-1].good})
+			}
+			reports = append(reports, p)
+		}
+		r.reports = reports
+	}
+}
+
+// deafSpans are the silences that a host signs: only with its segments.
+func (r rankStory) deafSpans(peer int) interval.Set {
+	return interval.Of(r.deaf[peer]).Intersect(interval.Of(r.segments...))
+}
+
+// saysUp is for which time segments say themselves that the rank was up: those with facts. It counts whatever its reports say.
+func (r rankStory) saysUp() interval.Set {
+	var out []interval.Span
+	for _, p := range r.segments {
+		for _, d := range r.deaf {
+			if d.And(p).Len() > 0 {
+				out = append(out, p)
+			}
+		}
+	}
+	return interval.Of(out...)
+}
+
+// silences is when the platform knows that a host was silent to it: reports were missing, or told of deafness too late.
+func (r rankStory) silences() (out []interval.Span) {
+	for i, p := range r.reports[1:] {
+		if before := r.reports[i].at; p.at-before > lostAfter {
+			out = append(out, interval.Span{Start: before, End: p.at})
+		}
+	}
+	for peer := range r.deaf {
+		if spans := r.deafSpans(peer); len(spans) > 0 && !r.inTime {
+			out = append(out, interval.Span{Start: spans[0].Start, End: day})
+		}
+	}
+	return out
 }
 
 // play rents the gang, delivers the story's facts in a random order, settles the cluster and returns its leases.
@@ -223,10 +298,27 @@ func (s gangStory) sign(h *fieldHost, st agentapi.LeaseStatus, rank int, boot0 i
 	for i, p := range spans {
 		g := agentapi.Segment{Lease: st.Lease, Epoch: 1, BootID: h.boot, Seq: int64(i + 1), Anchor: 1, BootEndMS: boot0 + p.End,
 			StartMS: s.from + p.Start, EndMS: s.from + p.End, Final: i+1 == len(spans)}
+		for peer, d := range s.ranks[rank].deaf {
+			if d = d.And(p); d.Len() > 0 {
+				g.Facts = &agentapi.Facts{Up: true, Deaf: []agentapi.DeafSpan{{Rank: peer, FromBootMS: boot0 + d.Start, ToBootMS: boot0 + d.End}}}
+			}
+		}
 		g.Sign(h.id.String(), h.key)
 		out = append(out, g)
 	}
 	return out
+}
+
+// deliver has a host report, or only send segments, and lets what it signed of its silences have come when it did.
+func (s gangStory) deliver(f *field, rank int, lease string, send func()) {
+	send()
+	if r := s.ranks[rank]; len(r.deaf) == 0 || !r.inTime {
+		return
+	}
+	l, err := id.Parse[id.Lease](lease)
+	f.must(err)
+	f.exec(`WITH q AS (SELECT set_config('session_replication_role', 'replica', true))
+		UPDATE deaf_span SET received_at = to_timestamp((from_ms + 9000) / 1000.0) FROM q WHERE lease_id = $1`, l)
 }
 
 // steps are the story's facts in a random order: the reports of each host in their order, everything else in any.
@@ -240,6 +332,7 @@ func (s gangStory) steps(f *field, rnd *rand.Rand, cl id.Cluster, hosts []*field
 		h := hosts[k]
 		var reports []func()
 		segments := s.sign(h, status[k], k, boot0)
+		all := slices.Clone(segments)
 		for i, p := range r.reports {
 			st := status[k]
 			st.Started, st.Good, st.StartBootMS = true, p.good, boot0+r.start
@@ -251,7 +344,16 @@ func (s gangStory) steps(f *field, rnd *rand.Rand, cl id.Cluster, hosts []*field
 			if rnd.IntN(3) == 0 {
 				with = append(with, segments[rnd.IntN(len(segments))])
 			}
-			deliver := func() { f.report(h, boot0+p.at, st, with...) }
+			if len(r.deaf) > 0 { // a report never comes before the segments that tell whom its host did not hear
+				for n, g := range all {
+					if r.segments[n].End <= p.at {
+						with = append(with, g)
+					}
+				}
+			}
+			deliver := func() {
+				s.deliver(f, k, st.Lease, func() { f.report(h, boot0+p.at, st, with...) })
+			}
 			if i == 0 { // the gang runs before anybody looks
 				out = append(out, deliver)
 				continue
@@ -269,7 +371,7 @@ func (s gangStory) steps(f *field, rnd *rand.Rand, cl id.Cluster, hosts []*field
 		for len(segments) > 0 {
 			n := 1 + rnd.IntN(len(segments))
 			batch := segments[:n]
-			queues = append(queues, []func(){func() { f.ingest(h, batch...) }})
+			queues = append(queues, []func(){func() { s.deliver(f, k, status[k].Lease, func() { f.ingest(h, batch...) }) }})
 			segments = segments[n:]
 		}
 	}
@@ -413,9 +515,14 @@ func (s gangStory) oracle(f *field, leases []id.Lease) string {
 		f.must(f.d.Pool.QueryRow(f.t.Context(), `SELECT p.rate, b.srate, l.host_share_ppm, b.reserved FROM lease l JOIN lease_price p ON p.lease_id = l.id
 			JOIN lease_bond b ON b.lease_id = l.id WHERE l.id = $1`, leases[k]).Scan(&of.rate, &of.standby, &of.ppm, &of.bond))
 		attested, unwell := r.attested()
+		unwell = interval.Of(unwell...).Minus(r.saysUp())
 		of.attested = set(append(attested, interval.Span{Start: r.exit, End: s.ticks})...)
 		of.unwell = set(unwell...)
 		of.signed = set(interval.Of(r.segments...).Minus(interval.Of(unwell...))...)
+		of.silent, of.deaf = set(r.silences()...), map[int]bits{}
+		for peer := range r.deaf {
+			of.deaf[peer] = set(r.deafSpans(peer)...)
+		}
 		g.ranks = append(g.ranks, of)
 	}
 	v := g.judge()

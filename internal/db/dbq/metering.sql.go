@@ -1263,7 +1263,7 @@ func (q *Queries) SegmentsOfLeases(ctx context.Context, ids []pgtype.UUID) ([]Se
 }
 
 const segmentsWithin = `-- name: SegmentsWithin :many
-SELECT lease_id, epoch, boot_id, seq, start_ms, end_ms, energy_mj
+SELECT lease_id, epoch, boot_id, seq, start_ms, end_ms, energy_mj, up, (facts IS NOT NULL)::boolean AS told
 FROM usage_segment
 WHERE lease_id = $1 AND end_ms > $2 AND start_ms < $3
 ORDER BY start_ms, end_ms, epoch, boot_id, seq
@@ -1277,6 +1277,8 @@ type SegmentsWithinRow struct {
 	StartMs  int64
 	EndMs    int64
 	EnergyMj int64
+	Up       bool
+	Told     bool
 }
 
 // Those that prove some time between two moments, unix ms.
@@ -1297,6 +1299,8 @@ func (q *Queries) SegmentsWithin(ctx context.Context, leaseID id.Lease, fromMs i
 			&i.StartMs,
 			&i.EndMs,
 			&i.EnergyMj,
+			&i.Up,
+			&i.Told,
 		); err != nil {
 			return nil, err
 		}
