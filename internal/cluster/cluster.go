@@ -22,6 +22,7 @@ import (
 
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fairness"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/seal"
@@ -45,7 +46,6 @@ type Config struct {
 	StartSilence time.Duration // silence of a starting node until it counts as lost; 150 s
 	LossGrace    time.Duration // how long a lost node may take to come back; 90 s
 	ReplaceWait  time.Duration // on_node_failure: replace: how long a lost rank waits for another host; 120 s
-	StartSkew    time.Duration // how much later than the first rank another may start without being to blame; 5 s
 	// OneSided is how long one rank alone may claim not to hear another before the cluster is suspended; 30 s.
 	OneSided time.Duration
 	// UndGrace is how long a suspension may last that is nobody's fault; 45 s. In a run younger than Young (15 min) it lasts
@@ -61,9 +61,9 @@ func (c Config) withDefaults() Config {
 		v *time.Duration
 		d time.Duration
 	}{
-		{&c.StartTimeout, 30 * time.Minute}, {&c.GoTimeout, 30 * time.Second}, {&c.LostAfter, 35 * time.Second},
+		{&c.StartTimeout, 30 * time.Minute}, {&c.GoTimeout, fairness.GoTimeout}, {&c.LostAfter, 35 * time.Second},
 		{&c.StartSilence, 150 * time.Second}, {&c.LossGrace, 90 * time.Second}, {&c.AbandonAfter, 10 * time.Minute}, {&c.ReplaceWait, 120 * time.Second},
-		{&c.StartSkew, 5 * time.Second}, {&c.OneSided, 30 * time.Second}, {&c.UndGrace, 45 * time.Second}, {&c.Young, 15 * time.Minute}, {&c.UndYoung, 2 * time.Second},
+		{&c.OneSided, 30 * time.Second}, {&c.UndGrace, 45 * time.Second}, {&c.Young, 15 * time.Minute}, {&c.UndYoung, 2 * time.Second},
 	} {
 		if *d.v == 0 {
 			*d.v = d.d

@@ -3,8 +3,8 @@ package cluster
 import (
 	"context"
 	"slices"
-	"time"
 
+	"github.com/musterhq/muster/internal/fairness"
 	"github.com/musterhq/muster/internal/interval"
 	"github.com/musterhq/muster/internal/metering"
 )
@@ -33,9 +33,6 @@ func (x *change) creditLost(d Decision) {
 	}
 }
 
-// noCreditAfterGap is how long after a gap of our own hearing a loss is credited to nobody: the gap may have caused it.
-const noCreditAfterGap = 10 * time.Minute
-
 // culprits returns the node whose loss ended the billed time, when it is exactly one, it is lost for good, and we have heard
 // its host without a gap. A rank that is in doubt beside it, and may come back, is not to blame.
 func (x *change) culprits(d Decision) (out []*node) {
@@ -48,7 +45,7 @@ func (x *change) culprits(d Decision) (out []*node) {
 		if !f.Nodes[i].finally(f) || d.On != OnLossFinal && !slices.Contains(d.Ranks, int(n.Rank)) {
 			continue
 		}
-		since := interval.Span{Start: x.goodThrough(n).Add(-noCreditAfterGap).UnixMilli(), End: x.now.UnixMilli()}
+		since := interval.Span{Start: x.goodThrough(n).Add(-fairness.CreditGapWindow).UnixMilli(), End: x.now.UnixMilli()}
 		if len(x.deaf(n).Clip(since)) > 0 {
 			continue
 		}

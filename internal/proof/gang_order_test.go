@@ -45,7 +45,7 @@ func TestAGangIsTheSameInAnyOrder(t *testing.T) {
 		}
 		return n
 	}
-	gangs, start := number(envOrders, 6), number(envOrderSeed, rand.Uint64())
+	gangs, start := number(envOrders, 5), number(envOrderSeed, rand.Uint64())
 	t.Logf("seed %d", start)
 	fields := map[int]*field{}
 	for i := range gangs {
@@ -140,7 +140,10 @@ func newStory(rnd *rand.Rand, n int, now int64, outage, faults bool) gangStory {
 		}
 		if faults && rnd.IntN(2) == 0 {
 			quiet.Start = rnd.Int64N(length - 30_000)
-			quiet.End = quiet.Start + 20_000 + rnd.Int64N(60_000)
+			quiet.End = quiet.Start + 30_000 + rnd.Int64N(60_000)
+			if rnd.IntN(3) == 0 { // until the exit
+				quiet = interval.Span{Start: length - 40_000 - rnd.Int64N(40_000), End: length}
+			}
 		}
 		missed := interval.Span{}
 		if outage {
@@ -157,7 +160,7 @@ func newStory(rnd *rand.Rand, n int, now int64, outage, faults bool) gangStory {
 			end := min(r.exit, at+1_000+rnd.Int64N(60_000))
 			r.segments = append(r.segments, interval.Span{Start: at, End: end})
 			at = end
-			if faults && rnd.IntN(4) == 0 {
+			if faults && (rnd.IntN(4) == 0 || at > quiet.Start && at < quiet.End && rnd.IntN(2) == 0) {
 				at += rnd.Int64N(50_000) // the agent died and signed nothing
 			}
 		}

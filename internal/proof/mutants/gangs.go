@@ -32,6 +32,11 @@ var gangMutants = []mutant{
 		new: "		silent[k] = f.Ranks[k].Silent.Clip(f.Run)\n",
 	},
 	{
+		name: "vouched-though-unwell", rule: "no rank vouches for one that its own host reported as not up", file: decideGo, by: []suite{gangs},
+		old: "		vouched := before.Intersect(after[k+1]).Minus(f.Ranks[k].Unwell)\n",
+		new: "		vouched := before.Intersect(after[k+1])\n",
+	},
+	{
 		name: "over-the-bond", rule: "no host pays more than its bond", file: payGo, by: []suite{gangs, limits},
 		old: "		p.bonds[culprit] -= settle(claims, ms, p.bonds[culprit])\n",
 		new: "		p.bonds[culprit] -= settle(claims, ms, 1<<60)\n",
