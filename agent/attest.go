@@ -35,6 +35,12 @@ func (a *Agent) attest(r *run, v view, s step) {
 	if !v.rec.Started || v.rec.BootID != v.boot || v.rec.Outcome != nil {
 		return
 	}
+	a.mu.Lock()
+	hidden := a.hides(r)
+	a.mu.Unlock()
+	if hidden && (s.do == "" || s.do == actStartOverlay) {
+		return // this process has not found the overlay yet: that says nothing of how the rank was meanwhile
+	}
 	c := journal.Condition{Up: a.well(v, s, a.sick(v.spec().GPUs...)), Tail: v.dismissed || v.superseded, Deaf: v.deaf}
 	if s.do == actConclude { // nothing new was seen of how it was
 		a.mu.Lock()

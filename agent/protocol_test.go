@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/journal"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
@@ -77,5 +79,46 @@ func TestAnAgentReportsToAnOlderServer(t *testing.T) {
 	seg.Facts = nil
 	if err := seg.Verify(host.String(), public); err != nil {
 		t.Errorf("a server of protocol 1: %v", err)
+	}
+}
+
+// wellGPUs have no trouble.
+type wellGPUs struct{ quietGPUs }
+
+func (wellGPUs) Health() map[string]gpu.Health { return nil }
+
+// An agent that was restarted signs nothing new of a run before it has seen how the run is: the time in which there was no
+// agent counts as it was. A run that cannot be seen for long is not up.
+func TestARestartedAgentSignsNothingItHasNotSeen(t *testing.T) {
+	t.Parallel()
+	_, key, err := ed25519.GenerateKey(nil)
+	must(t, err)
+	now := time.Now()
+	a, err := New(Config{StateDir: t.TempDir(), Host: id.New[id.Host](), Key: key, BootID: "b1", BootMS: func() int64 { return 60_000 },
+		Now: func() time.Time { return now }, GPUs: wellGPUs{}, Log: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	defer a.journal.Close()
+	ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
+	a.mu.Lock()
+	r := a.addRun(ref, record{Spec: agentapi.LeaseSpec{LeaseRef: ref}, BootID: "b1", Started: true})
+	a.mu.Unlock()
+	must(t, a.journal.SetAnchor(agentapi.Anchor{BootID: "b1", Number: 1, BootMS: 1000, ServerMS: 5_000_000}))
+	must(t, a.journal.Start(ref, 1500, nil))
+	must(t, a.journal.Tick([]journal.Tick{{LeaseRef: ref, BootMS: 10_000}}))
+	v := view{rec: r.rec, boot: "b1", seenBoot: 50_000, work: container.Container{State: container.Running}}
+	a.attest(r, v, step{do: actStartOverlay})
+	a.attest(r, v, step{})
+	v.overlay = true
+	a.attest(r, v, step{do: actWatch})
+	if segs := a.journal.Pending(10); len(segs) != 0 {
+		t.Fatalf("signed %+v", segs)
+	}
+	now = now.Add(takeUp)
+	v.overlay = false
+	a.attest(r, v, step{do: actStartOverlay})
+	must(t, a.journal.End(ref, 60_000))
+	segs := a.journal.Pending(10)
+	if len(segs) != 2 || !segs[0].WasUp() || segs[1].WasUp() || segs[1].StartMS-segs[0].StartMS != 50_000-1500 {
+		t.Errorf("signed %+v", segs)
 	}
 }
