@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fairness"
 	"github.com/musterhq/muster/internal/interval"
+	"github.com/musterhq/muster/internal/notify"
 )
 
 // A rank is in doubt while it is not proven up. The billing window stays open meanwhile and nothing more of it is confirmed:
@@ -54,6 +55,32 @@ func (x *change) strike(n, other *node, kind string) {
 		s.AgainstOrg = uuids(other.operator)[0]
 	}
 	x.strikes = append(x.strikes, s)
+	x.tellStrike(n, other, kind)
+}
+
+// tellStrike notifies the operator of a host of what counts against it in clusters of several nodes, and of what follows.
+// Doubts are many and pass; of those the page of the bond tells.
+func (x *change) tellStrike(n, other *node, kind string) {
+	t := notify.Notice{Org: n.operator, Object: n.HostID.String(), Severity: notify.Warn, Key: fmt.Sprintf("strike:%s:%s:%s", kind, x.row.ID, n.LeaseID)}
+	const three = " Three such failures or failed starts within 60 minutes keep a host out of clusters of several nodes for an hour, then longer each time."
+	switch {
+	case kind == strikeLoss:
+		t.Title = fmt.Sprintf("%s is not offered until %s UTC: it failed", n.hostName, x.now.Add(fairness.RelistLock).UTC().Format("15:04"))
+		t.Body = fmt.Sprintf("Rank %d of cluster %s was lost by the host's fault.%s To stop renting out a host, take it back with an hour's notice: then nothing counts against it.",
+			n.Rank, x.row.ID, three)
+	case kind == strikeStart:
+		t.Title = fmt.Sprintf("%s started a node too late", n.hostName)
+		t.Body = fmt.Sprintf("Rank %d of cluster %s started more than %.0f s after the first one, or not at all. Your bond pays the others for that time.%s",
+			n.Rank, x.row.ID, fairness.StartSkew.Seconds(), three)
+	case kind == strikeUndecided && other != nil && other.operator != n.operator:
+		t.Title = fmt.Sprintf("%s and a host of another operator did not hear each other", n.hostName)
+		t.Body = fmt.Sprintf("Ranks %d and %d of cluster %s were both well and did not hear each other. Nobody is to blame and nothing is taken from you. Hosts of that operator and yours "+
+			"are not put together for 24 hours. When that happens with three operators within 24 hours, a host is in no cluster of several nodes for an hour, then longer each time.",
+			min(n.Rank, other.Rank), max(n.Rank, other.Rank), x.row.ID)
+	default:
+		return
+	}
+	x.book(func(ctx context.Context) error { _, err := notify.Add(ctx, x.tx, t); return err })
 }
 
 // pair is two ranks, a < b.

@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/metering"
+	"github.com/musterhq/muster/internal/notify"
 )
 
 // reclaim takes the host of a rank back.
@@ -61,6 +62,11 @@ func TestAHostThatFailedIsNotOfferedForAnHour(t *testing.T) {
 		f := fault.From(err)
 		return f != nil && f.Kind == fault.NoCapacity && strings.Contains(fmt.Sprint(f.Extra["explain"]), "relist lock")
 	})
+	told, err := notify.List(w.ctx, w.d.Q, w.operator.Org, notify.Filter{Limit: 20})
+	w.must(err)
+	if s := fmt.Sprint(told); strings.Count(s, "host-0 is not offered until") != 1 {
+		t.Errorf("the operator was told %s", s)
+	}
 	w.exec("UPDATE gang_strike SET at = at - interval '1 hour'")
 	w.rounds(c, "offered again", func(cluster.Cluster) bool {
 		_, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
