@@ -30,7 +30,6 @@ import (
 	"github.com/musterhq/muster/internal/postpaid"
 	"github.com/musterhq/muster/internal/relay"
 	"github.com/musterhq/muster/internal/restore"
-	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/worker"
 )
 
@@ -146,11 +145,11 @@ func (a *app) openListeners(context.Context) (err error) {
 }
 
 func (a *app) openNouns(ctx context.Context) (err error) {
-	raw, err := a.cfg.sealSecret()
+	box, err := a.cfg.box()
 	if err != nil {
 		return err
 	}
-	box, err := seal.NewBox(raw)
+	raw, err := a.cfg.linkSecret()
 	if err != nil {
 		return err
 	}

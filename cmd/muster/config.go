@@ -23,6 +23,7 @@ import (
 	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/internal/payout"
 	"github.com/musterhq/muster/internal/report"
+	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/tax"
 )
 
@@ -32,6 +33,10 @@ type serverConfig struct {
 	DatabaseURL secretText `env:"MUSTER_DATABASE_URL"`
 	DBConns     int32      `env:"MUSTER_DB_CONNS" envDefault:"32"`
 	Secret      secretText `env:"MUSTER_SECRET"` // base64, ≥ 32 bytes; the same on every replica
+	// SecretPrevious is accepted as well while Secret changes; it seals nothing. It needs LinkSecret.
+	SecretPrevious secretText `env:"MUSTER_SECRET_PREVIOUS"`
+	// LinkSecret is what the keys of the host link and, without RelaySecret, of relays are made of; "" = Secret.
+	LinkSecret secretText `env:"MUSTER_LINK_SECRET"`
 
 	Listen    string `env:"MUSTER_LISTEN" envDefault:"127.0.0.1:8080"` // pages and REST
 	PublicURL string `env:"MUSTER_PUBLIC_URL" envDefault:""`           // as people reach it; default http://LISTEN
@@ -183,6 +188,16 @@ func (c *serverConfig) complete() error {
 	if raw, err := c.sealSecret(); err != nil || len(raw) < 32 {
 		bad.Add("MUSTER_SECRET", "must be at least 32 random bytes in base64 (openssl rand -base64 32), the same on every replica")
 	}
+	if _, err := c.box(); err != nil && c.SecretPrevious != "" {
+		bad.Add("MUSTER_SECRET_PREVIOUS", "must be at least 32 random bytes in base64, as MUSTER_SECRET was before")
+	}
+	switch raw, err := c.linkSecret(); {
+	case err != nil || len(raw) < 32:
+		bad.Add("MUSTER_LINK_SECRET", "must be at least 32 random bytes in base64")
+	case c.SecretPrevious != "" && c.LinkSecret == "":
+		bad.Add("MUSTER_LINK_SECRET", "must be set while MUSTER_SECRET_PREVIOUS is: to the MUSTER_SECRET with which hosts were enrolled, and for good. "+
+			"Without it hosts would no longer trust this server")
+	}
 	for name, u := range map[string]string{"MUSTER_PUBLIC_URL": c.PublicURL, "MUSTER_AGENT_URL": c.AgentURL} {
 		if u == "" {
 			continue // made of the listener's address
@@ -294,14 +309,40 @@ func (c *serverConfig) sandboxSecret() (string, error) {
 	return "whsec_" + hex.EncodeToString(b), err
 }
 
-func (c *serverConfig) sealSecret() ([]byte, error) {
-	s := strings.TrimRight(string(c.Secret), "=")
+// box seals secrets at rest, and opens what the previous secret sealed.
+func (c *serverConfig) box() (*seal.Box, error) {
+	raw, err := c.sealSecret()
+	if err != nil || c.SecretPrevious == "" {
+		if err != nil {
+			return nil, err
+		}
+		return seal.NewBox(raw)
+	}
+	previous, err := unbase64("MUSTER_SECRET_PREVIOUS", c.SecretPrevious)
+	if err != nil {
+		return nil, err
+	}
+	return seal.NewRotatingBox(raw, previous)
+}
+
+// linkSecret is what the keys of the host link are made of.
+func (c *serverConfig) linkSecret() ([]byte, error) {
+	if c.LinkSecret != "" {
+		return unbase64("MUSTER_LINK_SECRET", c.LinkSecret)
+	}
+	return c.sealSecret()
+}
+
+func (c *serverConfig) sealSecret() ([]byte, error) { return unbase64("MUSTER_SECRET", c.Secret) }
+
+func unbase64(name string, secret secretText) ([]byte, error) {
+	s := strings.TrimRight(string(secret), "=")
 	if b, err := base64.RawStdEncoding.DecodeString(s); err == nil {
 		return b, nil
 	}
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil {
-		return nil, fmt.Errorf("MUSTER_SECRET is not base64")
+		return nil, fmt.Errorf("%s is not base64", name)
 	}
 	return b, nil
 }

@@ -39,7 +39,7 @@ func (c *serverConfig) relaySecret() ([]byte, error) {
 		}
 		return b, nil
 	}
-	raw, err := c.sealSecret()
+	raw, err := c.linkSecret()
 	if err != nil || len(raw) < 32 {
 		return nil, fault.InvalidField("MUSTER_RELAY_SECRET", "is not set, and neither is MUSTER_SECRET")
 	}

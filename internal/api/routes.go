@@ -155,6 +155,7 @@ func (a *API) inside(t *table) {
 	get(t, "/admin/promo-redemptions", platformAdmin, "listRedemptions: Who used which code, newest first", a.redemptions)
 	get(t, "/admin/payout-run", platformAdmin, "getPayoutRun: What the next payouts would be, and what failed", a.payoutRun)
 	postBy(t, "/admin/payout-run", platformAdmin, 201, "runPayouts: Pay everybody who can be paid now, with a reason", a.runPayouts)
+	get(t, "/admin/secret", platformAdmin, "getSealState: How far secrets at rest are sealed with the present MUSTER_SECRET", a.sealState)
 	get(t, "/admin/sending", platformAdmin, "getSending: Whether requests that move money are sent to Stripe", a.sending)
 	put(t, "/admin/sending", platformAdmin, "setSending: Pause everything that moves money at Stripe, or resume it, with a reason", a.setSending)
 	get(t, "/admin/promo-codes", platformAdmin, "listPromoCodes: Codes that give credit away", a.listPromos)

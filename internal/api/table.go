@@ -220,7 +220,7 @@ func (a *API) request(ctx context.Context, p account.Principal, method string, k
 		}
 	}
 	r := idem.Request{
-		Principal: p.Key(), Method: method, Path: pathOf(ctx), Key: k.IdempotencyKey, BodyHMAC: a.box.MAC(k.RawBody),
+		Principal: p.Key(), Method: method, Path: pathOf(ctx), Key: k.IdempotencyKey, BodyHMAC: a.box.MAC(k.RawBody), OtherHMAC: a.box.OtherMAC(k.RawBody),
 	}
 	if p.User.IsZero() {
 		r.Principal = "anon:" + hostOf(p.Address)

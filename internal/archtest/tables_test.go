@@ -34,7 +34,7 @@ var owners = map[string]string{
 	"time_anchor": "metering", "usage_segment": "metering", "segment_batch": "metering", "segment_quarantine": "metering",
 	"service_credit": "metering",
 	"cluster":        "cluster", "node": "cluster", "node_status": "cluster", "cluster_event": "cluster", "node_log": "cluster",
-	"node_replacement": "cluster", "node_log_retry": "cluster",
+	"node_replacement": "cluster", "seal_progress": "cluster", "node_log_retry": "cluster",
 	"bond_terms": "bond", "bond_host_terms": "bond", "bond_deposited": "bond", "lease_bond": "bond", "standby": "bond", "standby_relief": "bond",
 	"rank_gap": "cluster", "silence": "cluster", "undecided_span": "cluster", "suspension": "cluster", "gang_strike": "cluster", "pair_ban": "cluster",
 	"deaf_span": "metering", "pulse": "host", "deaf_gap": "host",

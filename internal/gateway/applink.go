@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"crypto/hmac"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -80,7 +79,9 @@ func (p *Apps) sign(v pass) string {
 	return base64.RawURLEncoding.EncodeToString(b) + "." + base64.RawURLEncoding.EncodeToString(p.mac(b))
 }
 
-func (p *Apps) mac(b []byte) []byte { return p.cfg.Box.MAC(append([]byte("muster-app-v1|"), b...)) }
+func (p *Apps) mac(b []byte) []byte { return p.cfg.Box.MAC(signed(b)) }
+
+func signed(b []byte) []byte { return append([]byte("muster-app-v1|"), b...) }
 
 // verify reads a pass of a kind for an app.
 func (p *Apps) verify(text, kind, app string) (pass, bool) {
@@ -88,7 +89,7 @@ func (p *Apps) verify(text, kind, app string) (pass, bool) {
 	body, sum, _ := strings.Cut(text, ".")
 	b, err := base64.RawURLEncoding.DecodeString(body)
 	s, err2 := base64.RawURLEncoding.DecodeString(sum)
-	if err != nil || err2 != nil || !hmac.Equal(s, p.mac(b)) || json.Unmarshal(b, &v) != nil {
+	if err != nil || err2 != nil || !p.cfg.Box.Verify(signed(b), s) || json.Unmarshal(b, &v) != nil {
 		return v, false
 	}
 	return v, v.Kind == kind && v.App == app && p.cfg.Now().Unix() < v.Expires

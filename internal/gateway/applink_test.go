@@ -45,6 +45,13 @@ func TestAPassIsForOneApp(t *testing.T) {
 	if got, ok := p.verify(text, passLink, label); !ok || got.Org != v.Org || got.User != v.User {
 		t.Fatalf("%+v %v", got, ok)
 	}
+	rotated := newTestApps(t, 2, &now)
+	if rotated.cfg.Box, err = seal.NewRotatingBox(bytes.Repeat([]byte{2}, 32), bytes.Repeat([]byte{1}, 32)); err != nil {
+		t.Fatal(err)
+	}
+	if !second(rotated.verify(text, passLink, label)) {
+		t.Error("a pass does not outlive the change of the platform's secret")
+	}
 	for name, bad := range map[string]bool{
 		"another app":     second(p.verify(text, passLink, App{v.Cluster, 0, 8888}.label())),
 		"another port":    second(p.verify(text, passLink, App{v.Cluster, 1, 8889}.label())),

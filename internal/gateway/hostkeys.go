@@ -17,7 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/seal"
 )
 
-// HostKeys are the platform's, made by the first replica that asks.
+// HostKeys are the platform's, made by the first replica that asks. What another secret has sealed is sealed again.
 func HostKeys(ctx context.Context, d *db.DB, box *seal.Box) ([]ssh.Signer, error) {
 	stored, err := d.Q.SSHHostKeys(ctx)
 	if err != nil {
@@ -38,6 +38,11 @@ func HostKeys(ctx context.Context, d *db.DB, box *seal.Box) ([]ssh.Signer, error
 		raw, err := box.Open(s.Sealed, belongs(s.Algorithm))
 		if err != nil {
 			return nil, fmt.Errorf("the SSH host key %s: %w", s.Algorithm, err)
+		}
+		if fresh, stale, err := box.Reseal(s.Sealed, belongs(s.Algorithm)); err == nil && stale {
+			if _, err := d.Q.ResealSSHHostKey(ctx, fresh, s.Algorithm, s.Sealed); err != nil {
+				return nil, fmt.Errorf("seal the SSH host key %s again: %w", s.Algorithm, err)
+			}
 		}
 		key, err := x509.ParsePKCS8PrivateKey(raw)
 		if err != nil {

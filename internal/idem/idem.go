@@ -36,6 +36,7 @@ type Request struct {
 	Path      string
 	Key       string    // the Idempotency-Key header
 	BodyHMAC  []byte    // seal.Box.MAC of the body
+	OtherHMAC []byte    // seal.Box.OtherMAC of it: a call before the platform's secret changed had this one; nil: none
 	Seal      *seal.Box // set when the answer carries a secret: it is stored encrypted
 	Replayed  *bool     // set to true when an earlier call did the work; may be nil
 }
@@ -129,7 +130,7 @@ func (r Request) Earlier(ctx context.Context, tx *db.Tx) (*Answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read idempotent answer: %w", err)
 	}
-	if !bytes.Equal(row.BodyHmac, r.BodyHMAC) {
+	if !bytes.Equal(row.BodyHmac, r.BodyHMAC) && (r.OtherHMAC == nil || !bytes.Equal(row.BodyHmac, r.OtherHMAC)) {
 		return nil, fault.New(fault.IdemMismatch, "this Idempotency-Key was used within 24 hours for a request with another body: use a new key for a new request")
 	}
 	a := &Answer{Status: int(row.Status), Body: row.Response, Replayed: true}

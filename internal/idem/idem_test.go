@@ -210,3 +210,29 @@ func TestKeysAgeOut(t *testing.T) {
 		t.Errorf("an expired key still stands: %+v %v", a, err)
 	}
 }
+
+// A repetition after the platform's secret has changed gets the first answer, even one that is sealed.
+func TestARepetitionAfterTheSecretChanged(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	rotated, err := seal.NewRotatingBox(bytes.Repeat([]byte{8}, 32), bytes.Repeat([]byte{7}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := w.request("k", "body")
+	first.Seal = w.box
+	if _, err := w.call(t.Context(), first, answer(201, "secret")); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(body string) (idem.Answer, error) {
+		r := world{w.d, rotated}.request("k", body)
+		r.Seal, r.OtherHMAC = rotated, rotated.OtherMAC([]byte(body))
+		return w.call(t.Context(), r, forbidden(t))
+	}
+	if a, err := ask("body"); err != nil || !a.Replayed || string(a.Body) != `"secret"` {
+		t.Fatalf("%+v %v", a, err)
+	}
+	if _, err := ask("another body"); !fault.Is(err, fault.IdemMismatch) {
+		t.Fatal(err)
+	}
+}

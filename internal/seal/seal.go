@@ -19,8 +19,20 @@ const version = 1
 
 // Box seals and opens. Safe for concurrent use.
 type Box struct {
-	aead cipher.AEAD
-	mac  []byte
+	aead  cipher.AEAD
+	mac   []byte
+	other *Box // opens and verifies, too; nil: none
+}
+
+// NewRotatingBox is NewBox with another secret, which opens and verifies but seals and signs nothing: while the platform's secret
+// changes, replicas and rows have either.
+func NewRotatingBox(secret, other []byte) (*Box, error) {
+	b, err := NewBox(secret)
+	if err != nil {
+		return nil, err
+	}
+	b.other, err = NewBox(other)
+	return b, err
 }
 
 // NewBox derives its keys from a secret of at least 32 bytes. Every replica needs the same one.
@@ -44,7 +56,7 @@ func NewBox(secret []byte) (*Box, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Box{aead, mac}, nil
+	return &Box{aead: aead, mac: mac}, nil
 }
 
 // Seal encrypts plain for the object named by belongs ("cluster:<id>").
@@ -55,8 +67,35 @@ func (b *Box) Seal(plain []byte, belongs string) []byte {
 	return b.aead.Seal(out, out[1:], plain, []byte(belongs))
 }
 
-// Open is the inverse of Seal. It fails when the data was altered, belongs elsewhere, or another key sealed it.
+// Open is the inverse of Seal, by this secret or the other. It fails when the data was altered, belongs elsewhere, or a third secret
+// sealed it.
 func (b *Box) Open(sealed []byte, belongs string) ([]byte, error) {
+	plain, err := b.open(sealed, belongs)
+	if err != nil && b.other != nil {
+		if plain, err2 := b.other.open(sealed, belongs); err2 == nil {
+			return plain, nil
+		}
+	}
+	return plain, err
+}
+
+// Rotating reports whether another secret is accepted.
+func (b *Box) Rotating() bool { return b.other != nil }
+
+// Reseal seals with this secret what the other sealed; stale is false, and fresh nil, for what this secret sealed. It fails where Open
+// does.
+func (b *Box) Reseal(sealed []byte, belongs string) (fresh []byte, stale bool, err error) {
+	if _, err = b.open(sealed, belongs); err == nil || b.other == nil {
+		return nil, false, err
+	}
+	plain, err := b.other.open(sealed, belongs)
+	if err != nil {
+		return nil, false, err
+	}
+	return b.Seal(plain, belongs), true, nil
+}
+
+func (b *Box) open(sealed []byte, belongs string) ([]byte, error) {
 	n := 1 + b.aead.NonceSize()
 	if len(sealed) < n || sealed[0] != version {
 		return nil, errors.New("sealed data has an unknown form")
@@ -73,4 +112,17 @@ func (b *Box) MAC(data []byte) []byte {
 	m := hmac.New(sha256.New, b.mac)
 	m.Write(data)
 	return m.Sum(nil)
+}
+
+// OtherMAC is MAC by the other secret; nil: there is none.
+func (b *Box) OtherMAC(data []byte) []byte {
+	if b.other == nil {
+		return nil
+	}
+	return b.other.MAC(data)
+}
+
+// Verify reports whether mac is data's, by this secret or the other.
+func (b *Box) Verify(data, mac []byte) bool {
+	return hmac.Equal(mac, b.MAC(data)) || b.other != nil && hmac.Equal(mac, b.other.MAC(data))
 }

@@ -108,6 +108,9 @@ func Jobs(p Platform) []Job {
 			return report.IssueInvoices(ctx, p.DB.Q, p.Currency, p.Merchant)
 		}})
 	}
+	if p.Clusters != nil && p.Clusters.RotatesSecret() {
+		jobs = append(jobs, Job{Name: "sealing again", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Clusters.Reseal})
+	}
 	if p.Post != nil {
 		jobs = append(jobs,
 			Job{Name: "mail", Every: 5 * time.Second, Limit: 10 * time.Minute, Run: p.Post.Run},

@@ -1132,6 +1132,15 @@ type SandboxObject struct {
 	ChangedAt time.Time
 }
 
+type SealProgress struct {
+	One       bool
+	Mark      []byte
+	BeganAt   time.Time
+	PassedAt  time.Time
+	Resealed  int64
+	Remaining int64
+}
+
 type SegmentBatch struct {
 	ID        int64
 	Signature []byte
