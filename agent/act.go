@@ -13,6 +13,7 @@ import (
 
 const (
 	watchEvery = 2 * time.Second // how often a running node is looked at when nothing tells
+	watchLeast = 200 * time.Millisecond
 	longWait   = 15 * time.Second
 )
 

@@ -26,7 +26,7 @@ func (v view) watch() time.Duration {
 			wait = min(wait, left+10*time.Millisecond)
 		}
 	}
-	return wait
+	return max(wait, watchLeast)
 }
 
 // attest has the journal sign how a run is: s is what is done for it next, the zero step when it could not be seen. Call it

@@ -155,6 +155,12 @@ func TestStatusUsageAndHealthAreAcknowledgedApart(t *testing.T) {
 			t.Errorf("%s: %s", tc.name, diff)
 		}
 	}
+	// A status attests that its host heard everybody but for what its segments say: it waits for those.
+	report.Segments[0].Facts = &agentapi.Facts{Up: true, Deaf: []agentapi.DeafSpan{{Rank: 1, ToBootMS: 8000}}}
+	s.w.fail(nil, errBroken)
+	if diff := cmp.Diff(acks{0, 2, 0}, get()); diff != "" {
+		t.Errorf("usage fails that tells of deafness: %s", diff)
+	}
 }
 
 func TestOnlyTheHostsOwnLeasesAreObserved(t *testing.T) {
