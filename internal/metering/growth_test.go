@@ -240,3 +240,21 @@ func TestWhatBillsAreVerifiedWithIsFrozen(t *testing.T) {
 	}
 	w.exec("UPDATE service_credit SET credited = 6")
 }
+
+// A window that is closed is what a bill was made from: nobody opens, moves or removes it. Nothing impossible is written either.
+func TestClosedWindowsNeverChange(t *testing.T) {
+	t.Parallel()
+	w, t0 := open(t, newDB(t), 3_600_000)
+	w.exec("UPDATE cluster_window SET closed_ms = $1", t0+60_000)
+	for _, sql := range []string{
+		"UPDATE cluster_window SET closed_ms = NULL", "UPDATE cluster_window SET closed_ms = closed_ms + 1", "UPDATE cluster_window SET opened_ms = opened_ms - 1",
+		"UPDATE cluster_window SET confirmed_until_ms = confirmed_until_ms", "DELETE FROM cluster_window", "TRUNCATE cluster_window",
+		"UPDATE lease_meter SET numerator = -1", "UPDATE lease_meter SET host_posted = posted + 1", "UPDATE lease_meter SET host_posted = -1", "UPDATE lease_meter SET billed_ms = -1",
+		"UPDATE ledger_account SET currency = 'usd'", "UPDATE lease SET currency = ''", "UPDATE lease SET host_share_ppm = 1000001",
+		"INSERT INTO usage_segment (lease_id, epoch, boot_id, seq, anchor, boot_end_ms, start_ms, end_ms, energy_mj, final, payload_hash, signature) VALUES (gen_random_uuid(), 1, 'b', 1, 1, 1, 1, 2, 0, false, '', '')",
+	} {
+		if _, err := w.d.Pool.Exec(t.Context(), sql); err == nil {
+			t.Errorf("taken: %s", sql)
+		}
+	}
+}

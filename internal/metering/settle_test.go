@@ -113,7 +113,8 @@ func TestSettlementWaitsADayForTheJournal(t *testing.T) {
 		t.Fatal(open, err)
 	}
 	w.exec("UPDATE lease SET ended_at = ended_at - interval '24 hours'") // a day later
-	w.exec("UPDATE cluster_window SET opened_ms = opened_ms - 86400000, confirmed_until_ms = confirmed_until_ms - 86400000, closed_ms = closed_ms - 86400000")
+	w.exec(`WITH q AS (SELECT set_config('session_replication_role', 'replica', true))
+		UPDATE cluster_window SET opened_ms = opened_ms - 86400000, confirmed_until_ms = confirmed_until_ms - 86400000, closed_ms = closed_ms - 86400000 FROM q`)
 	mustEqual(t, "done a day later", w.settle(), true)
 	mustEqual(t, "hold", w.money().Hold, 0)
 	acks := w.ingest(w.segment(w.leases[0], 2, t0+300_000, t0+600_000, true))
