@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/musterhq/muster/bench/growth"
 	"github.com/musterhq/muster/bench/ingest"
 	"github.com/musterhq/muster/bench/network"
 	"github.com/musterhq/muster/bench/placement"
@@ -44,6 +45,7 @@ func benchmarks(seeds int) []benchmark {
 		{6, "what metering stores", envPostgres, withPostgres(ingest.StorageRows)},
 		{9, "from the request to running", envBin, func(ctx context.Context) ([]table.Row, error) { return start.Rows(ctx, os.Getenv(envBin)) }},
 		{12, "the network between hosts", envBin, func(ctx context.Context) ([]table.Row, error) { return network.Rows(ctx, os.Getenv(envBin)) }},
+		{17, "what the past costs", envPostgres, withPostgres(growth.Rows)},
 		{12, "a host that is lost", envPostgres, func(ctx context.Context) ([]table.Row, error) { return network.LossRows(ctx, os.Getenv(envBin)) }},
 	}
 }
