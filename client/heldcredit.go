@@ -20,7 +20,8 @@ type HeldCredit struct {
 	Reason   string     `json:"reason"`
 	From     time.Time  `json:"from"`
 	To       time.Time  `json:"to"`
-	Amount   money.Nano `json:"amount"`
+	Amount   money.Nano `json:"amount"` // what approving it credits
+	Booked   money.Nano `json:"booked"` // what was credited without a decision
 	Currency string     `json:"currency"`
 	At       time.Time  `json:"at"`
 }

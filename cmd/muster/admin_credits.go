@@ -24,7 +24,8 @@ func adminHeldCredits(s *shell) *cobra.Command {
 			return s.show(cmd, page, func(p *printer) {
 				for _, h := range page.Items {
 					p.facts("Lease", h.Lease.String(), "Cluster", fmt.Sprintf("%s, rank %d", h.Cluster, h.Rank), "Host", h.HostName+" "+h.Host.String(),
-						"Renter", h.Renter.String(), "Operator", h.Operator.String(), "Reason", h.Reason, "Amount", nano(h.Amount)+" "+h.Currency, "Failed at", when(h.At))
+						"Renter", h.Renter.String(), "Operator", h.Operator.String(), "Reason", h.Reason, "Amount", nano(h.Amount)+" "+h.Currency,
+						"Already credited", nano(h.Booked)+" "+h.Currency, "Failed at", when(h.At))
 					p.line("")
 				}
 				p.line("Held: %s.", counted(len(page.Items), "credit"))
