@@ -99,6 +99,8 @@ func (s *Web) Routes(r chi.Router) {
 		get("/admin/promo", platformAdmin, s.promoPage)
 		post("/admin/promo", platformAdmin, s.createPromo)
 		post("/admin/promo/{code}/disable", platformAdmin, s.disablePromo)
+		get("/admin/gangs", platformAdmin, s.gangs)
+		post("/admin/gangs/credits", platformAdmin, s.decideHeldCredit)
 		get("/admin/documents", platformAdmin, s.allDocuments)
 		get("/admin/documents/{number}", platformAdmin, s.anyDocumentPage)
 		get("/admin/audit", platformAdmin, s.auditPage)

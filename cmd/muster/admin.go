@@ -15,7 +15,7 @@ import (
 // platformCommand is what the platform's own operators do. (muster server admin says who is one.)
 func platformCommand(s *shell) *cobra.Command {
 	cmd := noun("admin", "The platform's own desk, for its operators: books, organisations, payouts", adminBooks(s), adminSearch(s), adminCompensate(s), adminSuspense(s), adminDeadLetters(s),
-		adminQuarantine(s), adminFrozen(s), adminUnfreeze(s), adminHeldCredits(s), adminDecideCredit(s), adminPromo(s), adminPostpaid(s), adminReviews(s), adminStandings(s), adminForgive(s), adminTax(s), adminRemitTax(s), adminDocuments(s),
+		adminQuarantine(s), adminFrozen(s), adminUnfreeze(s), adminGangs(s), adminHeldCredits(s), adminDecideCredit(s), adminPromo(s), adminPostpaid(s), adminReviews(s), adminStandings(s), adminForgive(s), adminTax(s), adminRemitTax(s), adminDocuments(s),
 		adminTodo(s), adminOrgs(s), adminOrg(s), adminSet(s), adminPayouts(s), adminSending(s), adminSecret(s), adminAudit(s), adminAgents(s), adminChannel(s),
 		adminDecide(s, "release", "Let what is in review become payable as usual", (*client.Client).ReleasePayoutReview),
 		adminDecide(s, "refuse", "Keep what is in review from the operator for good; they read the reason", (*client.Client).RefusePayoutReview))

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"time"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/bond"
@@ -11,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/report"
 )
 
 // bondShown is how many leases and payments a bond shows.
@@ -187,70 +187,8 @@ func (a *API) bondSuspensions(ctx context.Context, p account.Principal, in *idIn
 	return list[bond.Suspension]{Items: rows}, err
 }
 
-type strikesView struct {
-	Host       id.Host   `json:"host_id"`
-	HostName   string    `json:"host_name"`
-	Org        id.Org    `json:"org_id" doc:"its operator"`
-	Kind       string    `json:"kind" enum:"doubt,start,loss,undecided"`
-	AgainstOrg id.Org    `json:"against_org_id,omitzero" doc:"the other operator of an undecided end"`
-	Strikes    int64     `json:"strikes"`
-	LastAt     time.Time `json:"last_at"`
-}
-
-type pairBanView struct {
-	A     string    `json:"a" doc:"an organisation or a host"`
-	B     string    `json:"b" doc:"the other one"`
-	Until time.Time `json:"until"`
-}
-
-type reliefView struct {
-	Cluster  id.Cluster `json:"cluster_id"`
-	Org      id.Org     `json:"org_id" doc:"its renter"`
-	Name     string     `json:"name"`
-	Relief   money.Nano `json:"relief"`
-	Millis   int64      `json:"standby_ms"`
-	UsageFee money.Nano `json:"usage_fee" doc:"the platform's fee on the same cluster: relief is never above it"`
-	LastAt   time.Time  `json:"last_at"`
-}
-
-type gangsView struct {
-	Strikes  []strikesView `json:"strikes" doc:"by host, kind and opponent, the latest first"`
-	PairBans []pairBanView `json:"pair_bans" doc:"pairs that are not placed together now"`
-	Relief   []reliefView  `json:"relief" doc:"by cluster, the most first"`
-}
-
-func (a *API) adminGangs(ctx context.Context, _ account.Principal, in *struct {
-	Days int `query:"days" minimum:"1" maximum:"366" default:"30" doc:"how far back strikes and relief go"`
-}) (gangsView, error) {
-	out := gangsView{Strikes: []strikesView{}, PairBans: []pairBanView{}, Relief: []reliefView{}}
-	strikes, err := a.db.Q.GangStrikesOfHosts(ctx, int32(in.Days), bondShown)
-	if err != nil {
-		return out, err
-	}
-	for _, r := range strikes {
-		out.Strikes = append(out.Strikes, strikesView{r.HostID, r.HostName, r.OrgID, r.Kind, id.FromUUID[id.Org](r.AgainstOrg.Bytes), r.Strikes, r.LastAt})
-	}
-	bans, err := a.db.Q.GangPairBans(ctx, bondShown)
-	if err != nil {
-		return out, err
-	}
-	for _, r := range bans {
-		out.PairBans = append(out.PairBans, pairBanView{banned(r.A.Bytes, r.AIsHost), banned(r.B.Bytes, r.BIsHost), r.Until})
-	}
-	relief, err := a.db.Q.ReliefByCluster(ctx, int32(in.Days), bondShown)
-	if err != nil {
-		return out, err
-	}
-	for _, r := range relief {
-		out.Relief = append(out.Relief, reliefView{r.ClusterID, r.OrgID, r.Name, money.Nano(r.Relief), r.Ms, money.Nano(r.UsageFee), r.PostedAt})
-	}
-	return out, nil
-}
-
-// banned is the id of one side of a ban.
-func banned(b [16]byte, isHost bool) string {
-	if isHost {
-		return id.FromUUID[id.Host](b).String()
-	}
-	return id.FromUUID[id.Org](b).String()
+func (a *API) adminGangs(ctx context.Context, p account.Principal, in *struct {
+	Days int `query:"days" minimum:"1" maximum:"366" default:"30" doc:"how far back strikes, relief and unbilled time go"`
+}) (report.Gangs, error) {
+	return report.GangsOf(ctx, a.db.Q, p, in.Days)
 }

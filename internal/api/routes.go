@@ -182,7 +182,7 @@ func (a *API) inside(t *table) {
 	patch(t, "/admin/operators/{id}", platformAdmin, "changeOperator: Set the fee on an operator's new leases; stop payouts to them or let them go on; with a reason", a.changeOperator)
 	get(t, "/admin/documents", platformAdmin, "listAllDocuments: Documents of all organisations or of one, newest first", a.listAllDocuments)
 	get(t, "/admin/documents/{number}", platformAdmin, "getAnyDocument: Look at a document of any organisation", a.getAnyDocument)
-	get(t, "/admin/gangs", platformAdmin, "getGangs: Strikes by host, pairs that are kept apart, and relief by cluster", a.adminGangs)
+	get(t, "/admin/gangs", platformAdmin, "getGangs: Strikes by host, pairs that are kept apart, relief by cluster, and unbilled time by renter and operator", a.adminGangs)
 	get(t, "/admin/postpaid", platformAdmin, "listPostpaid: Organisations that pay afterwards or did, and what of their limits is used", a.listPostpaid)
 	patch(t, "/admin/postpaid/{id}", platformAdmin, "changePostpaid: Let an organisation pay afterwards up to a limit, or no longer, with a reason", a.changePostpaid)
 	get(t, "/admin/orgs/{id}/invoices", platformAdmin, "listOrgInvoices: Stripe's invoices of what an organisation used on credit, and which were given up, newest first", a.orgInvoices)

@@ -444,8 +444,10 @@ func (q *Queries) EvidenceOf(ctx context.Context, clusters []pgtype.UUID) ([]Evi
 }
 
 const gangPairBans = `-- name: GangPairBans :many
-SELECT p.a, p.b, p.until, EXISTS (SELECT FROM host h WHERE h.id = p.a) AS a_is_host, EXISTS (SELECT FROM host h WHERE h.id = p.b) AS b_is_host
-FROM pair_ban p WHERE p.until > clock_timestamp() ORDER BY p.until DESC, p.a, p.b LIMIT $1
+SELECT p.a, p.b, p.until, (ha.id IS NOT NULL)::boolean AS a_is_host, (hb.id IS NOT NULL)::boolean AS b_is_host,
+       coalesce(ha.name, oa.name, '')::text AS a_name, coalesce(hb.name, ob.name, '')::text AS b_name
+FROM pair_ban p LEFT JOIN host ha ON ha.id = p.a LEFT JOIN host hb ON hb.id = p.b LEFT JOIN org oa ON oa.id = p.a LEFT JOIN org ob ON ob.id = p.b
+WHERE p.until > clock_timestamp() ORDER BY p.until DESC, p.a, p.b LIMIT $1
 `
 
 type GangPairBansRow struct {
@@ -454,6 +456,8 @@ type GangPairBansRow struct {
 	Until   time.Time
 	AIsHost bool
 	BIsHost bool
+	AName   string
+	BName   string
 }
 
 // scan: page
@@ -472,6 +476,8 @@ func (q *Queries) GangPairBans(ctx context.Context, maxRows int32) ([]GangPairBa
 			&i.Until,
 			&i.AIsHost,
 			&i.BIsHost,
+			&i.AName,
+			&i.BName,
 		); err != nil {
 			return nil, err
 		}
@@ -1181,4 +1187,95 @@ UPDATE bond_deposited SET amount = amount - $1 WHERE org_id = $2 AND currency = 
 func (q *Queries) TakeBondDeposited(ctx context.Context, amount money.Nano, orgID id.Org, currency string) error {
 	_, err := q.db.Exec(ctx, takeBondDeposited, amount, orgID, currency)
 	return err
+}
+
+const unbilledByOperator = `-- name: UnbilledByOperator :many
+SELECT x.org_id, o.name, count(DISTINCT x.cluster_id) AS clusters, count(*) AS suspensions, sum(x.ms)::bigint AS ms
+FROM (SELECT DISTINCT s.cluster_id, s.n, l.host_org_id AS org_id, s.to_ms - s.from_ms AS ms
+      FROM suspension s JOIN lease l ON l.id = ANY (s.culprits)
+      WHERE s.decided_at > clock_timestamp() - interval '1 day' * $1::integer) x
+JOIN org o ON o.id = x.org_id
+GROUP BY x.org_id, o.name ORDER BY ms DESC, x.org_id LIMIT $2
+`
+
+type UnbilledByOperatorRow struct {
+	OrgID       id.Org
+	Name        string
+	Clusters    int64
+	Suspensions int64
+	Ms          int64
+}
+
+// scan: page
+// Time for which operators' hosts are to blame, the most first. Time for which hosts of several are to blame counts for each.
+func (q *Queries) UnbilledByOperator(ctx context.Context, days int32, maxRows int32) ([]UnbilledByOperatorRow, error) {
+	rows, err := q.db.Query(ctx, unbilledByOperator, days, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []UnbilledByOperatorRow{}
+	for rows.Next() {
+		var i UnbilledByOperatorRow
+		if err := rows.Scan(
+			&i.OrgID,
+			&i.Name,
+			&i.Clusters,
+			&i.Suspensions,
+			&i.Ms,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const unbilledByRenter = `-- name: UnbilledByRenter :many
+SELECT c.org_id, o.name, count(DISTINCT s.cluster_id) AS clusters, count(*) AS suspensions, sum(s.to_ms - s.from_ms)::bigint AS ms,
+       coalesce(sum(s.to_ms - s.from_ms) FILTER (WHERE s.class = 'undecided'), 0)::bigint AS undecided_ms
+FROM suspension s JOIN cluster c ON c.id = s.cluster_id JOIN org o ON o.id = c.org_id
+WHERE s.decided_at > clock_timestamp() - interval '1 day' * $1::integer
+GROUP BY c.org_id, o.name ORDER BY ms DESC, c.org_id LIMIT $2
+`
+
+type UnbilledByRenterRow struct {
+	OrgID       id.Org
+	Name        string
+	Clusters    int64
+	Suspensions int64
+	Ms          int64
+	UndecidedMs int64
+}
+
+// scan: page
+// Time of renters' clusters that was not billed because not every rank was proven up, the most first.
+func (q *Queries) UnbilledByRenter(ctx context.Context, days int32, maxRows int32) ([]UnbilledByRenterRow, error) {
+	rows, err := q.db.Query(ctx, unbilledByRenter, days, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []UnbilledByRenterRow{}
+	for rows.Next() {
+		var i UnbilledByRenterRow
+		if err := rows.Scan(
+			&i.OrgID,
+			&i.Name,
+			&i.Clusters,
+			&i.Suspensions,
+			&i.Ms,
+			&i.UndecidedMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

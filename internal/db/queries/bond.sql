@@ -238,5 +238,26 @@ ORDER BY max(s.at) DESC, s.host_id LIMIT @max_rows;
 
 -- name: GangPairBans :many
 -- scan: page
-SELECT p.a, p.b, p.until, EXISTS (SELECT FROM host h WHERE h.id = p.a) AS a_is_host, EXISTS (SELECT FROM host h WHERE h.id = p.b) AS b_is_host
-FROM pair_ban p WHERE p.until > clock_timestamp() ORDER BY p.until DESC, p.a, p.b LIMIT @max_rows;
+SELECT p.a, p.b, p.until, (ha.id IS NOT NULL)::boolean AS a_is_host, (hb.id IS NOT NULL)::boolean AS b_is_host,
+       coalesce(ha.name, oa.name, '')::text AS a_name, coalesce(hb.name, ob.name, '')::text AS b_name
+FROM pair_ban p LEFT JOIN host ha ON ha.id = p.a LEFT JOIN host hb ON hb.id = p.b LEFT JOIN org oa ON oa.id = p.a LEFT JOIN org ob ON ob.id = p.b
+WHERE p.until > clock_timestamp() ORDER BY p.until DESC, p.a, p.b LIMIT @max_rows;
+
+-- name: UnbilledByRenter :many
+-- scan: page
+-- Time of renters' clusters that was not billed because not every rank was proven up, the most first.
+SELECT c.org_id, o.name, count(DISTINCT s.cluster_id) AS clusters, count(*) AS suspensions, sum(s.to_ms - s.from_ms)::bigint AS ms,
+       coalesce(sum(s.to_ms - s.from_ms) FILTER (WHERE s.class = 'undecided'), 0)::bigint AS undecided_ms
+FROM suspension s JOIN cluster c ON c.id = s.cluster_id JOIN org o ON o.id = c.org_id
+WHERE s.decided_at > clock_timestamp() - interval '1 day' * @days::integer
+GROUP BY c.org_id, o.name ORDER BY ms DESC, c.org_id LIMIT @max_rows;
+
+-- name: UnbilledByOperator :many
+-- scan: page
+-- Time for which operators' hosts are to blame, the most first. Time for which hosts of several are to blame counts for each.
+SELECT x.org_id, o.name, count(DISTINCT x.cluster_id) AS clusters, count(*) AS suspensions, sum(x.ms)::bigint AS ms
+FROM (SELECT DISTINCT s.cluster_id, s.n, l.host_org_id AS org_id, s.to_ms - s.from_ms AS ms
+      FROM suspension s JOIN lease l ON l.id = ANY (s.culprits)
+      WHERE s.decided_at > clock_timestamp() - interval '1 day' * @days::integer) x
+JOIN org o ON o.id = x.org_id
+GROUP BY x.org_id, o.name ORDER BY ms DESC, x.org_id LIMIT @max_rows;
