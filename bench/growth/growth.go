@@ -28,7 +28,10 @@ const (
 	runningFew   = 100
 )
 
-const rounds = 15
+const (
+	rounds = 15
+	page   = 50 // past clusters of the organisation without a past: a list shows as many on both sides
+)
 
 // side is a server on a database.
 type side struct {
@@ -45,7 +48,7 @@ func Rows(ctx context.Context, base string) ([]table.Row, error) {
 		return nil, fmt.Errorf("a database with a past: %w", err)
 	}
 	defer old.close()
-	empty, err := open(ctx, base, 0, 0, 0)
+	empty, err := open(ctx, base, page, 0, 0)
 	if err != nil {
 		return nil, fmt.Errorf("a database without: %w", err)
 	}

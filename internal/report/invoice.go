@@ -249,7 +249,7 @@ func issueMonth(ctx context.Context, q *dbq.Queries, first time.Time, currency s
 }
 
 func (v *Invoice) credit(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) error {
-	rows, err := q.CreditsForUsage(ctx, dbq.CreditsForUsageParams{OrgID: org, Currency: v.Currency, FromTime: from, ToTime: to})
+	rows, err := q.CreditsForUsage(ctx, dbq.CreditsForUsageParams{OrgID: org, Currency: v.Currency, FromID: firstID(from), FromTime: from, ToTime: to})
 	if err != nil {
 		return fmt.Errorf("report: credits of %s: %w", org, err)
 	}

@@ -147,7 +147,7 @@ func OperatorStatement(ctx context.Context, q *dbq.Queries, r OperatorRequest) (
 	if err := p.fill(ctx, q, leases, first, end, zone); err != nil {
 		return OperatorPeriod{}, err
 	}
-	if err := p.holdback(ctx, q, r, now); err != nil {
+	if err := p.holdback(ctx, q, r, leases, now); err != nil {
 		return OperatorPeriod{}, err
 	}
 	if err := p.returns(ctx, q, r, first, end); err != nil {
@@ -202,15 +202,24 @@ func (p *OperatorPeriod) fill(ctx context.Context, q *dbq.Queries, leases []mete
 }
 
 // holdback says what of each lease's earnings was booked so lately that it is not payable yet.
-func (p *OperatorPeriod) holdback(ctx context.Context, q *dbq.Queries, r OperatorRequest, now time.Time) error {
+func (p *OperatorPeriod) holdback(ctx context.Context, q *dbq.Queries, r OperatorRequest, leases []metering.LeaseStatement, now time.Time) error {
 	cutoff := now.Add(-r.Holdback)
-	rows, err := q.EarnedByLeaseSince(ctx, dbq.EarnedByLeaseSinceParams{OrgID: r.Org, Currency: r.Currency, FromID: firstID(cutoff), Cutoff: cutoff})
+	var clusters []string
+	for _, l := range leases {
+		clusters = append(clusters, l.Cluster.String())
+	}
+	slices.Sort(clusters)
+	clusters = slices.Compact(clusters)
+	rows, err := q.EarnedByLeaseSince(ctx, dbq.EarnedByLeaseSinceParams{Clusters: clusters, OrgID: r.Org, Currency: r.Currency, FromID: firstID(cutoff), Cutoff: cutoff})
 	if err != nil {
 		return fmt.Errorf("report: earned by %s since %s: %w", r.Org, cutoff, err)
 	}
+	at := make(map[string]int, len(p.Leases))
+	for i, l := range p.Leases {
+		at[l.Lease.String()] = i
+	}
 	for _, row := range rows {
-		i := slices.IndexFunc(p.Leases, func(l OperatorLease) bool { return l.Lease.String() == row.Lease })
-		if i >= 0 {
+		if i, ok := at[row.Lease]; ok {
 			at := row.LastAt.Add(r.Holdback).UTC()
 			p.Leases[i].InHoldback, p.Leases[i].PayableAt = money.Nano(row.Amount), &at
 		}
@@ -232,7 +241,7 @@ func firstID(t time.Time) pgtype.UUID {
 }
 
 func (p *OperatorPeriod) returns(ctx context.Context, q *dbq.Queries, r OperatorRequest, from, to time.Time) error {
-	rows, err := q.ReturnedByOperator(ctx, dbq.ReturnedByOperatorParams{OrgID: r.Org, Currency: r.Currency, FromTime: from, ToTime: to})
+	rows, err := q.ReturnedByOperator(ctx, dbq.ReturnedByOperatorParams{OrgID: r.Org, Currency: r.Currency, FromID: firstID(from), FromTime: from, ToTime: to})
 	if err != nil {
 		return fmt.Errorf("report: returned by %s: %w", r.Org, err)
 	}

@@ -1078,15 +1078,18 @@ func (b *FleetQuotesBatchResults) Close() error {
 }
 
 const freeStarts = `-- name: FreeStarts :batchmany
-SELECT c.created_at, c.ended_at, (c.node_count * c.gpus_per_node)::integer AS gpus
-FROM cluster c
-WHERE c.org_id = $1
-  AND (c.ended_at IS NULL AND c.running_at IS NULL
-       OR c.ended_at > clock_timestamp() - interval '1 hour'
-          AND (c.running_at IS NULL AND c.reason = ANY ($2::text[])
-               OR c.running_at IS NOT NULL AND c.reason = 'workload_failed'
-                  AND coalesce(c.stop_at, c.ended_at) - c.running_at < make_interval(secs => $3::bigint)))
-LIMIT 2000
+(SELECT c.created_at, c.ended_at, (c.node_count * c.gpus_per_node)::integer AS gpus
+ FROM cluster c
+ WHERE c.org_id = $1 AND c.ended_at IS NULL AND c.running_at IS NULL
+ LIMIT 2000)
+UNION ALL
+(SELECT c.created_at, c.ended_at, (c.node_count * c.gpus_per_node)::integer AS gpus
+ FROM cluster c
+ WHERE c.org_id = $1 AND c.ended_at > clock_timestamp() - interval '1 hour'
+   AND (c.running_at IS NULL AND c.reason = ANY ($2::text[])
+        OR c.running_at IS NOT NULL AND c.reason = 'workload_failed'
+           AND coalesce(c.stop_at, c.ended_at) - c.running_at < make_interval(secs => $3::bigint))
+ LIMIT 2000)
 `
 
 type FreeStartsBatchResults struct {

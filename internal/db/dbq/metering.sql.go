@@ -705,30 +705,33 @@ func (q *Queries) LeaseIDsOfHost(ctx context.Context, hostID id.Host) ([]id.Leas
 }
 
 const leaseIDsOfOperator = `-- name: LeaseIDsOfOperator :many
-SELECT id FROM lease
-WHERE host_org_id = $1 AND created_at < $2::timestamptz
-  AND (settled_at IS NULL OR ended_at IS NULL OR ended_at >= $3::timestamptz)
-  AND ($4::uuid = '00000000-0000-0000-0000-000000000000' OR host_id = $4::uuid)
+(SELECT l.id FROM lease l
+ WHERE l.host_org_id = $2 AND l.settled_at IS NULL AND l.created_at < $3::timestamptz
+   AND ($4::uuid = '00000000-0000-0000-0000-000000000000' OR l.host_id = $4::uuid))
+UNION
+(SELECT l.id FROM lease l
+ WHERE l.host_org_id = $2 AND l.ended_at >= $5::timestamptz AND l.created_at < $3::timestamptz
+   AND ($4::uuid = '00000000-0000-0000-0000-000000000000' OR l.host_id = $4::uuid))
 ORDER BY id
-LIMIT $5
+LIMIT $1
 `
 
 type LeaseIDsOfOperatorParams struct {
+	MaxRows   int32
 	HostOrgID id.Org
 	ToTime    time.Time
-	FromTime  time.Time
 	OnlyHost  pgtype.UUID
-	MaxRows   int32
+	FromTime  time.Time
 }
 
 // Those on an operator's hosts (the zero host: on all of them) that lived between two moments.
 func (q *Queries) LeaseIDsOfOperator(ctx context.Context, arg LeaseIDsOfOperatorParams) ([]id.Lease, error) {
 	rows, err := q.db.Query(ctx, leaseIDsOfOperator,
+		arg.MaxRows,
 		arg.HostOrgID,
 		arg.ToTime,
-		arg.FromTime,
 		arg.OnlyHost,
-		arg.MaxRows,
+		arg.FromTime,
 	)
 	if err != nil {
 		return nil, err
@@ -749,27 +752,29 @@ func (q *Queries) LeaseIDsOfOperator(ctx context.Context, arg LeaseIDsOfOperator
 }
 
 const leaseIDsOfRenter = `-- name: LeaseIDsOfRenter :many
-SELECT id FROM lease
-WHERE renter_org_id = $1 AND created_at < $2::timestamptz
-  AND (settled_at IS NULL OR ended_at IS NULL OR ended_at >= $3::timestamptz)
+(SELECT l.id FROM lease l
+ WHERE l.renter_org_id = $2 AND l.settled_at IS NULL AND l.created_at < $3::timestamptz)
+UNION
+(SELECT l.id FROM lease l
+ WHERE l.renter_org_id = $2 AND l.ended_at >= $4::timestamptz AND l.created_at < $3::timestamptz)
 ORDER BY id
-LIMIT $4
+LIMIT $1
 `
 
 type LeaseIDsOfRenterParams struct {
+	MaxRows     int32
 	RenterOrgID id.Org
 	ToTime      time.Time
 	FromTime    time.Time
-	MaxRows     int32
 }
 
 // Those that lived between two moments. (Ids are in order of creation, and so are leases.)
 func (q *Queries) LeaseIDsOfRenter(ctx context.Context, arg LeaseIDsOfRenterParams) ([]id.Lease, error) {
 	rows, err := q.db.Query(ctx, leaseIDsOfRenter,
+		arg.MaxRows,
 		arg.RenterOrgID,
 		arg.ToTime,
 		arg.FromTime,
-		arg.MaxRows,
 	)
 	if err != nil {
 		return nil, err

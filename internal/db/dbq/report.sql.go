@@ -55,7 +55,8 @@ FROM ledger_account a
 JOIN ledger_transfer f ON f.credit_account_id = a.id
 JOIN ledger_tx x ON x.id = f.tx_id
 WHERE a.org_id = $1 AND a.kind = 'renter_wallet' AND a.currency = $2
-  AND x.kind IN ('service_credit', 'compensation') AND x.created_at >= $3 AND x.created_at < $4
+  AND f.id >= $3::uuid -- before from_time: ids are in the order of time, and have the index
+  AND x.kind IN ('service_credit', 'compensation') AND x.created_at >= $4 AND x.created_at < $5
 GROUP BY x.id
 ORDER BY x.id
 `
@@ -63,6 +64,7 @@ ORDER BY x.id
 type CreditsForUsageParams struct {
 	OrgID    id.Org
 	Currency string
+	FromID   pgtype.UUID
 	FromTime time.Time
 	ToTime   time.Time
 }
@@ -81,6 +83,7 @@ func (q *Queries) CreditsForUsage(ctx context.Context, arg CreditsForUsageParams
 	rows, err := q.db.Query(ctx, creditsForUsage,
 		arg.OrgID,
 		arg.Currency,
+		arg.FromID,
 		arg.FromTime,
 		arg.ToTime,
 	)
@@ -111,18 +114,19 @@ func (q *Queries) CreditsForUsage(ctx context.Context, arg CreditsForUsageParams
 
 const earnedByLeaseSince = `-- name: EarnedByLeaseSince :many
 SELECT split_part(x.key, ':', 2)::text AS lease, sum(t.amount)::bigint AS amount, max(t.created_at)::timestamptz AS last_at
-FROM ledger_account a
-JOIN ledger_transfer t ON t.credit_account_id = a.id
-JOIN ledger_tx x ON x.id = t.tx_id
-WHERE a.kind = 'host_pending' AND a.org_id = $1 AND a.currency = $2 AND x.kind = 'usage'
-  AND t.id >= $3::uuid AND t.created_at > $4
+FROM ledger_tx x
+JOIN ledger_transfer t ON t.tx_id = x.id
+JOIN ledger_account a ON a.id = t.credit_account_id
+WHERE x.ref = ANY ($1::text[]) AND x.id >= $2::uuid AND x.kind = 'usage'
+  AND a.kind = 'host_pending' AND a.org_id = $3 AND a.currency = $4 AND t.created_at > $5
 GROUP BY 1
 `
 
 type EarnedByLeaseSinceParams struct {
+	Clusters []string
+	FromID   pgtype.UUID
 	OrgID    id.Org
 	Currency string
-	FromID   pgtype.UUID
 	Cutoff   time.Time
 }
 
@@ -132,12 +136,13 @@ type EarnedByLeaseSinceRow struct {
 	LastAt time.Time
 }
 
-// What an operator earned after the cutoff, by the charge's lease, and when last. from_id lies before it.
+// What an operator earned with clusters (their shown ids) after the cutoff, by the charge's lease, and when last. from_id lies before it.
 func (q *Queries) EarnedByLeaseSince(ctx context.Context, arg EarnedByLeaseSinceParams) ([]EarnedByLeaseSinceRow, error) {
 	rows, err := q.db.Query(ctx, earnedByLeaseSince,
+		arg.Clusters,
+		arg.FromID,
 		arg.OrgID,
 		arg.Currency,
-		arg.FromID,
 		arg.Cutoff,
 	)
 	if err != nil {
@@ -216,7 +221,8 @@ JOIN ledger_transfer f ON f.debit_account_id = a.id
 JOIN ledger_tx x ON x.id = f.tx_id
 LEFT JOIN ledger_tx c ON c.id = x.corrects
 WHERE a.org_id = $1 AND a.kind = 'host_pending' AND a.currency = $2
-  AND x.kind IN ('service_credit', 'compensation') AND x.created_at >= $3 AND x.created_at < $4
+  AND f.id >= $3::uuid -- before from_time: ids are in the order of time, and have the index
+  AND x.kind IN ('service_credit', 'compensation') AND x.created_at >= $4 AND x.created_at < $5
 GROUP BY x.id, c.key
 ORDER BY x.id
 `
@@ -224,6 +230,7 @@ ORDER BY x.id
 type ReturnedByOperatorParams struct {
 	OrgID    id.Org
 	Currency string
+	FromID   pgtype.UUID
 	FromTime time.Time
 	ToTime   time.Time
 }
@@ -244,6 +251,7 @@ func (q *Queries) ReturnedByOperator(ctx context.Context, arg ReturnedByOperator
 	rows, err := q.db.Query(ctx, returnedByOperator,
 		arg.OrgID,
 		arg.Currency,
+		arg.FromID,
 		arg.FromTime,
 		arg.ToTime,
 	)

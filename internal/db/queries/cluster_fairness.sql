@@ -112,15 +112,18 @@ DELETE FROM silence WHERE (host_id, from_ms, to_ms, kind) IN (
 -- name: FreeStarts :batchmany
 -- Starts of an org within the last hour that ended by its own doing before anything ran, or with a failure within seconds; and those
 -- under way that never ran.
-SELECT c.created_at, c.ended_at, (c.node_count * c.gpus_per_node)::integer AS gpus
-FROM cluster c
-WHERE c.org_id = @org_id
-  AND (c.ended_at IS NULL AND c.running_at IS NULL
-       OR c.ended_at > clock_timestamp() - interval '1 hour'
-          AND (c.running_at IS NULL AND c.reason = ANY (@reasons::text[])
-               OR c.running_at IS NOT NULL AND c.reason = 'workload_failed'
-                  AND coalesce(c.stop_at, c.ended_at) - c.running_at < make_interval(secs => @quick_s::bigint)))
-LIMIT 2000;
+(SELECT c.created_at, c.ended_at, (c.node_count * c.gpus_per_node)::integer AS gpus
+ FROM cluster c
+ WHERE c.org_id = @org_id AND c.ended_at IS NULL AND c.running_at IS NULL
+ LIMIT 2000)
+UNION ALL
+(SELECT c.created_at, c.ended_at, (c.node_count * c.gpus_per_node)::integer AS gpus
+ FROM cluster c
+ WHERE c.org_id = @org_id AND c.ended_at > clock_timestamp() - interval '1 hour'
+   AND (c.running_at IS NULL AND c.reason = ANY (@reasons::text[])
+        OR c.running_at IS NOT NULL AND c.reason = 'workload_failed'
+           AND coalesce(c.stop_at, c.ended_at) - c.running_at < make_interval(secs => @quick_s::bigint))
+ LIMIT 2000);
 
 -- name: LargestCluster :one
 -- GPUs of the largest cluster of an org that ran within 30 days.

@@ -349,18 +349,23 @@ SELECT cluster_id, renter_org_id, host_org_id FROM lease WHERE id = $1;
 
 -- name: LeaseIDsOfRenter :many
 -- Those that lived between two moments. (Ids are in order of creation, and so are leases.)
-SELECT id FROM lease
-WHERE renter_org_id = @renter_org_id AND created_at < @to_time::timestamptz
-  AND (settled_at IS NULL OR ended_at IS NULL OR ended_at >= @from_time::timestamptz)
+(SELECT l.id FROM lease l
+ WHERE l.renter_org_id = @renter_org_id AND l.settled_at IS NULL AND l.created_at < @to_time::timestamptz)
+UNION
+(SELECT l.id FROM lease l
+ WHERE l.renter_org_id = @renter_org_id AND l.ended_at >= @from_time::timestamptz AND l.created_at < @to_time::timestamptz)
 ORDER BY id
 LIMIT @max_rows;
 
 -- name: LeaseIDsOfOperator :many
 -- Those on an operator's hosts (the zero host: on all of them) that lived between two moments.
-SELECT id FROM lease
-WHERE host_org_id = @host_org_id AND created_at < @to_time::timestamptz
-  AND (settled_at IS NULL OR ended_at IS NULL OR ended_at >= @from_time::timestamptz)
-  AND (@only_host::uuid = '00000000-0000-0000-0000-000000000000' OR host_id = @only_host::uuid)
+(SELECT l.id FROM lease l
+ WHERE l.host_org_id = @host_org_id AND l.settled_at IS NULL AND l.created_at < @to_time::timestamptz
+   AND (@only_host::uuid = '00000000-0000-0000-0000-000000000000' OR l.host_id = @only_host::uuid))
+UNION
+(SELECT l.id FROM lease l
+ WHERE l.host_org_id = @host_org_id AND l.ended_at >= @from_time::timestamptz AND l.created_at < @to_time::timestamptz
+   AND (@only_host::uuid = '00000000-0000-0000-0000-000000000000' OR l.host_id = @only_host::uuid))
 ORDER BY id
 LIMIT @max_rows;
 

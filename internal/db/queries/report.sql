@@ -17,6 +17,7 @@ FROM ledger_account a
 JOIN ledger_transfer f ON f.credit_account_id = a.id
 JOIN ledger_tx x ON x.id = f.tx_id
 WHERE a.org_id = @org_id AND a.kind = 'renter_wallet' AND a.currency = @currency
+  AND f.id >= @from_id::uuid -- before from_time: ids are in the order of time, and have the index
   AND x.kind IN ('service_credit', 'compensation') AND x.created_at >= @from_time AND x.created_at < @to_time
 GROUP BY x.id
 ORDER BY x.id;
@@ -30,18 +31,19 @@ JOIN ledger_transfer f ON f.debit_account_id = a.id
 JOIN ledger_tx x ON x.id = f.tx_id
 LEFT JOIN ledger_tx c ON c.id = x.corrects
 WHERE a.org_id = @org_id AND a.kind = 'host_pending' AND a.currency = @currency
+  AND f.id >= @from_id::uuid -- before from_time: ids are in the order of time, and have the index
   AND x.kind IN ('service_credit', 'compensation') AND x.created_at >= @from_time AND x.created_at < @to_time
 GROUP BY x.id, c.key
 ORDER BY x.id;
 
 -- name: EarnedByLeaseSince :many
--- What an operator earned after the cutoff, by the charge's lease, and when last. from_id lies before it.
+-- What an operator earned with clusters (their shown ids) after the cutoff, by the charge's lease, and when last. from_id lies before it.
 SELECT split_part(x.key, ':', 2)::text AS lease, sum(t.amount)::bigint AS amount, max(t.created_at)::timestamptz AS last_at
-FROM ledger_account a
-JOIN ledger_transfer t ON t.credit_account_id = a.id
-JOIN ledger_tx x ON x.id = t.tx_id
-WHERE a.kind = 'host_pending' AND a.org_id = @org_id AND a.currency = @currency AND x.kind = 'usage'
-  AND t.id >= @from_id::uuid AND t.created_at > @cutoff
+FROM ledger_tx x
+JOIN ledger_transfer t ON t.tx_id = x.id
+JOIN ledger_account a ON a.id = t.credit_account_id
+WHERE x.ref = ANY (@clusters::text[]) AND x.id >= @from_id::uuid AND x.kind = 'usage'
+  AND a.kind = 'host_pending' AND a.org_id = @org_id AND a.currency = @currency AND t.created_at > @cutoff
 GROUP BY 1;
 
 -- name: StandbyOfOperator :many
