@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -58,13 +59,17 @@ func (a *app) handlers(box *seal.Box, sshHostKeys []string) {
 		people.Handle("/sandbox/", a.sandbox)
 	}
 	bounded, apps := httpbody.Limit(people, maxBody, httpbody.DefaultTimeout), httpbody.LimitIdle(a.apps, appBodyIdle)
-	a.people.handler = api.ClientAddress(a.cfg.TrustedProxies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	a.people.handler = api.WarnUnlistedProxy(a.log, a.cfg.TrustedProxies, api.ClientAddress(a.cfg.TrustedProxies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.apps.Serves(r) {
 			apps.ServeHTTP(w, r)
 			return
 		}
 		bounded.ServeHTTP(w, r)
-	}))
+	})))
+	if strings.HasPrefix(a.cfg.PublicURL, "https://") && len(a.cfg.TrustedProxies) == 0 {
+		a.log.Warn("people reach this server by https, so through a proxy, and MUSTER_TRUSTED_PROXIES lists none: " +
+			"everybody behind it shares one limit of requests and sign-ins")
+	}
 
 	agents := http.NewServeMux()
 	agents.Handle(agentapi.EnrollPath, a.link.EnrollHandler())

@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -51,7 +52,7 @@ func TestRandomRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	memory := &apifuzz.Memory{}
-	var never sync.Map // operations that have not succeeded yet
+	var never, replayed sync.Map // operations that have not succeeded yet; POSTs that were repeated under their key
 	var failures, sent, fine atomic.Int64
 	var all sync.WaitGroup
 	for i := range callers {
@@ -81,9 +82,28 @@ func TestRandomRequests(t *testing.T) {
 				if n%2 == 0 {
 					who = people[usual(r.Template)]
 				}
-				rec := w.send(t.Context(), who.token.Load().(string), r)
+				token := who.token.Load().(string)
+				if r.Method == http.MethodPost {
+					r.Headers = maps.Clone(r.Headers)
+					if r.Headers == nil {
+						r.Headers = map[string]string{}
+					}
+					r.Headers["Idempotency-Key"] = fmt.Sprintf("fuzz-%d-%d", i, n)
+				}
+				rec := w.send(t.Context(), token, r)
 				if rec == nil {
 					continue // the caller left first
+				}
+				if r.Method == http.MethodPost && rec.Code < 300 && !strings.HasPrefix(r.Path, "/stripe/") {
+					again := w.send(t.Context(), token, r)
+					if again != nil && again.Code != http.StatusUnauthorized { // the first may have revoked the token
+						if rec.Header().Get("Idempotent-Replayed") != "" || again.Code != rec.Code || again.Header().Get("Idempotent-Replayed") != "true" {
+							failures.Add(1)
+							t.Errorf("as %s: %s\nanswer %d (%q); repeated %d (%q): %.500s", who.role, r, rec.Code, rec.Header().Get("Idempotent-Replayed"),
+								again.Code, again.Header().Get("Idempotent-Replayed"), again.Body)
+						}
+						replayed.Store(r.Template, true)
+					}
 				}
 				if rec.Code == http.StatusUnauthorized && who.principal != nil {
 					w.renew(who) // a request has revoked the token
@@ -106,6 +126,11 @@ func TestRandomRequests(t *testing.T) {
 		t.Logf("never succeeded: %s", op)
 		return true
 	})
+	posts := 0
+	replayed.Range(func(any, any) bool { posts++; return true })
+	if t.Logf("%d kinds of POST were repeated under their key", posts); requests >= 20_000 && posts < 10 {
+		t.Errorf("only %d kinds of POST succeeded and were repeated under their key", posts)
+	}
 	t.Logf("%d requests of seed %d, %d of them succeeded", sent.Load(), seed, fine.Load())
 	if t.Failed() {
 		for line := range strings.Lines(w.log.String()) {

@@ -23,18 +23,6 @@ func (q *Queries) DeleteOldVerifications(ctx context.Context) (int64, error) {
 	return result.RowsAffected(), nil
 }
 
-const emailVerificationUser = `-- name: EmailVerificationUser :one
-SELECT user_id FROM email_verification WHERE secret_hash = $1 AND used_at IS NULL AND expires_at > clock_timestamp()
-`
-
-// Who a link is for, if it can still be used.
-func (q *Queries) EmailVerificationUser(ctx context.Context, secretHash []byte) (id.User, error) {
-	row := q.db.QueryRow(ctx, emailVerificationUser, secretHash)
-	var user_id id.User
-	err := row.Scan(&user_id)
-	return user_id, err
-}
-
 const emailVerified = `-- name: EmailVerified :one
 SELECT (email_verified_at IS NOT NULL)::boolean FROM app_user WHERE id = $1
 `

@@ -7,10 +7,6 @@ UPDATE email_verification SET used_at = clock_timestamp()
 WHERE secret_hash = $1 AND used_at IS NULL AND expires_at > clock_timestamp()
 RETURNING user_id, address;
 
--- name: EmailVerificationUser :one
--- Who a link is for, if it can still be used.
-SELECT user_id FROM email_verification WHERE secret_hash = $1 AND used_at IS NULL AND expires_at > clock_timestamp();
-
 -- name: VerifyEmail :execrows
 -- No row: the user has another address by now.
 UPDATE app_user SET email_verified_at = coalesce(email_verified_at, clock_timestamp()) WHERE id = @id AND email = @email;
