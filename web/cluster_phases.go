@@ -33,7 +33,7 @@ func phases(c cluster.Cluster, events []cluster.Event, now time.Time) []view.Pha
 		switch {
 		case c.RunningAt != nil && i == len(steps)-1:
 			p.Time = view.Dur(c.RunningAt.Sub(entered[i]))
-			p.Note = "told to go"
+			p.Note = "all ranks ready"
 		case c.RunningAt != nil || i < at:
 			p.Time = view.Dur(entered[i+1].Sub(entered[i]))
 			p.Note = phaseNote(c, st.state)

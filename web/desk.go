@@ -59,14 +59,14 @@ func (s *Web) desk(v *visit) error {
 	out.Queues = []view.Queue{
 		{N: int64(len(t.Problems)), What: "problems of the books", Hint: "every transfer added up anew", Href: "/admin/books", Tone: "bad"},
 		{N: r.Suspense + int64(len(r.Unproven)), What: "unmatched at Stripe", Hint: "in suspense, or without a change at Stripe", Href: "/admin/books#stripe", Tone: "bad"},
-		{N: a.Frozen, What: "frozen leases", Hint: "their host signed two accounts of a time", Href: "/admin/books#frozen", Tone: "bad"},
+		{N: a.Frozen, What: "frozen leases", Hint: "conflicting usage reports from one host", Href: "/admin/books#frozen", Tone: "bad"},
 		{N: a.PayoutFailures, What: "failed payouts", Hint: "operators whose last payout failed", Href: "/admin/payouts", Tone: "bad"},
 		{N: a.Reviews, What: "reviews to decide on", Hint: amount(a.InReview, "linked renters and operators"), Href: "/admin/reviews", Tone: "warn"},
 		{N: a.Disputes, What: "open disputes", Hint: amount(a.Disputed, "payments that banks take back"), Href: "/admin/orgs?disputed=1", Tone: "warn"},
 		{N: a.InvoicesUnpaid, What: "unpaid invoices", Hint: "no card pays them: have them paid, or give them up", Href: "/admin/books#postpaid", Tone: "warn"},
 		{N: a.PayoutsStopped, What: "operators stopped", Hint: "until somebody lets payouts go on", Href: "/admin/payouts", Tone: "warn"},
 		{N: paused, What: "pause of sending", Hint: "no money is sent to Stripe until somebody resumes it", Href: "/admin/payouts#sending", Tone: "bad"},
-		{N: a.OutboxUnknown, What: "calls of Stripe open", Hint: "their outcome is not known yet; asked again by themselves", Href: "/admin/books#stripe", Tone: "warn"},
+		{N: a.OutboxUnknown, What: "Stripe requests pending", Hint: "their outcome is not known yet; retried automatically", Href: "/admin/books#stripe", Tone: "warn"},
 	}
 	out.Assets, out.Claims = holdings(t.Totals, s.Currency)
 	return s.render(v, view.DeskPage(v.page("Desk", "desk"), out))

@@ -189,7 +189,7 @@ func DeskPage(p Page, d Desk) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "<div class=\"pagehead\"><h1>Desk</h1><p class=\"lede\">What wants you now, and whose the money is.</p></div><ul class=\"queues\" id=\"queues\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "<div class=\"pagehead\"><h1>Desk</h1><p class=\"lede\">What needs attention, and where the money is.</p></div><ul class=\"queues\" id=\"queues\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
