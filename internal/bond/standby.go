@@ -89,14 +89,15 @@ func (s *posting) compare(ctx context.Context, q *dbq.Queries, due fairness.Mone
 			s.accounts = append(s.accounts, ledger.BondHold(c.Operator, c.Lease, c.Currency), ledger.HostPending(v.Operator, v.Currency), ledger.Fee(v.Currency))
 		}
 	}
-	had := map[id.Lease]money.Nano{}
+	had := map[id.Lease]dbq.StandbyRelief{}
 	for _, r := range reliefs {
-		had[r.Victim] = r.HostPosted
+		had[r.Victim] = r
 	}
 	for v, r := range due.Relief {
 		l := s.leases[v]
-		if r.Paid() > had[l.Lease] {
-			s.relief = append(s.relief, reliefDue{v, r.UndecidedMS + r.PlatformMS, r.Paid(), had[l.Lease]})
+		was, ms := had[l.Lease], r.UndecidedMS+r.PlatformMS
+		if r.Paid() > was.HostPosted || ms > was.Ms { // time beyond what relief can pay is kept too
+			s.relief = append(s.relief, reliefDue{v, ms, max(r.Paid(), was.HostPosted), was.HostPosted})
 			s.accounts = append(s.accounts, ledger.StandbyRelief(l.Currency), ledger.HostPending(l.Operator, l.Currency))
 		}
 	}
@@ -132,13 +133,15 @@ func (s *posting) payStandby(ctx context.Context, tx *db.Tx, books *ledger.Locke
 
 func (s *posting) payRelief(ctx context.Context, tx *db.Tx, books *ledger.Locked, x reliefDue) error {
 	l := s.leases[x.victim]
-	err := postNew(ctx, books, ledger.Entry{
-		Kind: "relief", Key: fmt.Sprintf("relief:%s:%s:%d", s.cluster, l.Lease, int64(x.total)), Ref: s.cluster.String(),
-		Memo:      fmt.Sprintf("node %d stood by %s, and no host is to blame", l.Rank, time.Duration(x.ms)*time.Millisecond),
-		Transfers: []ledger.Transfer{{Debit: ledger.StandbyRelief(l.Currency), Credit: ledger.HostPending(l.Operator, l.Currency), Amount: x.total - x.posted}},
-	})
-	if err != nil {
-		return err
+	if x.total > x.posted {
+		err := postNew(ctx, books, ledger.Entry{
+			Kind: "relief", Key: fmt.Sprintf("relief:%s:%s:%d", s.cluster, l.Lease, int64(x.total)), Ref: s.cluster.String(),
+			Memo:      fmt.Sprintf("node %d stood by %s, and no host is to blame", l.Rank, time.Duration(x.ms)*time.Millisecond),
+			Transfers: []ledger.Transfer{{Debit: ledger.StandbyRelief(l.Currency), Credit: ledger.HostPending(l.Operator, l.Currency), Amount: x.total - x.posted}},
+		})
+		if err != nil {
+			return err
+		}
 	}
 	return tx.Q.SetRelief(ctx, dbq.SetReliefParams{Victim: l.Lease, ClusterID: s.cluster, Ms: x.ms, HostPosted: x.total})
 }
