@@ -258,8 +258,11 @@ func (q *Queries) InsertSuspension(ctx context.Context, arg InsertSuspensionPara
 }
 
 const largestCluster = `-- name: LargestCluster :one
-SELECT coalesce(max(node_count * gpus_per_node), 0)::integer FROM cluster
-WHERE org_id = $1 AND running_at > clock_timestamp() - interval '30 days'
+SELECT greatest(
+    (SELECT max(c.node_count * c.gpus_per_node) FROM cluster c
+     WHERE c.org_id = $1 AND c.ended_at IS NULL AND c.running_at > clock_timestamp() - interval '30 days'),
+    (SELECT max(c.node_count * c.gpus_per_node) FROM cluster c
+     WHERE c.org_id = $1 AND c.ended_at > clock_timestamp() - interval '30 days' AND c.running_at > clock_timestamp() - interval '30 days'), 0)::integer
 `
 
 // GPUs of the largest cluster of an org that ran within 30 days.

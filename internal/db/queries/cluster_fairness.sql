@@ -127,8 +127,11 @@ UNION ALL
 
 -- name: LargestCluster :one
 -- GPUs of the largest cluster of an org that ran within 30 days.
-SELECT coalesce(max(node_count * gpus_per_node), 0)::integer FROM cluster
-WHERE org_id = @org_id AND running_at > clock_timestamp() - interval '30 days';
+SELECT greatest(
+    (SELECT max(c.node_count * c.gpus_per_node) FROM cluster c
+     WHERE c.org_id = @org_id AND c.ended_at IS NULL AND c.running_at > clock_timestamp() - interval '30 days'),
+    (SELECT max(c.node_count * c.gpus_per_node) FROM cluster c
+     WHERE c.org_id = @org_id AND c.ended_at > clock_timestamp() - interval '30 days' AND c.running_at > clock_timestamp() - interval '30 days'), 0)::integer;
 
 -- name: DoubtNow :one
 -- Since when a cluster is not billed because a rank is in doubt, and since when ranks dispute; unix ms, 0: not so.
