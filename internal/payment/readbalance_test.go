@@ -13,6 +13,10 @@ import (
 func TestAReadingThatFailsLeavesNoGap(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
+	began, err := s.d.Q.DatabaseTime(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 120 { // two pages
 		s.stripe.Stray("stripe_fee", "eur", -7)
 	}
@@ -34,6 +38,10 @@ func TestAReadingThatFailsLeavesNoGap(t *testing.T) {
 	}
 	if _, err := s.p.Reconcile(t.Context()); err == nil {
 		t.Fatal("the reading did not fail")
+	}
+	var past bool
+	if err := s.d.Pool.QueryRow(t.Context(), "SELECT through > $1 FROM stripe_read", began).Scan(&past); err != nil || past {
+		t.Fatal("the mark moved over a window that was not read to the end", err)
 	}
 	// A day later Stripe works again. What was not stored is older than the overlap.
 	broken = false
