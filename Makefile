@@ -52,12 +52,12 @@ MATRIX ?= TestMatrix
 .PHONY: test-matrix
 test-matrix: build ## every part is killed in every phase of a rental; MATRIX=TestMatrix/agent for one part
 	@scripts/setup build run
-	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -tags matrix ./internal/e2e -run '$(MATRIX)' -count=1 -v -timeout 55m
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -tags matrix ./internal/testing/e2e -run '$(MATRIX)' -count=1 -v -timeout 55m
 
 .PHONY: test-update
 test-update: build ## an agent is replaced by a newer one, and goes back from one that does not work, under a running job (builds two agents)
 	@scripts/setup build run
-	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -tags update ./internal/e2e -run TestAnAgentReplacesItself -count=1 -v -timeout 20m
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -tags update ./internal/testing/e2e -run TestAnAgentReplacesItself -count=1 -v -timeout 20m
 
 TORCH ?= /var/cache/muster/torch.tar
 TORCH_PACKAGES = python3-torch python3-numpy openmpi-bin python3-mpi4py
@@ -65,19 +65,19 @@ TORCH_PACKAGES = python3-torch python3-numpy openmpi-bin python3-mpi4py
 test-torch: build ## the examples of docs/launch (PyTorch DistributedDataParallel, torchrun, mpirun) on a rented cluster of two hosts; makes an image of 1 GB once
 	@scripts/setup build run
 	@scripts/debian-image $(TORCH) $(TORCH_PACKAGES)
-	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test -tags torch ./internal/e2e -run TestLaunchers -count=1 -v -timeout 20m
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test -tags torch ./internal/testing/e2e -run TestLaunchers -count=1 -v -timeout 20m
 
 JUPYTER ?= /var/cache/muster/jupyter.tar
 .PHONY: test-jupyter
 test-jupyter: build ## Jupyter on a rented rank, used in a real browser through the port's link; makes an image of 400 MB once
 	@scripts/setup build run test
 	@scripts/debian-image $(JUPYTER) jupyter-notebook python3-ipykernel
-	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_JUPYTER=$(JUPYTER) go test -tags jupyter ./internal/e2e -run TestJupyterInABrowser -count=1 -v -timeout 20m
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_JUPYTER=$(JUPYTER) go test -tags jupyter ./internal/testing/e2e -run TestJupyterInABrowser -count=1 -v -timeout 20m
 
 .PHONY: test-gvisor
 test-gvisor: build ## nodes of two hosts under the distribution's gVisor (runsc): a training, a shell
 	@scripts/setup build run gvisor
-	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin go test -tags gvisor ./internal/e2e -run TestNodesUnderGVisor -count=1 -v -timeout 15m
+	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin go test -tags gvisor ./internal/testing/e2e -run TestNodesUnderGVisor -count=1 -v -timeout 15m
 
 .PHONY: test-disk
 test-disk: ## a node that fills its disk, and scratches on btrfs and XFS, on disks of the tests' own (root; three minutes)
@@ -89,7 +89,7 @@ NET ?= TestNet
 test-net: build ## whole hosts behind routers of their own: paths, cut and bad lines, kills, replacement, PyTorch; NET=TestNetIPv6 for one test
 	@scripts/setup build run
 	@scripts/debian-image $(TORCH) $(TORCH_PACKAGES)
-	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test -tags net,torch ./internal/e2e -run '$(NET)' -count=1 -v -timeout 90m
+	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test -tags net,torch ./internal/testing/e2e -run '$(NET)' -count=1 -v -timeout 90m
 
 MACHINE ?= /var/cache/muster/machine
 .PHONY: test-machine
@@ -98,22 +98,22 @@ test-machine: build ## a release on virtual machines with Debian's own kernel an
 	@scripts/machine-image $(MACHINE)
 	@openssl genpkey -algorithm ed25519 -out bin/machine.key
 	@MUSTER_RELEASE_KEY=bin/machine.key MUSTER_RELEASE_OUT=bin/machine scripts/release v0.0.1
-	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_MACHINE=$(MACHINE) MUSTER_TEST_RELEASE=$(CURDIR)/bin/machine go test -tags machine ./internal/e2e -run TestAMachine -count=1 -v -timeout 90m
+	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_MACHINE=$(MACHINE) MUSTER_TEST_RELEASE=$(CURDIR)/bin/machine go test -tags machine ./internal/testing/e2e -run TestAMachine -count=1 -v -timeout 90m
 
 .PHONY: soak
 soak: ## the proof of the money over a hundred million rented seconds (MUSTER_PROOF_SECONDS: others) and two million gangs (MUSTER_PROOF_GANGS), with kills (minutes)
 	@scripts/setup build run
-	@$(SERVICES) --postgres -- env MUSTER_PROOF_SECONDS=$${MUSTER_PROOF_SECONDS:-100000000} MUSTER_PROOF_GANGS=$${MUSTER_PROOF_GANGS:-2000000} MUSTER_PROOF_ORDERS=$${MUSTER_PROOF_ORDERS:-1000} go test ./internal/proof -run 'TestEveryBillIsTheOracles|TestEveryGangIsTheOracles|TestAGangIsTheSameInAnyOrder|TestKilledWorkersAndDatabases' -count=1 -v -timeout 4h
+	@$(SERVICES) --postgres -- env MUSTER_PROOF_SECONDS=$${MUSTER_PROOF_SECONDS:-100000000} MUSTER_PROOF_GANGS=$${MUSTER_PROOF_GANGS:-2000000} MUSTER_PROOF_ORDERS=$${MUSTER_PROOF_ORDERS:-1000} go test ./internal/testing/model -run 'TestEveryBillIsTheOracles|TestEveryGangIsTheOracles|TestAGangIsTheSameInAnyOrder|TestKilledWorkersAndDatabases' -count=1 -v -timeout 4h
 
 .PHONY: fuzz
 fuzz: ## a million random requests to the API and 100,000 visits of pages and forms (MUSTER_FUZZ_REQUESTS, MUSTER_FUZZ_VISITS: others)
 	@scripts/setup build run
-	@$(SERVICES) --postgres -- env MUSTER_FUZZ_REQUESTS=$${MUSTER_FUZZ_REQUESTS:-1000000} MUSTER_FUZZ_VISITS=$${MUSTER_FUZZ_VISITS:-100000} go test ./internal/api ./web -run 'TestRandom' -count=1 -v -timeout 4h
+	@$(SERVICES) --postgres -- env MUSTER_FUZZ_REQUESTS=$${MUSTER_FUZZ_REQUESTS:-1000000} MUSTER_FUZZ_VISITS=$${MUSTER_FUZZ_VISITS:-100000} go test ./internal/serve/api ./web -run 'TestRandom' -count=1 -v -timeout 4h
 
 .PHONY: mutants
 mutants: ## break the rules of money one by one and show that a test notices each (see docs/proof.md)
 	@scripts/setup build run
-	@$(SERVICES) --postgres -- go run ./internal/proof/mutants
+	@$(SERVICES) --postgres -- go run ./internal/testing/model/mutants
 
 .PHONY: lint
 lint: ## formatting, vet, staticcheck, generated code is fresh
@@ -127,7 +127,7 @@ bench: build ## the benchmarks of bench/ beside their baselines, one table (GOAL
 .PHONY: screenshots
 screenshots: build ## the pictures of docs/screenshots, taken by the browser tests on their way
 	@scripts/setup build run test
-	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_SHOTS=$(CURDIR)/docs/screenshots go test ./internal/e2e -run InABrowser -count=1
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_SHOTS=$(CURDIR)/docs/screenshots go test ./internal/testing/e2e -run InABrowser -count=1
 
 .PHONY: release
 release: toolchain ## the archives of this version in bin/release, with SHA256SUMS (MUSTER_RELEASE_KEY=FILE signs them)

@@ -41,17 +41,17 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 	case actStartWork:
 		return 0, a.startWork(ctx, r, v)
 	case actAwaitStart:
-		if err := r.files.Release(r.ref); err != nil { // again: an agent may die between its note and the release
+		if err := r.files.OpenBarrier(r.ref); err != nil { // again: an agent may die between its note and the release
 			return 0, err
 		}
 		return a.awaitWorkload(ctx, l, r, v)
 	case actAwaitInit:
 		return a.awaitWorkload(ctx, l, r, v)
-	case actRelease:
-		if err := a.change(r, func(rec *record) { rec.Released, rec.ReleaseBoot = true, a.cfg.BootMS() }); err != nil {
+	case actOpenBarrier:
+		if err := a.change(r, func(rec *record) { rec.BarrierOpened, rec.BarrierBoot = true, a.cfg.BootMS() }); err != nil {
 			return 0, err
 		}
-		if err := r.files.Release(r.ref); err != nil {
+		if err := r.files.OpenBarrier(r.ref); err != nil {
 			return 0, err
 		}
 		return a.awaitWorkload(ctx, l, r, v)
@@ -110,7 +110,7 @@ func final(do action, err error, tries int, failing time.Duration) *outcome {
 	case errors.As(err, &img):
 		return failed(img.Reason, img.Detail)
 	case errors.As(err, &away) && failing >= pullPatience:
-		return failed(agentapi.ReasonRegistryAway, away.Says())
+		return failed(agentapi.ReasonRegistryAway, away.Sentence())
 	case errors.As(err, &refusal) && (refusal.Reason != agentapi.ReasonRuntimeFailed || tries >= refusals && failing >= refusalPatience):
 		return failed(refusal.Reason, refusal.Detail)
 	case do == actMakeScratch && tries >= scratchTries && failing >= scratchPatience:
@@ -128,7 +128,7 @@ func safe(err error) string {
 	}
 	var away *image.Away
 	if errors.As(err, &away) {
-		return away.Says() + "; it is asked again"
+		return away.Sentence() + "; it is asked again"
 	}
 	return "a step failed on the host and is tried again"
 }

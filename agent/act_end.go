@@ -119,7 +119,7 @@ func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 	if err := a.change(r, func(rec *record) { rec.Gone, rec.Down = true, true }); err != nil {
 		return err
 	}
-	a.say(r, func(agentapi.LeaseStatus) agentapi.LeaseStatus { return status })
+	a.setStatus(r, func(agentapi.LeaseStatus) agentapi.LeaseStatus { return status })
 	return nil
 }
 

@@ -31,7 +31,7 @@ func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 	}
 	img, err := a.cfg.Images.Pull(ctx, image.Request{Image: spec.Image, Digest: spec.Digest, Auth: spec.RegistryAuth, MaxBytes: max},
 		func(p agentapi.Progress) {
-			a.say(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
+			a.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
 				st.Progress = p
 				return st
 			})
@@ -39,7 +39,7 @@ func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 	if err != nil {
 		return err
 	}
-	a.tellImages()
+	a.reportImages()
 	a.noteUse(ctx, spec.GPUs)
 	return a.change(r, func(rec *record) {
 		rec.Spec, rec.ImageID, rec.ImageDigest, rec.ImagePin = withoutSecrets(*spec), img.ID, img.Digest, img.Pin
@@ -75,8 +75,8 @@ func (a *Agent) noteUse(ctx context.Context, gpus []string) {
 	}
 }
 
-// tellImages sends the inventory when the images it names have changed.
-func (a *Agent) tellImages() {
+// reportImages sends the inventory when the images it names have changed.
+func (a *Agent) reportImages() {
 	names := map[string]string{}
 	for _, i := range a.cfg.Images.Cached() {
 		names[i.Ref] = i.Digest
@@ -144,7 +144,7 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 	if err != nil {
 		return err
 	}
-	relays, err := tellRelays(ctx, h, n)
+	relays, err := sendRelays(ctx, h, n)
 	if err != nil {
 		return err
 	}
@@ -178,9 +178,9 @@ func (x relayAccess) stale(n agentapi.Network) bool {
 	return n.RelayToken != "" && (x.token != n.RelayToken || !slices.Equal(x.names, n.Relays))
 }
 
-// tellRelays tells the overlay of the cluster's relays and returns what it was told. The ways through relays it had
+// sendRelays tells the overlay of the cluster's relays and returns what it was told. The ways through relays it had
 // before go on.
-func tellRelays(ctx context.Context, h *overlay.Handle, n agentapi.Network) (relayAccess, error) {
+func sendRelays(ctx context.Context, h *overlay.Handle, n agentapi.Network) (relayAccess, error) {
 	if n.RelayToken == "" {
 		return relayAccess{}, nil
 	}
@@ -191,7 +191,7 @@ func (a *Agent) setRelays(ctx context.Context, r *run, v view) error {
 	a.mu.Lock()
 	h := r.overlay
 	a.mu.Unlock()
-	relays, err := tellRelays(ctx, h, v.spec().Network)
+	relays, err := sendRelays(ctx, h, v.spec().Network)
 	if err != nil {
 		return err
 	}

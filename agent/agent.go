@@ -49,7 +49,7 @@ type GPUs interface {
 	WaitClean(ctx context.Context, uuids ...string) error
 	InUse(ctx context.Context, uuids ...string) map[string]string
 	LeasedBy(leased func() map[string]bool)
-	Beside() map[string]int64
+	OwnerUse() map[string]int64
 	Health() map[string]gpu.Health
 	Pending() []agentapi.HealthEvent
 	Ack(seq uint64) error

@@ -25,17 +25,17 @@ func TestALeaseFromPullToGone(t *testing.T) {
 	h.want(spec)
 	st := h.await(spec.LeaseRef, "ready", ready)
 	if st.WGKey == "" || len(st.Endpoints) == 0 || !strings.HasPrefix(st.ImageDigest, "sha256:") || st.Started {
-		t.Errorf("ready: %s", said(st))
+		t.Errorf("ready: %s", replies(st))
 	}
 	spec.Go = true
 	h.want(spec)
 	st = h.await(spec.LeaseRef, "exited", func(st agentapi.LeaseStatus) bool { return st.ExitCode != nil })
 	if *st.ExitCode != 7 || st.State != agentapi.NodeStopped || st.Reason != agentapi.ReasonExited || !st.Started {
-		t.Errorf("exited: %s", said(st))
+		t.Errorf("exited: %s", replies(st))
 	}
 	st = h.await(spec.LeaseRef, "gone", gone)
 	if !st.LogKept || *st.ExitCode != 7 {
-		t.Errorf("gone: %s", said(st))
+		t.Errorf("gone: %s", replies(st))
 	}
 	if list := h.containers(); len(list) != 0 {
 		t.Errorf("left behind: %+v", list)
@@ -83,7 +83,7 @@ func TestStopIsInOrderAndKeepsTheLog(t *testing.T) {
 	h.want()
 	st := h.await(spec.LeaseRef, "gone", gone)
 	if st.State != agentapi.NodeStopped || st.Reason != "" || st.ExitCode != nil {
-		t.Errorf("%s", said(st))
+		t.Errorf("%s", replies(st))
 	}
 	if text := h.kept(spec.LeaseRef); !strings.Contains(text, "told to end") {
 		t.Errorf("log: %s", text)
@@ -104,7 +104,7 @@ func TestReasonsOfFailure(t *testing.T) {
 	for ref, reason := range map[agentapi.LeaseRef]string{absent.LeaseRef: agentapi.ReasonImageNotFound, command.LeaseRef: agentapi.ReasonCommandNotFound} {
 		st := h.await(ref, "gone", gone)
 		if st.State != agentapi.NodeFailed || st.Reason != reason || st.Started {
-			t.Errorf("want %s: %s", reason, said(st))
+			t.Errorf("want %s: %s", reason, replies(st))
 		}
 	}
 }
@@ -150,7 +150,7 @@ func TestWithoutAServerALeaseRunsToItsEnd(t *testing.T) {
 	h.set(func() { h.down = false })
 	st := h.await(spec.LeaseRef, "gone", gone)
 	if st.Reason != agentapi.ReasonRunUntil {
-		t.Errorf("%s", said(st))
+		t.Errorf("%s", replies(st))
 	}
 }
 
@@ -179,7 +179,7 @@ func TestGuestDeathFailsTheNode(t *testing.T) {
 	}
 	st := h.await(spec.LeaseRef, "gone", gone)
 	if st.State != agentapi.NodeFailed || st.Reason != agentapi.ReasonGuestDied {
-		t.Errorf("%s", said(st))
+		t.Errorf("%s", replies(st))
 	}
 }
 
@@ -197,7 +197,7 @@ func TestADeadOverlayIsStartedAgain(t *testing.T) {
 	})
 	after := h.await(spec.LeaseRef, "running", running)
 	if after.WGKey != before.WGKey || after.Endpoints[0] != before.Endpoints[0] {
-		t.Errorf("key and port did not survive: %s, then %s", said(before), said(after))
+		t.Errorf("key and port did not survive: %s, then %s", replies(before), replies(after))
 	}
 }
 
@@ -211,7 +211,7 @@ func TestANewEpochReplacesTheOld(t *testing.T) {
 	h.want(next)
 	st := h.await(old.LeaseRef, "gone", gone)
 	if st.Reason != agentapi.ReasonSuperseded {
-		t.Errorf("%s", said(st))
+		t.Errorf("%s", replies(st))
 	}
 	h.await(next.LeaseRef, "ready", ready)
 	for _, c := range h.containers() {
@@ -272,7 +272,7 @@ func TestARankThatIsDoneKeepsItsPlace(t *testing.T) {
 	spec := h.launch(h.spec("/job", "exit", "0"))
 	st := h.await(spec.LeaseRef, "done", func(st agentapi.LeaseStatus) bool { return done(st) && len(h.containers()) == 0 })
 	if st.Gone || st.ExitBootMS <= 0 || st.ExitBootMS > hostinfo.BootMS() {
-		t.Errorf("done at %d: %s", hostinfo.BootMS(), said(st))
+		t.Errorf("done at %d: %s", hostinfo.BootMS(), replies(st))
 	}
 	h.stop()
 	h.start()
@@ -343,7 +343,7 @@ func TestTwoNodesMeet(t *testing.T) {
 	}
 	for rank, h := range hosts {
 		if st := h.await(specs[rank].LeaseRef, "done", done); *st.ExitCode != 0 {
-			t.Errorf("rank %d: %s", rank, said(st))
+			t.Errorf("rank %d: %s", rank, replies(st))
 		}
 		if text := h.kept(specs[rank].LeaseRef); !strings.Contains(text, fmt.Sprintf("hello from rank %d 2", rank)) {
 			t.Errorf("rank %d: %s", rank, text)

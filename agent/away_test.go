@@ -55,7 +55,7 @@ func TestAStartWithoutAnEngine(t *testing.T) {
 	if st := r.status; st.State != agentapi.NodeFailed || st.Reason != agentapi.ReasonRuntimeFailed || strings.Contains(st.Detail, socket) {
 		t.Errorf("after %s: %+v", enginePatience, st)
 	}
-	for name, begun := range map[string]record{"released": {Released: true}, "started": {Started: true}} {
+	for name, begun := range map[string]record{"released": {BarrierOpened: true}, "started": {Started: true}} {
 		v := view{want: r.want, rec: begun}
 		if o := a.withoutEngine(v, now.Add(time.Hour)); o != nil {
 			t.Errorf("%s: %+v", name, o)

@@ -30,7 +30,7 @@ type control struct {
 	stored  []agentapi.LeaseRef
 	popular []string // told to a host without leases
 	last    agentapi.Sync
-	said    map[agentapi.LeaseRef][]agentapi.LeaseStatus // all, in order
+	replies map[agentapi.LeaseRef][]agentapi.LeaseStatus // all, in order
 	states  map[agentapi.LeaseRef][]agentapi.NodeState
 	segs    map[agentapi.LeaseRef][]agentapi.Segment
 	doubted map[agentapi.LeaseRef]bool // a run was ready and started, and yet not well
@@ -44,7 +44,7 @@ func newControl(t *testing.T, host string, key ed25519.PublicKey) *control {
 		t.Fatal(err)
 	}
 	return &control{t: t, host: host, key: key, boot: boot, desired: agentapi.Desired{ControlEpoch: 1, Revision: 1}, changed: make(chan struct{}),
-		said: map[agentapi.LeaseRef][]agentapi.LeaseStatus{}, states: map[agentapi.LeaseRef][]agentapi.NodeState{}, segs: map[agentapi.LeaseRef][]agentapi.Segment{}, doubted: map[agentapi.LeaseRef]bool{}, until: map[agentapi.LeaseRef]int64{}, relay: map[agentapi.LeaseRef]string{}}
+		replies: map[agentapi.LeaseRef][]agentapi.LeaseStatus{}, states: map[agentapi.LeaseRef][]agentapi.NodeState{}, segs: map[agentapi.LeaseRef][]agentapi.Segment{}, doubted: map[agentapi.LeaseRef]bool{}, until: map[agentapi.LeaseRef]int64{}, relay: map[agentapi.LeaseRef]string{}}
 }
 
 func (c *control) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncReply, error) {
@@ -55,7 +55,7 @@ func (c *control) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncReply, 
 	}
 	c.last = s
 	for _, l := range s.Leases {
-		c.said[l.LeaseRef] = append(c.said[l.LeaseRef], l)
+		c.replies[l.LeaseRef] = append(c.replies[l.LeaseRef], l)
 		if l.Started && !l.Good && (l.State != agentapi.NodeStopping && l.ExitCode == nil && l.Reason == "") {
 			c.doubted[l.LeaseRef] = true
 		}
@@ -121,30 +121,30 @@ func (c *control) await(ref agentapi.LeaseRef, what string, ok func(agentapi.Lea
 	deadline := time.NewTimer(90 * time.Second)
 	defer deadline.Stop()
 	c.mu.Lock()
-	next := len(c.said[ref])
+	next := len(c.replies[ref])
 	listed := slices.ContainsFunc(c.last.Leases, func(l agentapi.LeaseStatus) bool { return l.LeaseRef == ref })
-	if listed || next > 0 && gone(c.said[ref][next-1]) {
+	if listed || next > 0 && gone(c.replies[ref][next-1]) {
 		next--
 	}
 	c.mu.Unlock()
 	var last agentapi.LeaseStatus
 	for {
 		c.mu.Lock()
-		news, changed := c.said[ref][next:], c.changed
+		news, changed := c.replies[ref][next:], c.changed
 		c.mu.Unlock()
 		for _, st := range news {
 			if ok(st) {
 				return st
 			}
 			if last = st; st.Gone {
-				c.t.Fatalf("%s is gone and never was %s: %s", ref, what, said(st))
+				c.t.Fatalf("%s is gone and never was %s: %s", ref, what, replies(st))
 			}
 		}
 		next += len(news)
 		select {
 		case <-changed:
 		case <-deadline.C:
-			c.t.Fatalf("%s never was %s; last said: %s", ref, what, said(last))
+			c.t.Fatalf("%s never was %s; last said: %s", ref, what, replies(last))
 		}
 	}
 }
@@ -203,14 +203,14 @@ func (gpus) NoteBefore(context.Context, ...string) error        { return nil }
 func (gpus) WaitClean(context.Context, ...string) error         { return nil }
 func (gpus) InUse(context.Context, ...string) map[string]string { return nil }
 func (gpus) LeasedBy(func() map[string]bool)                    {}
-func (gpus) Beside() map[string]int64                           { return nil }
+func (gpus) OwnerUse() map[string]int64                         { return nil }
 func (gpus) Health() map[string]gpu.Health                      { return nil }
 func (gpus) Pending() []agentapi.HealthEvent                    { return nil }
 func (gpus) Ack(uint64) error                                   { return nil }
 func (g gpus) Changed() <-chan struct{}                         { return g.changed }
 
-// said is a status in full: its own String names the lease only.
-func said(st agentapi.LeaseStatus) string {
+// replies is a status in full: its own String names the lease only.
+func replies(st agentapi.LeaseStatus) string {
 	b, err := json.Marshal(st)
 	if err != nil {
 		return err.Error()

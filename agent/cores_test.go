@@ -137,7 +137,7 @@ func TestARefusedWorkloadHoldsNoProcessors(t *testing.T) {
 	spec.RAMMB = 1 // less than Docker allows
 	h.want(spec)
 	if st := h.await(spec.LeaseRef, "gone", gone); st.Reason != agentapi.ReasonRuntimeFailed {
-		t.Errorf("%s", said(st))
+		t.Errorf("%s", replies(st))
 	}
 	if got := h.recorded(spec.LeaseRef); got != nil {
 		t.Errorf("held: %+v", got)

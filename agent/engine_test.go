@@ -132,7 +132,7 @@ func TestWhatEndsWithTheEngineIsTheHostsDoing(t *testing.T) {
 		h.await(specs[i].LeaseRef, "running", running)
 	}
 	if st := h.await(specs[3].LeaseRef, "done", func(st agentapi.LeaseStatus) bool { return st.ExitCode != nil }); *st.ExitCode != 3 || st.Reason != agentapi.ReasonExited {
-		t.Errorf("a job that fails by itself: %s", said(st))
+		t.Errorf("a job that fails by itself: %s", replies(st))
 	}
 	d.stop()
 	h.awaitReport("the engine away", func(s agentapi.Sync) bool { return s.EngineAway != nil && s.EngineAway.Detail != "" })
@@ -149,7 +149,7 @@ func TestWhatEndsWithTheEngineIsTheHostsDoing(t *testing.T) {
 	for i := range specs[:3] {
 		st := h.await(specs[i].LeaseRef, "ended", func(st agentapi.LeaseStatus) bool { return st.Reason != "" })
 		if st.State != agentapi.NodeFailed || st.Reason != agentapi.ReasonHostInterrupted || st.ExitCode != nil {
-			t.Errorf("job %d: %s", i, said(st))
+			t.Errorf("job %d: %s", i, replies(st))
 		}
 	}
 	h.want()

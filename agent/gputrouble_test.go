@@ -49,7 +49,7 @@ func TestADeadGPUIsTheTroubleOfItsCommand(t *testing.T) {
 	}
 	st := h.await(dead.LeaseRef, "in trouble", func(st agentapi.LeaseStatus) bool { return st.Trouble == agentapi.ReasonGPUFailed })
 	if !strings.Contains(st.TroubleDetail, dead.GPUs[0]+": Xid 79") || st.Good || st.State != agentapi.NodeReady || st.Reason != "" {
-		t.Errorf("%s", said(st))
+		t.Errorf("%s", replies(st))
 	}
 	h.awaitReport("the dead GPU's Xid", func(s agentapi.Sync) bool {
 		return slices.ContainsFunc(s.Health, func(e agentapi.HealthEvent) bool {

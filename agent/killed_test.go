@@ -64,7 +64,7 @@ func TestStartedAndNotNoted(t *testing.T) {
 	h.want(spec)
 	st := h.await(spec.LeaseRef, "done", done)
 	if *st.ExitCode != 0 || !st.Started || st.StartBootMS <= 0 || st.StartBootMS > st.ExitBootMS {
-		t.Errorf("%s", said(st))
+		t.Errorf("%s", replies(st))
 	}
 	if len(before) != 2 {
 		t.Errorf("%+v", before)
@@ -110,7 +110,7 @@ func TestANodeThatDiesWhileItStartsIsStartedAgain(t *testing.T) {
 			spec.Go = true
 			h.want(spec)
 			if st := h.await(spec.LeaseRef, "done", done); *st.ExitCode != 0 {
-				t.Errorf("%s", said(st))
+				t.Errorf("%s", replies(st))
 			}
 		})
 	}
@@ -151,7 +151,7 @@ func TestAPreflightLivesThroughDeaths(t *testing.T) {
 	hosts[1].want(specs[1])
 	for rank, h := range hosts {
 		if st := h.await(specs[rank].LeaseRef, "ready", ready); st.Preflight == nil || !st.Preflight.OK {
-			t.Errorf("rank %d: %s", rank, said(st))
+			t.Errorf("rank %d: %s", rank, replies(st))
 		}
 	}
 	guestDies()
@@ -161,7 +161,7 @@ func TestAPreflightLivesThroughDeaths(t *testing.T) {
 	}
 	for rank, h := range hosts {
 		if st := h.await(specs[rank].LeaseRef, "done", done); *st.ExitCode != 0 {
-			t.Errorf("rank %d: %s", rank, said(st))
+			t.Errorf("rank %d: %s", rank, replies(st))
 		}
 	}
 }
@@ -179,7 +179,7 @@ func TestAPreflightWaitsForARankThatIsStartedAgain(t *testing.T) {
 	first.await(ref, "measuring", func(st agentapi.LeaseStatus) bool { return st.Progress.Step == "preflight" })
 	first.want(away)
 	if st := first.await(ref, "waiting", waits); st.State != agentapi.NodeJoining || st.Preflight != nil {
-		t.Errorf("%s", said(st))
+		t.Errorf("%s", replies(st))
 	}
 	both := func() {
 		for rank, h := range hosts {
@@ -187,14 +187,14 @@ func TestAPreflightWaitsForARankThatIsStartedAgain(t *testing.T) {
 		}
 		for rank, h := range hosts {
 			if st := h.await(specs[rank].LeaseRef, "ready", func(st agentapi.LeaseStatus) bool { return ready(st) && !waits(st) }); st.Preflight == nil || !st.Preflight.OK {
-				t.Errorf("rank %d: %s", rank, said(st))
+				t.Errorf("rank %d: %s", rank, replies(st))
 			}
 		}
 	}
 	both()
 	first.want(away)
 	if st := first.await(ref, "waiting", waits); !ready(st) || !st.Preflight.OK {
-		t.Errorf("%s", said(st))
+		t.Errorf("%s", replies(st))
 	}
 	both()
 	for rank, h := range hosts {
@@ -203,7 +203,7 @@ func TestAPreflightWaitsForARankThatIsStartedAgain(t *testing.T) {
 	}
 	for rank, h := range hosts {
 		if st := h.await(specs[rank].LeaseRef, "done", done); *st.ExitCode != 0 {
-			t.Errorf("rank %d: %s", rank, said(st))
+			t.Errorf("rank %d: %s", rank, replies(st))
 		}
 	}
 }
@@ -246,7 +246,7 @@ func TestARunNobodySawIsProved(t *testing.T) {
 	h.want(spec)
 	h.await(spec.LeaseRef, "ready", ready)
 	h.stop()
-	if err := leasefiles.At(h.folder(spec.LeaseRef)).Release(spec.LeaseRef); err != nil {
+	if err := leasefiles.At(h.folder(spec.LeaseRef)).OpenBarrier(spec.LeaseRef); err != nil {
 		t.Fatal(err)
 	}
 	var work container.Container

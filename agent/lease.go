@@ -32,23 +32,23 @@ type run struct {
 	reported   bool               // the server has committed a report in which the run is gone
 	cancel     context.CancelFunc // of the step under way, when it may be given up
 
-	overlay *overlay.Handle
-	peers   []agentapi.Peer // what the overlay was given
-	relays  relayAccess     // as peers
-	tries   int             // failures of the present step in a row
-	failed  time.Time       // the first of them
-	blind   int             // failures to see how it is, in a row
-	told    time.Time       // when it was last worth a report
-	owed    *time.Timer     // has a change that was not worth one by itself reported; nil: there is none
-	looked  bool            // its status is what this process has seen, or the end that is written down
-	egress  egress
+	overlay    *overlay.Handle
+	peers      []agentapi.Peer // what the overlay was given
+	relays     relayAccess     // as peers
+	tries      int             // failures of the present step in a row
+	failed     time.Time       // the first of them
+	blind      int             // failures to see how it is, in a row
+	reportedAt time.Time       // when it was last worth a report
+	owed       *time.Timer     // has a change that was not worth one by itself reported; nil: there is none
+	looked     bool            // its status is what this process has seen, or the end that is written down
+	egress     egress
 	// withdrawn: the guest was told to measure with nobody, because a rank is not there; only the worker knows of it. An agent
 	// that was restarted has not told it so, and what the guest does goes on.
 	withdrawn bool
 
-	toldTraffic agentapi.Traffic // in a report that was taken
-	goodSince   int64            // CLOCK_BOOTTIME since when the status has been good; 0: it is not
-	hearing     overlay.Hearing  // of its peers; only the worker uses it
+	reportedTraffic agentapi.Traffic // in a report that was taken
+	goodSince       int64            // CLOCK_BOOTTIME since when the status has been good; 0: it is not
+	hearing         overlay.Hearing  // of its peers; only the worker uses it
 }
 
 // addRun makes a run known and its worker live. Callers hold a.mu, or are New.
@@ -178,7 +178,7 @@ func (a *Agent) giveUp(r *run, v view, o *outcome) {
 	}
 	a.log.Warn("lease failed", "lease", r.ref, "reason", o.Reason, "detail", o.Detail)
 	v.rec.Outcome = o
-	a.say(r, func(agentapi.LeaseStatus) agentapi.LeaseStatus { return statusOf(r.ref, v, agentapi.Progress{}) })
+	a.setStatus(r, func(agentapi.LeaseStatus) agentapi.LeaseStatus { return statusOf(r.ref, v, agentapi.Progress{}) })
 }
 
 // backOff counts a failure and is the wait after it: 0.5 s doubling to 15 s.

@@ -223,6 +223,6 @@ func (a *Agent) cleanLoop(ctx context.Context) {
 		if _, err := a.cfg.Images.GC(ctx, inUse, keepImages, minFreeDisk); err != nil && ctx.Err() == nil {
 			a.log.Warn("images could not be cleaned up", "err", err)
 		}
-		a.tellImages()
+		a.reportImages()
 	}
 }

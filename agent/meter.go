@@ -19,7 +19,7 @@ func (a *Agent) noteStart(ctx context.Context, r *run, v view) error {
 	a.mu.Lock()
 	r.goodSince = start
 	a.mu.Unlock()
-	return a.change(r, func(rec *record) { rec.Started, rec.Released, rec.StartBoot = true, true, start })
+	return a.change(r, func(rec *record) { rec.Started, rec.BarrierOpened, rec.StartBoot = true, true, start })
 }
 
 // startBoot is when a run's command began: as the guest noted, but not before the barrier was released and not after
@@ -29,7 +29,7 @@ func (a *Agent) startBoot(v view) int64 {
 	if at == 0 { // a guest of an earlier version
 		at = a.bootAt(time.UnixMilli(v.report.AtMS))
 	}
-	return min(a.cfg.BootMS(), max(at, v.rec.ReleaseBoot))
+	return min(a.cfg.BootMS(), max(at, v.rec.BarrierBoot))
 }
 
 // bootAt maps a recent moment of the host's clock to CLOCK_BOOTTIME. A moment in the future is now.

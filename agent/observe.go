@@ -55,7 +55,7 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	v.scratchLost = lostScratch(v)
 	v.report = guest.KeptWorkload(r.files.Guest, r.ref)             // from its folder: it counts after the guest's death too
 	if v.guest.State == container.Running && v.rec.Outcome == nil { // the end of a run does not wait for it
-		a.askOverlay(parent, r, &v)
+		a.readOverlay(parent, r, &v)
 	}
 	return v, parent.Err() // an overlay that was given no time to answer is not a silent one
 }
@@ -72,9 +72,9 @@ func (a *Agent) interrupted(ctx context.Context, v view) (bool, error) {
 // answerIn is how long an overlay process that is there may take to say how it is. One that is not there is known at once.
 const answerIn = 5 * time.Second
 
-// askOverlay asks a run's overlay process how it is. One that does not answer is not up; that alone ends nothing. How long
+// readOverlay asks a run's overlay process how it is. One that does not answer is not up; that alone ends nothing. How long
 // the engine took to answer is not taken off its time.
-func (a *Agent) askOverlay(ctx context.Context, r *run, v *view) {
+func (a *Agent) readOverlay(ctx context.Context, r *run, v *view) {
 	ctx, cancel := context.WithTimeout(ctx, answerIn)
 	defer cancel()
 	a.mu.Lock()
@@ -173,7 +173,7 @@ func (a *Agent) report(r *run, v view, s step) {
 	}
 	sick := a.sick(v.spec().GPUs...)
 	ownersMB := a.ownersMB(v)
-	a.say(r, func(old agentapi.LeaseStatus) agentapi.LeaseStatus {
+	a.setStatus(r, func(old agentapi.LeaseStatus) agentapi.LeaseStatus {
 		if !r.looked && s.do != actStartOverlay && s.do != actNoteStart { // in one with what was seen: hides lets it out from now on
 			r.looked = true
 			poke(a.syncNow)
@@ -227,7 +227,7 @@ func (a *Agent) ownersMB(v view) int64 {
 		return 0
 	}
 	bytes := int64(0)
-	beside := a.cfg.GPUs.Beside()
+	beside := a.cfg.GPUs.OwnerUse()
 	for _, u := range v.spec().GPUs {
 		bytes += beside[u]
 	}
@@ -237,16 +237,16 @@ func (a *Agent) ownersMB(v view) int64 {
 // progressOf names the step a person sees while an action runs. Those not named leave what is shown.
 var progressOf = map[action]string{
 	actMakeScratch: "scratch", actStartGuest: "guest", actStartOverlay: "overlay", actAwaitPeers: "peers", actSetPeers: "peers", actPreflight: "preflight",
-	actStandBy: "workload", actStartWork: "workload", actAwaitInit: "workload", actRelease: "workload", actAwaitStart: "workload",
+	actStandBy: "workload", actStartWork: "workload", actAwaitInit: "workload", actOpenBarrier: "workload", actAwaitStart: "workload",
 }
 
 // progressEvery is how often mere progress within a step is worth a report.
 const progressEvery = time.Second
 
-// say alters a run's status, and has it reported: at once when it says something new, another step too, and when only a number
+// setStatus alters a run's status, and has it reported: at once when it says something new, another step too, and when only a number
 // or a cause of delay moved, no sooner than progressEvery after the last report and no later than that after the change. How
 // many reports become of it is for syncLoop: each tells what all runs are by then.
-func (a *Agent) say(r *run, f func(agentapi.LeaseStatus) agentapi.LeaseStatus) {
+func (a *Agent) setStatus(r *run, f func(agentapi.LeaseStatus) agentapi.LeaseStatus) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	old, st := r.status, f(r.status)
@@ -255,30 +255,30 @@ func (a *Agent) say(r *run, f func(agentapi.LeaseStatus) agentapi.LeaseStatus) {
 	}
 	r.status = st
 	old.Progress, st.Progress = agentapi.Progress{Step: old.Progress.Step}, agentapi.Progress{Step: st.Progress.Step}
-	if ago := a.cfg.Now().Sub(r.told); reflect.DeepEqual(old, st) && ago >= 0 && ago < progressEvery {
+	if ago := a.cfg.Now().Sub(r.reportedAt); reflect.DeepEqual(old, st) && ago >= 0 && ago < progressEvery {
 		if r.owed == nil {
 			var owed *time.Timer
 			owed = time.AfterFunc(progressEvery-ago, func() {
 				a.mu.Lock()
 				defer a.mu.Unlock()
 				if r.owed == owed { // else it has been told while this waited for the lock
-					a.tellNow(r)
+					a.wakeSync(r)
 				}
 			})
 			r.owed = owed
 		}
 		return
 	}
-	a.tellNow(r)
+	a.wakeSync(r)
 }
 
-// tellNow has a run's status reported. Callers hold a.mu.
-func (a *Agent) tellNow(r *run) {
+// wakeSync has a run's status reported. Callers hold a.mu.
+func (a *Agent) wakeSync(r *run) {
 	if r.owed != nil {
 		r.owed.Stop()
 		r.owed = nil
 	}
-	r.told = a.cfg.Now()
+	r.reportedAt = a.cfg.Now()
 	poke(a.syncNow)
 }
 
@@ -288,7 +288,7 @@ func (a *Agent) unseen(r *run, err error) {
 	a.scanned = false
 	a.mu.Unlock()
 	poke(a.rescan)
-	a.say(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
+	a.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
 		st.Good, st.GoodSinceBootMS, r.goodSince = false, 0, 0
 		if st.Started && st.ExitCode == nil {
 			st.Trouble, st.TroubleDetail = agentapi.ReasonRuntimeFailed, "the host's container engine does not answer"
@@ -317,7 +317,7 @@ func (a *Agent) withoutEngine(v view, now time.Time) *outcome {
 
 // delayed tells people what a step waits for.
 func (a *Agent) delayed(r *run, err error) {
-	a.say(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
+	a.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
 		st.Progress.WaitingFor = clipped(safe(err))
 		return st
 	})

@@ -34,7 +34,7 @@ func TestALeaseIsRefusedWhileTheOwnerUsesItsGPU(t *testing.T) {
 	h.want(used, free)
 	st := h.await(used.LeaseRef, "refused", func(st agentapi.LeaseStatus) bool { return st.State == agentapi.NodeFailed })
 	if st.Reason != agentapi.ReasonGPUInUse || st.Started || !strings.Contains(st.Detail, profile.GPUs[0].UUID) || strings.Contains(st.Detail, "MiB") {
-		t.Errorf("%s", said(st))
+		t.Errorf("%s", replies(st))
 	}
 	h.await(free.LeaseRef, "ready", ready)
 	h.want()

@@ -28,7 +28,7 @@ const (
 	actStartWork    action = "start_work"    //
 	actAwaitInit    action = "await_init"    // the workload's init has not reported
 	actAwaitGo      action = "await_go"      // at the barrier
-	actRelease      action = "release"       //
+	actOpenBarrier  action = "release"       //
 	actAwaitStart   action = "await_start"   // released
 	actNoteStart    action = "note_start"    // the command runs: time counts
 	actWatch        action = "watch"         // running
@@ -123,7 +123,7 @@ func (v view) waits(o *outcome) bool {
 
 // begun reports whether something of the renter's may have run.
 func (v view) begun() bool {
-	return v.rec.Released || v.rec.Started || v.report.State == guest.StateStarted || v.report.State == guest.StateRefused
+	return v.rec.BarrierOpened || v.rec.Started || v.report.State == guest.StateStarted || v.report.State == guest.StateRefused
 }
 
 // spec is what to run: complete from the server, or without secrets from this host's memory.
@@ -256,10 +256,10 @@ func planStart(v view) step {
 	switch v.report.State {
 	case guest.StateAtBarrier:
 		switch {
-		case v.rec.Released:
+		case v.rec.BarrierOpened:
 			return step{do: actAwaitStart}
 		case v.want != nil && v.want.Go:
-			return step{do: actRelease}
+			return step{do: actOpenBarrier}
 		}
 		return step{do: actAwaitGo}
 	case guest.StateStarted:

@@ -28,7 +28,7 @@ var (
 	created  = func(v *view) { measured(v); v.rec.WorkID = "w"; v.work = up("w") }
 	barrier  = func(v *view) { created(v); v.report.State = guest.StateAtBarrier }
 	begun    = func(v *view) { created(v); v.report.State = guest.StateStarted; v.want.Go = true }
-	running  = func(v *view) { begun(v); v.rec.Released, v.rec.Started = true, true }
+	running  = func(v *view) { begun(v); v.rec.BarrierOpened, v.rec.Started = true, true }
 
 	pinned = func(v *view) {
 		v.want.Digest, v.rec.ImagePin, v.rec.ImageDigest = "sha256:list", "sha256:other", "sha256:mine"
@@ -86,7 +86,7 @@ func TestPlan(t *testing.T) {
 		{"guest died", at(joined, deadGuest), actStartAgain},
 		{"guest died at the barrier", at(barrier, deadGuest), actStartAgain},
 		{"guest died too often", at(barrier, deadGuest, func(v *view) { v.rec.Deaths = maxDeaths }), actConclude},
-		{"guest died after the release", at(barrier, deadGuest, func(v *view) { v.rec.Released = true }), actConclude},
+		{"guest died after the release", at(barrier, deadGuest, func(v *view) { v.rec.BarrierOpened = true }), actConclude},
 		{"work died before the barrier", at(created, exit(125)), actStartAgain},
 		{"work died with the daemon at the barrier", at(barrier, exit(137), func(v *view) { v.interrupted = true }), actStartAgain},
 		{"work was removed at the barrier", at(barrier, func(v *view) { v.work = container.Container{} }), actStartAgain},
@@ -98,13 +98,13 @@ func TestPlan(t *testing.T) {
 		{"a peer came back, not measured yet", at(barrier, func(v *view) { v.rec.Preflight, v.withdrawn = nil, true }), actPreflight},
 		{"a peer came back", at(barrier, func(v *view) { v.withdrawn = true }), actStandBy},
 		{"a peer came back, work not started", at(measured, func(v *view) { v.withdrawn = true }), actStandBy},
-		{"a peer came back after the release", at(barrier, func(v *view) { v.withdrawn, v.rec.Released = true, true }), actAwaitStart},
+		{"a peer came back after the release", at(barrier, func(v *view) { v.withdrawn, v.rec.BarrierOpened = true, true }), actAwaitStart},
 		{"a peer has not joined", at(joined, func(v *view) { v.want.Network.Peers[0].Key = "" }), actAwaitPeers},
 		{"peers are known", at(joined, func(v *view) { v.peers = false }), actSetPeers},
 		{"peers are set", at(joined), actPreflight},
 		{"the work waits, not measured yet", at(barrier, func(v *view) { v.rec.Preflight = nil }), actPreflight},
 		{"go, not measured", at(barrier, func(v *view) { v.rec.Preflight, v.want.Go = nil, true }), actPreflight},
-		{"released, figures lost", at(barrier, func(v *view) { v.rec.Preflight, v.rec.Released = nil, true }), actAwaitStart},
+		{"released, figures lost", at(barrier, func(v *view) { v.rec.Preflight, v.rec.BarrierOpened = nil, true }), actAwaitStart},
 		{"running, figures lost", at(running, func(v *view) { v.rec.Preflight = nil }), actWatch},
 		{"alone: nothing to measure", at(joined, one), actStartWork},
 		{"measured", at(measured), actStartWork},
@@ -112,8 +112,8 @@ func TestPlan(t *testing.T) {
 		{"work runs, not noted", at(barrier, func(v *view) { v.rec.WorkID = "" }), actStartWork},
 		{"init is silent", at(created), actAwaitInit},
 		{"at the barrier", at(barrier), actAwaitGo},
-		{"go", at(barrier, func(v *view) { v.want.Go = true }), actRelease},
-		{"released", at(barrier, func(v *view) { v.want.Go, v.rec.Released = true, true }), actAwaitStart},
+		{"go", at(barrier, func(v *view) { v.want.Go = true }), actOpenBarrier},
+		{"released", at(barrier, func(v *view) { v.want.Go, v.rec.BarrierOpened = true, true }), actAwaitStart},
 		{"begun", at(begun), actNoteStart},
 		{"begun and ended unseen", at(begun, exit(3)), actNoteStart},
 		{"running", at(running), actWatch},
@@ -127,7 +127,7 @@ func TestPlan(t *testing.T) {
 		{"no server, image is there", at(pulled, unknown), actStartGuest},
 		{"no server, measured", at(measured, unknown), actAwaitServer},
 		{"no server, at the barrier", at(barrier, unknown), actAwaitGo},
-		{"no server, released before", at(barrier, func(v *view) { v.rec.Released = true }, unknown), actAwaitStart},
+		{"no server, released before", at(barrier, func(v *view) { v.rec.BarrierOpened = true }, unknown), actAwaitStart},
 		{"no server, running", at(running, unknown), actWatch},
 
 		{"ended, work runs", at(running, concluded), actStopWork},

@@ -71,7 +71,7 @@ func (a *Agent) prefetch(ctx context.Context, ref string) bool {
 		a.log.Info("a popular image was not fetched", "image", ref, "err", err)
 	default:
 		a.log.Info("a popular image is here", "image", ref, "digest", img.Digest, "bytes", img.Bytes)
-		a.tellImages()
+		a.reportImages()
 	}
 	return true
 }
@@ -90,7 +90,7 @@ func (a *Agent) takePopular(s agentapi.Sync, reply agentapi.SyncReply) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	// What the server does not know of yet is taken off what it says.
-	a.bound = popularBound{reply.PopularBytes, a.pulls.told.Bytes}
+	a.bound = popularBound{reply.PopularBytes, a.pulls.reported.Bytes}
 	if !slices.Equal(a.popular, reply.Popular) {
 		a.popular = reply.Popular
 		poke(a.fetch)

@@ -14,17 +14,17 @@ import (
 
 // reports is a control plane that counts what it is told, and keeps the last of it.
 type reports struct {
-	mu   sync.Mutex
-	n    int
-	last agentapi.Sync
-	told chan struct{} // of length 1
+	mu       sync.Mutex
+	n        int
+	last     agentapi.Sync
+	received chan struct{} // of length 1
 }
 
 func (l *reports) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncReply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.n, l.last = l.n+1, s
-	poke(l.told)
+	poke(l.received)
 	return agentapi.SyncReply{StatusAck: s.Seq, ControlEpoch: 1}, nil
 }
 func (*reports) Inventory(context.Context, agentapi.Inventory) error { return nil }
@@ -47,7 +47,7 @@ func (l *reports) until(t *testing.T, leases int, ok func(agentapi.Progress) boo
 			return n
 		}
 		select {
-		case <-l.told:
+		case <-l.received:
 		case <-deadline:
 			t.Fatalf("after %d reports %d of %d leases are as they should be", n, well, leases)
 		}
@@ -56,7 +56,7 @@ func (l *reports) until(t *testing.T, leases int, ok func(agentapi.Progress) boo
 
 func newReporter(t *testing.T, leases int) (*Agent, *reports, []*run) {
 	t.Helper()
-	link := &reports{told: make(chan struct{}, 1)}
+	link := &reports{received: make(chan struct{}, 1)}
 	a, err := New(Config{StateDir: t.TempDir(), BootID: "b1", BootMS: func() int64 { return 1 }, Now: time.Now, GPUs: sickGPUs{}, Link: link, Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	t.Cleanup(func() { must(t, a.journal.Close()) })
@@ -69,7 +69,7 @@ func newReporter(t *testing.T, leases int) (*Agent, *reports, []*run) {
 }
 
 func (a *Agent) progress(r *run, p agentapi.Progress) {
-	a.say(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus { st.Progress = p; return st })
+	a.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus { st.Progress = p; return st })
 }
 
 // Another step is reported at once, however short ago the last report was.

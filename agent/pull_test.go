@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/testnet"
+	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
 const (
@@ -135,7 +135,7 @@ func TestReasonsOfPullsThatFail(t *testing.T) {
 	for ref, w := range want {
 		st := h.await(ref, "gone: "+w.reason, gone)
 		if st.State != agentapi.NodeFailed || st.Reason != w.reason || !strings.Contains(st.Detail, w.says) || st.Started {
-			t.Errorf("want %s: %s", w.reason, said(st))
+			t.Errorf("want %s: %s", w.reason, replies(st))
 		}
 	}
 	h.await(good, "ready with credentials", ready)

@@ -11,9 +11,9 @@ import (
 
 // pulls is what the host has received of images, over all processes of its agent.
 type pulls struct {
-	sum  agentapi.Pulled // as it is on the disk
-	read int64           // how much of what this process has received is in it
-	told agentapi.Pulled // in a report that was taken
+	sum      agentapi.Pulled // as it is on the disk
+	read     int64           // how much of what this process has received is in it
+	reported agentapi.Pulled // in a report that was taken
 }
 
 func (d disk) pullsFile() string { return filepath.Join(d.dir, "pulled.json") }
@@ -52,7 +52,7 @@ func (a *Agent) countPulls() *agentapi.Pulled {
 			a.pulls.sum, a.pulls.read = sum, now
 		}
 	}
-	if a.pulls.sum == a.pulls.told {
+	if a.pulls.sum == a.pulls.reported {
 		return nil
 	}
 	sum := a.pulls.sum

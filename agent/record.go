@@ -18,31 +18,31 @@ import (
 
 // record is what the host remembers of a run in its lease folder: what cannot be seen by looking at containers.
 type record struct {
-	Spec        agentapi.LeaseSpec  `json:"spec"`              // without environment and credentials
-	BootID      string              `json:"boot_id,omitempty"` // in which the guest was started
-	RunUntilMS  int64               `json:"run_until_ms,omitempty"`
-	ImageID     string              `json:"image_id,omitempty"`
-	ImageDigest string              `json:"image_digest,omitempty"`
-	ImagePin    string              `json:"image_pin,omitempty"` // what the image's name meant
-	GuestID     string              `json:"guest_id,omitempty"`
-	GuestIP     netip.Addr          `json:"guest_ip,omitzero"` // on the bridge
-	Cores       *cores.Set          `json:"cores,omitempty"`   // what the workload runs on; empty: any; nil: not chosen yet
-	WorkID      string              `json:"work_id,omitempty"`
-	Scratch     string              `json:"scratch,omitempty"` // where its scratch is mounted, or is about to be
-	WGKey       string              `json:"wg_key,omitempty"`
-	Endpoints   []string            `json:"endpoints,omitempty"`
-	Preflight   *agentapi.Preflight `json:"preflight,omitempty"`
-	Deaths      int                 `json:"deaths,omitempty"` // how often it died while it was starting
-	Died        *outcome            `json:"died,omitempty"`   // of what, the last time
-	Released    bool                `json:"released,omitempty"`
-	ReleaseBoot int64               `json:"release_boot_ms,omitempty"` // the barrier was not released before
-	Started     bool                `json:"started,omitempty"`
-	StartBoot   int64               `json:"start_boot_ms,omitempty"` // when, by the clock of the run's boot
-	Outcome     *outcome            `json:"outcome,omitempty"`
-	LogSaved    bool                `json:"log_saved,omitempty"` // looked at, whether or not there was one
-	LogKept     bool                `json:"log_kept,omitempty"`  // it lies in the folder
-	Down        bool                `json:"down,omitempty"`      // containers and overlay are removed
-	Gone        bool                `json:"gone,omitempty"`
+	Spec          agentapi.LeaseSpec  `json:"spec"`              // without environment and credentials
+	BootID        string              `json:"boot_id,omitempty"` // in which the guest was started
+	RunUntilMS    int64               `json:"run_until_ms,omitempty"`
+	ImageID       string              `json:"image_id,omitempty"`
+	ImageDigest   string              `json:"image_digest,omitempty"`
+	ImagePin      string              `json:"image_pin,omitempty"` // what the image's name meant
+	GuestID       string              `json:"guest_id,omitempty"`
+	GuestIP       netip.Addr          `json:"guest_ip,omitzero"` // on the bridge
+	Cores         *cores.Set          `json:"cores,omitempty"`   // what the workload runs on; empty: any; nil: not chosen yet
+	WorkID        string              `json:"work_id,omitempty"`
+	Scratch       string              `json:"scratch,omitempty"` // where its scratch is mounted, or is about to be
+	WGKey         string              `json:"wg_key,omitempty"`
+	Endpoints     []string            `json:"endpoints,omitempty"`
+	Preflight     *agentapi.Preflight `json:"preflight,omitempty"`
+	Deaths        int                 `json:"deaths,omitempty"` // how often it died while it was starting
+	Died          *outcome            `json:"died,omitempty"`   // of what, the last time
+	BarrierOpened bool                `json:"released,omitempty"`
+	BarrierBoot   int64               `json:"release_boot_ms,omitempty"` // the barrier was not released before
+	Started       bool                `json:"started,omitempty"`
+	StartBoot     int64               `json:"start_boot_ms,omitempty"` // when, by the clock of the run's boot
+	Outcome       *outcome            `json:"outcome,omitempty"`
+	LogSaved      bool                `json:"log_saved,omitempty"` // looked at, whether or not there was one
+	LogKept       bool                `json:"log_kept,omitempty"`  // it lies in the folder
+	Down          bool                `json:"down,omitempty"`      // containers and overlay are removed
+	Gone          bool                `json:"gone,omitempty"`
 
 	Traffic     agentapi.Traffic `json:"traffic,omitzero"`      // so far
 	TrafficRead agentapi.Traffic `json:"traffic_read,omitzero"` // what the firewall had counted then

@@ -85,10 +85,10 @@ func TestAScratchThatCannotBeMadeFailsTheNode(t *testing.T) {
 		h.want(spec)
 		st := h.await(spec.LeaseRef, "gone", gone)
 		if st.State != agentapi.NodeFailed || st.Reason != reason || st.Started || st.Detail == "" {
-			t.Errorf("want %s: %s", reason, said(st))
+			t.Errorf("want %s: %s", reason, replies(st))
 		}
 		if reason == agentapi.ReasonScratchFailed && !strings.Contains(st.Detail, "room for 1 GB") {
-			t.Errorf("%s", said(st))
+			t.Errorf("%s", replies(st))
 		}
 	}
 }

@@ -57,18 +57,18 @@ func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 	if reply.TelemetryLost > 0 {
 		a.log.Warn("the control plane had too much telemetry of this host: samples are lost", "messages", reply.TelemetryLost)
 	}
-	if a.speak(s, reply) {
+	if a.noteProtocol(s, reply) {
 		return 0, nil
 	}
 	if reply.Error != "" {
 		a.log.Error("the control plane refuses our reports", "reason", reply.Error)
-		a.toldUpdates(s, reply)
+		a.applyUpdateReply(s, reply)
 		return syncLeased, nil
 	}
 	if err := a.take(s, gone, reply); err != nil {
 		return 0, err
 	}
-	a.toldUpdates(s, reply)
+	a.applyUpdateReply(s, reply)
 	switch {
 	case reply.Desired == nil && reply.Revision > a.revision(), len(a.journal.Pending(1)) > 0 && len(s.Segments) == agentapi.MaxSegments:
 		return 0, nil
@@ -80,9 +80,9 @@ func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 	return syncIdle*3/4 + rand.N(syncIdle/2), nil
 }
 
-// speak notes which protocol the server understands. It reports whether the report was refused for the sake of its
+// noteProtocol notes which protocol the server understands. It reports whether the report was refused for the sake of its
 // protocol, and must be sent again with the one before. Everything of a newer protocol only adds to the one before.
-func (a *Agent) speak(s agentapi.Sync, reply agentapi.SyncReply) (again bool) {
+func (a *Agent) noteProtocol(s agentapi.Sync, reply agentapi.SyncReply) (again bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -149,8 +149,8 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 	return s, gone
 }
 
-// toldUpdates tells whoever replaces the agent by another version how the exchange went.
-func (a *Agent) toldUpdates(s agentapi.Sync, reply agentapi.SyncReply) {
+// applyUpdateReply tells whoever replaces the agent by another version how the exchange went.
+func (a *Agent) applyUpdateReply(s agentapi.Sync, reply agentapi.SyncReply) {
 	if a.cfg.Updates != nil {
 		a.cfg.Updates.Reported(update.Report{Committed: reply.Error == "" && reply.StatusAck == s.Seq, Full: s.Full, Leases: s.Leases, Order: reply.Update})
 	}
@@ -364,7 +364,7 @@ func (a *Agent) acknowledge(s agentapi.Sync, gone []*run, reply agentapi.SyncRep
 	defer a.mu.Unlock()
 	if reply.StatusAck == s.Seq {
 		if s.Pulled != nil {
-			a.pulls.told = *s.Pulled
+			a.pulls.reported = *s.Pulled
 		}
 		for _, r := range gone {
 			r.reported = true
@@ -372,7 +372,7 @@ func (a *Agent) acknowledge(s agentapi.Sync, gone []*run, reply agentapi.SyncRep
 		}
 		for _, st := range s.Leases {
 			if r := a.find(st.LeaseRef); r != nil && st.Traffic != nil {
-				r.toldTraffic = *st.Traffic
+				r.reportedTraffic = *st.Traffic
 			}
 		}
 	}

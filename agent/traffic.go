@@ -87,7 +87,7 @@ func added(sum, before, now agentapi.Traffic) agentapi.Traffic {
 
 // trafficOf is what is to be told of a run: what no report that was taken has said. Callers hold a.mu.
 func (r *run) trafficOf() *agentapi.Traffic {
-	if r.rec.Traffic == r.toldTraffic {
+	if r.rec.Traffic == r.reportedTraffic {
 		return nil
 	}
 	t := r.rec.Traffic

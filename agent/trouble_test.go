@@ -19,7 +19,7 @@ type sickGPUs struct {
 
 func (g sickGPUs) Health() map[string]gpu.Health { return g.health }
 func (sickGPUs) Pending() []agentapi.HealthEvent { return nil }
-func (sickGPUs) Beside() map[string]int64        { return nil }
+func (sickGPUs) OwnerUse() map[string]int64      { return nil }
 
 // What a running node's host sees of it that is wrong is told by kind: its GPU, its overlay, the container engine.
 func TestTheKindOfTroubleIsTold(t *testing.T) {

@@ -21,7 +21,7 @@ func (g *notedGPUs) NoteBefore(_ context.Context, uuids ...string) error {
 	return errors.New("the driver hangs") // which keeps no lease from starting
 }
 
-func (*notedGPUs) Beside() map[string]int64 {
+func (*notedGPUs) OwnerUse() map[string]int64 {
 	return map[string]int64{"GPU-1": 3 << 30, "GPU-2": 1 << 30, "GPU-3": 5 << 30}
 }
 

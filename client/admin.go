@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Books is the platform's trial balance. Sums are whole nano-units as text: they may be of any size.
-type Books struct {
+// TrialBalance is the platform's trial balance. Sums are whole nano-units as text: they may be of any size.
+type TrialBalance struct {
 	Balanced bool        `json:"balanced"`
 	Debits   string      `json:"debits_nano"`
 	Credits  string      `json:"credits_nano"`
@@ -24,25 +24,25 @@ type KindTotal struct {
 	Nano     string `json:"balance_nano"`
 }
 
-// Books adds the whole of the books up anew. It and all below are for platform operators.
-func (c *Client) Books(ctx context.Context) (Books, error) {
-	return get[Books](ctx, c, "/admin/books", nil)
+// TrialBalance adds the whole of the books up anew. It and all below are for platform operators.
+func (c *Client) TrialBalance(ctx context.Context) (TrialBalance, error) {
+	return get[TrialBalance](ctx, c, "/admin/books", nil)
 }
 
-// BookEntry is one entry of the books.
-type BookEntry struct {
-	ID        string         `json:"id,omitempty"`
-	Kind      string         `json:"kind"`
-	Key       string         `json:"key"`
-	Memo      string         `json:"memo"`
-	Ref       string         `json:"ref,omitempty"`
-	Corrects  string         `json:"corrects,omitempty"`
-	At        string         `json:"at,omitempty"`
-	Transfers []BookTransfer `json:"transfers"`
+// LedgerEntry is one entry of the books.
+type LedgerEntry struct {
+	ID        string           `json:"id,omitempty"`
+	Kind      string           `json:"kind"`
+	Key       string           `json:"key"`
+	Memo      string           `json:"memo"`
+	Ref       string           `json:"ref,omitempty"`
+	Corrects  string           `json:"corrects,omitempty"`
+	At        string           `json:"at,omitempty"`
+	Transfers []LedgerTransfer `json:"transfers"`
 }
 
-// BookTransfer is one of its transfers; the orgs are "" for the platform's own accounts.
-type BookTransfer struct {
+// LedgerTransfer is one of its transfers; the orgs are "" for the platform's own accounts.
+type LedgerTransfer struct {
 	Debit     string     `json:"debit"`
 	DebitOrg  string     `json:"debit_org,omitempty"`
 	Credit    string     `json:"credit"`
@@ -51,20 +51,20 @@ type BookTransfer struct {
 	Currency  string     `json:"currency"`
 }
 
-// SearchBooks finds entries by id, key or what they belong to, newest first.
-func (c *Client) SearchBooks(ctx context.Context, text string, p PageOf) (Page[BookEntry], error) {
+// SearchLedger finds entries by id, key or what they belong to, newest first.
+func (c *Client) SearchLedger(ctx context.Context, text string, p PageOf) (Page[LedgerEntry], error) {
 	q := p.query()
 	q.Set("q", text)
-	return get[Page[BookEntry]](ctx, c, "/admin/transactions", q)
+	return get[Page[LedgerEntry]](ctx, c, "/admin/transactions", q)
 }
 
 // Compensate gives a charge back, or amount of it (zero: all that is left), for a reason that both sides read.
-func (c *Client) Compensate(ctx context.Context, charge id.LedgerTx, amount money.Nano, reason string) (BookEntry, error) {
+func (c *Client) Compensate(ctx context.Context, charge id.LedgerTx, amount money.Nano, reason string) (LedgerEntry, error) {
 	in := map[string]string{"reason": reason}
 	if amount != 0 {
 		in["amount"] = amount.String()
 	}
-	return post[BookEntry](ctx, c, "/admin/transactions/"+charge.String()+"/compensate", in)
+	return post[LedgerEntry](ctx, c, "/admin/transactions/"+charge.String()+"/compensate", in)
 }
 
 // Reconciliation is how Stripe and the books stand to each other.
@@ -86,9 +86,9 @@ type StripeFunds struct {
 	Available money.Nano `json:"available"`
 	Pending   money.Nano `json:"pending"`
 	Reserved  money.Nano `json:"reserved"`
-	AskedAt   time.Time  `json:"asked_at"`
+	ReadAt    time.Time  `json:"asked_at"`
 	Unread    money.Nano `json:"unread"` // of available and pending, what no change explains
-	Books     money.Nano `json:"books"`  // available and pending, less what the books say
+	Unbooked  money.Nano `json:"books"`  // available and pending, less what the books say
 	OffSince  *time.Time `json:"off_since"`
 	Wrong     bool       `json:"wrong"` // unread is not 0 for more than half an hour
 }

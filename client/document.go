@@ -56,24 +56,24 @@ type CreditNote struct {
 
 // SelfBill is the self-billing document of an operator for a calendar month (UTC).
 type SelfBill struct {
-	Number       string     `json:"number"`
-	IssuedAt     time.Time  `json:"issued_at"`
-	Month        string     `json:"month"` // YYYY-MM
-	From         string     `json:"from"`
-	To           string     `json:"to"`
-	Supplier     Party      `json:"supplier"` // the operator
-	SupplierTold bool       `json:"supplier_told"`
-	Recipient    Party      `json:"recipient"`
-	Billed       money.Nano `json:"billed"`
-	Fee          money.Nano `json:"fee"`
-	Earned       money.Nano `json:"earned"`
-	Returned     money.Nano `json:"returned"`
-	Total        money.Nano `json:"total"`
-	Currency     string     `json:"currency"`
-	Treatment    string     `json:"vat_treatment"`
-	Note         string     `json:"vat_note"`
-	Wording      string     `json:"wording"`
-	Sandbox      bool       `json:"sandbox"`
+	Number        string     `json:"number"`
+	IssuedAt      time.Time  `json:"issued_at"`
+	Month         string     `json:"month"` // YYYY-MM
+	From          string     `json:"from"`
+	To            string     `json:"to"`
+	Supplier      Party      `json:"supplier"` // the operator
+	SupplierKnown bool       `json:"supplier_told"`
+	Recipient     Party      `json:"recipient"`
+	Billed        money.Nano `json:"billed"`
+	Fee           money.Nano `json:"fee"`
+	Earned        money.Nano `json:"earned"`
+	Returned      money.Nano `json:"returned"`
+	Total         money.Nano `json:"total"`
+	Currency      string     `json:"currency"`
+	Treatment     string     `json:"vat_treatment"`
+	Note          string     `json:"vat_note"`
+	Wording       string     `json:"wording"`
+	Sandbox       bool       `json:"sandbox"`
 }
 
 // DocumentFilter selects documents. Zero fields select all. Org is for platform operators.

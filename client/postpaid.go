@@ -155,9 +155,9 @@ func (c *Client) BookBankPayment(ctx context.Context, org id.Org, invoice string
 	return post[OrgInvoice](ctx, c, "/admin/orgs/"+org.String()+"/invoices/"+url.PathEscape(invoice)+"/bank-payments", b)
 }
 
-// ReleaseRefund lets hosts have what they earned in the period of an invoice that was given back at Stripe (re_…). For platform
+// ApproveRefund lets hosts have what they earned in the period of an invoice that was given back at Stripe (re_…). For platform
 // operators; the audit trail keeps the reason.
-func (c *Client) ReleaseRefund(ctx context.Context, refund, reason string) error {
+func (c *Client) ApproveRefund(ctx context.Context, refund, reason string) error {
 	_, err := post[map[string]string](ctx, c, "/admin/refunds/"+url.PathEscape(refund)+"/release", map[string]string{"reason": reason})
 	return err
 }

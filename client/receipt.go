@@ -18,22 +18,22 @@ type Party struct {
 
 // Receipt is for one payment, with both parties as they were when it arrived. Only Returned and Left are of now.
 type Receipt struct {
-	Number    string     `json:"number"`
-	TopUp     id.TopUp   `json:"topup_id"`
-	PaidAt    time.Time  `json:"paid_at"`
-	Merchant  Party      `json:"merchant"` // no name: the platform's operator has set none
-	Customer  Party      `json:"customer"`
-	Told      bool       `json:"customer_told"` // the customer had given its legal details
-	What      string     `json:"what"`
-	Net       money.Nano `json:"net"`
-	Tax       Tax        `json:"tax"`
-	Total     money.Nano `json:"total"`
-	Currency  string     `json:"currency"`
-	Payment   string     `json:"payment"` // Stripe's id
-	Automatic bool       `json:"automatic"`
-	Sandbox   bool       `json:"sandbox"`
-	Returned  []Returned `json:"returned"` // oldest first
-	Left      money.Nano `json:"left"`     // of Total
+	Number        string     `json:"number"`
+	TopUp         id.TopUp   `json:"topup_id"`
+	PaidAt        time.Time  `json:"paid_at"`
+	Merchant      Party      `json:"merchant"` // no name: the platform's operator has set none
+	Customer      Party      `json:"customer"`
+	CustomerKnown bool       `json:"customer_told"` // the customer had given its legal details
+	What          string     `json:"what"`
+	Net           money.Nano `json:"net"`
+	Tax           Tax        `json:"tax"`
+	Total         money.Nano `json:"total"`
+	Currency      string     `json:"currency"`
+	Payment       string     `json:"payment"` // Stripe's id
+	Automatic     bool       `json:"automatic"`
+	Sandbox       bool       `json:"sandbox"`
+	Returned      []Returned `json:"returned"` // oldest first
+	Left          money.Nano `json:"left"`     // of Total
 }
 
 // Returned is a part of a payment that went back, with the tax on it.

@@ -34,8 +34,8 @@ func (c *Client) PayoutReviews(ctx context.Context, waiting bool, p PageOf) (Pag
 	return get[Page[PayoutReview]](ctx, c, "/admin/payout-reviews", q)
 }
 
-// ReleasePayoutReview lets what is in review become payable as usual.
-func (c *Client) ReleasePayoutReview(ctx context.Context, r id.PayoutReview, reason string) (PayoutReview, error) {
+// ApprovePayoutReview lets what is in review become payable as usual.
+func (c *Client) ApprovePayoutReview(ctx context.Context, r id.PayoutReview, reason string) (PayoutReview, error) {
 	return post[PayoutReview](ctx, c, "/admin/payout-reviews/"+r.String()+"/release", map[string]string{"reason": reason})
 }
 

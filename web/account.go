@@ -60,7 +60,7 @@ func (s *Web) showAccount(v *visit, a view.Account) error {
 		if err != nil {
 			return err
 		}
-		a.Legal = view.LegalForm{Name: l.Name, Address: strings.Join(l.Address, "\n"), Country: l.Country, VATID: l.VATID, Kept: l.Told()}
+		a.Legal = view.LegalForm{Name: l.Name, Address: strings.Join(l.Address, "\n"), Country: l.Country, VATID: l.VATID, Kept: l.Known()}
 	}
 	return s.render(v, view.AccountPage(v.page("Account", ""), a))
 }

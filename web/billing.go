@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/payment"
-	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -47,7 +47,7 @@ func (s *Web) billing(v *visit) error {
 // showBilling shows the page with what was typed into its forms; auto is nil when nothing was.
 func (s *Web) showBilling(v *visit, form view.TopUpForm, auto *view.AutoForm) error {
 	ctx := v.r.Context()
-	b, err := report.OrgBalance(ctx, s.DB.Q, v.who.Org, s.Currency)
+	b, err := statement.OrgBalance(ctx, s.DB.Q, v.who.Org, s.Currency)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (s *Web) wallet(v *visit, out *view.Billing) error {
 			return fault.New(fault.NotFound, "no such page")
 		}
 	}
-	list, err := report.Transactions(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, before, transactionsPerPage)
+	list, err := statement.Transactions(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, before, transactionsPerPage)
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (s *Web) statement(ctx context.Context, who account.Principal) (view.Statem
 	var billed money.Nano
 	hosts := map[id.Host]bool{}
 	for _, c := range list {
-		u, err := report.ClusterUsage(ctx, s.DB.Q, c.ID)
+		u, err := statement.ClusterUsage(ctx, s.DB.Q, c.ID)
 		if err != nil {
 			return st, err
 		}
@@ -210,7 +210,7 @@ func (s *Web) statement(ctx context.Context, who account.Principal) (view.Statem
 }
 
 // statementLines sums a cluster's segments by rank and lease.
-func statementLines(u report.Usage) []view.StatementLine {
+func statementLines(u statement.Usage) []view.StatementLine {
 	type key struct {
 		rank  int
 		lease id.Lease

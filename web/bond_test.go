@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/metering/meteringtest"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/ledger"
-	"github.com/musterhq/muster/internal/metering/meteringtest"
 	"github.com/musterhq/muster/internal/money"
 )
 

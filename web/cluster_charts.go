@@ -8,8 +8,8 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/cluster"
-	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/web/view"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/web/view"
 )
 

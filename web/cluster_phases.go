@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/web/view"
 )
 

@@ -8,12 +8,12 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -54,7 +54,7 @@ func (s *Web) clusters(v *visit) error {
 // firstSteps are what a renter does before the first cluster runs.
 func (s *Web) firstSteps(v *visit) ([]view.Step, error) {
 	ctx := v.r.Context()
-	b, err := report.OrgBalance(ctx, s.DB.Q, v.who.Org, s.Currency)
+	b, err := statement.OrgBalance(ctx, s.DB.Q, v.who.Org, s.Currency)
 	if err != nil {
 		return nil, err
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/web/view"
 )

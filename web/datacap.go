@@ -9,7 +9,7 @@ import (
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/web/view"
 )

@@ -5,11 +5,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/metering"
-	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -27,7 +27,7 @@ func (s *Web) showGangs(v *visit, form view.ActForm) error {
 	}
 	out.Form.Once = newOnce()
 	var err error
-	if out.Gangs, err = report.GangsOf(ctx, s.DB.Q, v.who, out.Days); err != nil {
+	if out.Gangs, err = statement.GangsOf(ctx, s.DB.Q, v.who, out.Days); err != nil {
 		return err
 	}
 	if out.Held, err = metering.HeldCredits(ctx, s.DB.Q, v.who); err != nil {
@@ -43,7 +43,7 @@ func (s *Web) showGangs(v *visit, form view.ActForm) error {
 	for _, x := range out.Held {
 		orgs = append(orgs, x.Renter, x.Operator)
 	}
-	if out.Names, err = report.OrgNames(ctx, s.DB.Q, orgs); err != nil {
+	if out.Names, err = statement.OrgNames(ctx, s.DB.Q, orgs); err != nil {
 		return err
 	}
 	return s.render(v, view.GangsPage(v.page("Gangs", "desk"), out))

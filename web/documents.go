@@ -7,10 +7,10 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/musterhq/muster/internal/document"
+	"github.com/musterhq/muster/internal/billing/document"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -20,7 +20,7 @@ func (s *Web) documents(v *visit) error {
 	if err != nil {
 		return err
 	}
-	rows, err := report.OrgDocuments(v.r.Context(), s.DB.Q, v.who.Org, f, deskRows+1)
+	rows, err := statement.OrgDocuments(v.r.Context(), s.DB.Q, v.who.Org, f, adminRows+1)
 	if err != nil {
 		return noSuchPage(err)
 	}
@@ -35,7 +35,7 @@ func (s *Web) allDocuments(v *visit) error {
 		return err
 	}
 	if number := strings.ToUpper(out.Query); number != "" {
-		if _, _, err := report.AnyDocument(v.r.Context(), s.DB.Q, v.who, number); err == nil {
+		if _, _, err := statement.AnyDocument(v.r.Context(), s.DB.Q, v.who, number); err == nil {
 			return back(v, "/admin/documents/"+url.PathEscape(number))
 		} else if !fault.Is(err, fault.NotFound) {
 			return err
@@ -44,7 +44,7 @@ func (s *Web) allDocuments(v *visit) error {
 			f.Org, out.Error = id.Org{}, "No document has this number, and it is not the id of an organisation."
 		}
 	}
-	rows, err := report.AllDocuments(v.r.Context(), s.DB.Q, v.who, f, deskRows+1)
+	rows, err := statement.AllDocuments(v.r.Context(), s.DB.Q, v.who, f, adminRows+1)
 	if err != nil {
 		return noSuchPage(err)
 	}
@@ -73,10 +73,10 @@ func noSuchPage(err error) error {
 	return err
 }
 
-func documentRows(v *visit, rows []report.Document, path string) (out []view.DocumentRow, next string) {
-	if len(rows) > deskRows {
-		rows = rows[:deskRows]
-		next = older(v, rows[deskRows-1].Number)
+func documentRows(v *visit, rows []statement.Document, path string) (out []view.DocumentRow, next string) {
+	if len(rows) > adminRows {
+		rows = rows[:adminRows]
+		next = older(v, rows[adminRows-1].Number)
 	}
 	for _, d := range rows {
 		out = append(out, view.DocumentRow{Number: d.Number, Kind: view.SeriesName(string(d.Series)), Date: d.Date, Zone: d.Zone, Party: d.Party, Corrects: d.Corrects,
@@ -87,7 +87,7 @@ func documentRows(v *visit, rows []report.Document, path string) (out []view.Doc
 
 // documentPage shows one of the organisation's documents on a sheet of paper.
 func (s *Web) documentPage(v *visit) error {
-	d, corrected, err := report.OrgDocument(v.r.Context(), s.DB.Q, v.who.Org, chi.URLParam(v.r, "number"))
+	d, corrected, err := statement.OrgDocument(v.r.Context(), s.DB.Q, v.who.Org, chi.URLParam(v.r, "number"))
 	if err != nil {
 		return err
 	}
@@ -95,14 +95,14 @@ func (s *Web) documentPage(v *visit) error {
 }
 
 func (s *Web) anyDocumentPage(v *visit) error {
-	d, corrected, err := report.AnyDocument(v.r.Context(), s.DB.Q, v.who, chi.URLParam(v.r, "number"))
+	d, corrected, err := statement.AnyDocument(v.r.Context(), s.DB.Q, v.who, chi.URLParam(v.r, "number"))
 	if err != nil {
 		return err
 	}
 	return s.showDocument(v, d, corrected, "/admin/documents")
 }
 
-func (s *Web) showDocument(v *visit, d report.Document, corrected []string, list string) error {
+func (s *Web) showDocument(v *visit, d statement.Document, corrected []string, list string) error {
 	ctx := v.r.Context()
 	out := view.Paper{Number: d.Number, Kind: view.SeriesName(string(d.Series)), Date: d.Date, Zone: d.Zone, Corrects: d.Corrects, CorrectedBy: corrected, List: list, Erased: d.Erased}
 	var err error

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/document"
+	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/document"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/payout"
 )
 
 // withDocuments signs up an organisation with a receipt, a credit note and a self-billing document.

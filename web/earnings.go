@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"net/url"
 
+	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/payout"
-	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -18,12 +18,12 @@ func (s *Web) earningsPage(v *visit) error {
 	if err != nil {
 		return err
 	}
-	p, err := report.OperatorStatement(v.r.Context(), s.DB.Q, r)
+	p, err := statement.OperatorStatement(v.r.Context(), s.DB.Q, r)
 	if fault.Is(err, fault.Invalid) || fault.Is(err, fault.TooLarge) {
 		trouble = "Choose two days, the first before the last, at most a year apart."
 		v.status = fault.KindOf(err).HTTPStatus()
 		r.From, r.To, r.By = "", "", ""
-		p, err = report.OperatorStatement(v.r.Context(), s.DB.Q, r)
+		p, err = statement.OperatorStatement(v.r.Context(), s.DB.Q, r)
 	}
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (s *Web) earningsCSV(v *visit) error {
 	if err != nil {
 		return err
 	}
-	p, err := report.OperatorStatement(v.r.Context(), s.DB.Q, r)
+	p, err := statement.OperatorStatement(v.r.Context(), s.DB.Q, r)
 	if err != nil {
 		return err
 	}
@@ -50,8 +50,8 @@ func (s *Web) earningsCSV(v *visit) error {
 }
 
 // earningsOf is the statement that the page is asked for.
-func (s *Web) earningsOf(v *visit) (report.OperatorRequest, error) {
-	r := report.OperatorRequest{Org: v.who.Org, Currency: s.Currency, From: v.r.FormValue("from"), To: v.r.FormValue("to"), By: v.r.FormValue("by"),
+func (s *Web) earningsOf(v *visit) (statement.OperatorRequest, error) {
+	r := statement.OperatorRequest{Org: v.who.Org, Currency: s.Currency, From: v.r.FormValue("from"), To: v.r.FormValue("to"), By: v.r.FormValue("by"),
 		Holdback: cmp.Or(s.Holdback, payout.DefaultHoldback)}
 	if h := v.r.FormValue("host"); h != "" {
 		var err error

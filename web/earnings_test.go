@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/internal/host/hosttest"
+	"github.com/musterhq/muster/internal/billing/metering/meteringtest"
+	"github.com/musterhq/muster/internal/fleet/host/hosttest"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/metering/meteringtest"
 )
 
 // An operator sees what each host earned, prints it or takes it as CSV; nobody else does.

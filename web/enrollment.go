@@ -6,7 +6,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/web/view"
 )

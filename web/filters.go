@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/web/view"
 )
 

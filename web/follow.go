@@ -5,7 +5,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/musterhq/muster/internal/nodelog"
+	"github.com/musterhq/muster/internal/fleet/nodelog"
 	"github.com/musterhq/muster/web/view"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/nodelog"
+	"github.com/musterhq/muster/internal/fleet/nodelog"
 )
 
 // TestAPageIsToldHowFarItIs: every event has the position that its lines reach, and a page that had one goes on there.

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
-	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -57,7 +57,7 @@ func (s *Web) unfreeze(v *visit) error {
 	if err != nil {
 		return s.again(v, err, func(errs map[string]string) error {
 			form.Errors = errs
-			return s.showBooks(v, form)
+			return s.showLedger(v, form)
 		})
 	}
 	return back(v, "/admin/books?unfrozen=1")

@@ -14,7 +14,7 @@ import (
 
 	"github.com/PuerkitoBio/goquery"
 
-	"github.com/musterhq/muster/internal/apifuzz"
+	"github.com/musterhq/muster/internal/testing/apifuzz"
 )
 
 // crawler visits pages with random parameters and sends the forms it finds there with random values.

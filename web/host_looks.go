@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/web/view"
 )
@@ -65,7 +65,7 @@ func hostProblems(d host.Detail) []view.ProblemView {
 	var out []view.ProblemView
 	for _, p := range d.Inventory.Problems {
 		state := view.State{Word: "To mend", Icon: "warn", Tone: "warn"}
-		if p.Code == agentapi.ProblemInUse || p.Code == agentapi.ProblemBeside {
+		if p.Code == agentapi.ProblemInUse || p.Code == agentapi.ProblemOwnerUse {
 			state = view.State{Word: "In use by you", Icon: "host", Tone: "warn"}
 		}
 		if p.Severity == "bad" {

@@ -9,13 +9,13 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -44,7 +44,7 @@ func (s *Web) showHosts(v *visit, h view.Hosts) error {
 				row.Price = view.PerHour(*o.Price)
 			}
 		}
-		earned, err := report.HostEarnings(ctx, s.DB.Q, v.who.Org, d.ID)
+		earned, err := statement.HostEarnings(ctx, s.DB.Q, v.who.Org, d.ID)
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func (s *Web) showHost(v *visit, hid id.Host, trouble string, refused *view.Offe
 	if err != nil {
 		return err
 	}
-	earned, err := report.HostEarnings(ctx, s.DB.Q, v.who.Org, hid)
+	earned, err := statement.HostEarnings(ctx, s.DB.Q, v.who.Org, hid)
 	if err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func termsOf(v *visit) (t market.Terms, err error) {
 }
 
 // dayAmounts are the days as the chart wants them; a day that is none is left out.
-func dayAmounts(days []report.DayEarning) []view.DayAmount {
+func dayAmounts(days []statement.DayEarning) []view.DayAmount {
 	var out []view.DayAmount
 	for _, d := range days {
 		if day, err := time.Parse(time.DateOnly, d.Day); err == nil {

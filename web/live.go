@@ -91,7 +91,7 @@ func (s *Web) clusterLive(v *visit) error {
 		for name, part := range map[string]templ.Component{
 			"head": view.ClusterHead(c), "strip": view.ClusterStripView(c.Strip), "phases": view.ClusterPhases(c),
 			"nodes": view.ClusterNodes(c), "charts": view.ChartsView(c.Charts), "connect": view.ClusterConnect(c), "actions": view.ClusterActions(c),
-			"bandwidth": view.ClusterBandwidth(c), "timeline": view.ClusterTimeline(c), "notbilled": view.ClusterNotBilled(c), "purse": view.PurseBar(s.purse(ctx, v.who)),
+			"bandwidth": view.ClusterBandwidth(c), "timeline": view.ClusterTimeline(c), "notbilled": view.ClusterNotBilled(c), "purse": view.WalletBar(s.walletOf(ctx, v.who)),
 		} {
 			if err := e.part(ctx, name, part); err != nil {
 				return nil // the page is gone

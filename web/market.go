@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/web/view"
 )
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/host/hosttest"
+	"github.com/musterhq/muster/internal/fleet/host/hosttest"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/money"
 )
 

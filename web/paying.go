@@ -7,11 +7,11 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/web/view"
 )
 

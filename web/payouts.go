@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/payout"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -66,7 +66,7 @@ func payoutState(x payout.Payout) view.State {
 		return view.State{Word: "Failed", Icon: "error", Tone: "bad"}
 	case x.State == payout.Pending:
 		return view.State{Word: "On its way", Icon: "info", Tone: "live"}
-	case x.Reversal != nil && x.Reversal.State == payout.ReversalAsked:
+	case x.Reversal != nil && x.Reversal.State == payout.ReversalRequested:
 		return view.State{Word: "Being taken back", Icon: "info", Tone: "live"}
 	case x.Reversal != nil:
 		return view.State{Word: "Not taken back", Icon: "error", Tone: "bad"}

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/payout"
 )
 
 // An operator sets payouts up on Stripe's form, comes back, and sees what was paid.

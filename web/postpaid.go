@@ -9,11 +9,11 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/postpaid"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -118,7 +118,7 @@ func (s *Web) invoicesOf(ctx context.Context, v *visit, org id.Org, out *view.On
 			x.Note = view.Cents(in.PaidByBank) + " by bank, after a dispute"
 		}
 		if w := in.WriteOff; w != nil {
-			x.CanGiveUp = in.Failing && w.State != postpaid.Asked && w.State != postpaid.Booked
+			x.CanGiveUp = in.Failing && w.State != postpaid.Requested && w.State != postpaid.Booked
 			banked := x.Note
 			if x.State, x.Note = writeOffState(*w, x.State); banked != "" {
 				x.Note += " (" + banked + ")"
@@ -135,7 +135,7 @@ func (s *Web) invoicesOf(ctx context.Context, v *visit, org id.Org, out *view.On
 // writeOffState is how an invoice stands of which a write-off was decided, and why.
 func writeOffState(w postpaid.WriteOff, paid view.State) (view.State, string) {
 	switch w.State {
-	case postpaid.Asked:
+	case postpaid.Requested:
 		return view.State{Word: "Being given up", Icon: "info", Tone: "live"}, w.Reason
 	case postpaid.Refused:
 		return view.State{Word: "Not given up", Icon: "error", Tone: "bad"}, "Stripe refuses it: " + w.Failure

@@ -8,11 +8,11 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/postpaid"
 )
 
 func TestPayingAfterwards(t *testing.T) {

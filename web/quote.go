@@ -10,8 +10,8 @@ import (
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/web/view"
 )
 

@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/host"
-	"github.com/musterhq/muster/internal/metering"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/web/view"
 )
 

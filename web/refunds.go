@@ -4,10 +4,10 @@ import (
 	"context"
 	"strings"
 
+	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/payment"
 	"github.com/musterhq/muster/web/view"
 )
 

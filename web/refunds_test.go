@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/payment"
 )
 
 func TestUnusedBalanceIsGivenBack(t *testing.T) {

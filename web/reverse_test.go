@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/stripepay"
+	"github.com/musterhq/muster/internal/stripe"
 )
 
 // What Stripe refuses to take back of a payout stands on it, with the reason, for the operator and on the desk, where it is asked
@@ -34,7 +34,7 @@ func TestARefusedReversalIsShownOnThePayout(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Transfer == "" {
 		t.Fatal(list, err)
 	}
-	if _, err := b.pay.Stripe().ReverseTransfer(t.Context(), "by hand", stripepay.NewReversal{Reversal: "by hand", Transfer: list[0].Transfer, Cents: 2000}); err != nil {
+	if _, err := b.pay.Stripe().ReverseTransfer(t.Context(), "by hand", stripe.NewReversal{Reversal: "by hand", Transfer: list[0].Transfer, Cents: 2000}); err != nil {
 		t.Fatal(err) // in Stripe's dashboard, and nobody has heard of it
 	}
 	send := func(fields url.Values) (*http.Response, string) {

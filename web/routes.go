@@ -76,7 +76,7 @@ func (s *Web) Routes(r chi.Router) {
 		post("/billing/promo", signedIn, s.redeem)
 		post("/billing/postpaid/invoices/{id}/pay", signedIn, s.payInvoice)
 
-		get("/admin", platformAdmin, s.desk)
+		get("/admin", platformAdmin, s.admin)
 		get("/admin/orgs", platformAdmin, s.orgs)
 		get("/admin/orgs/{id}", platformAdmin, s.orgPage)
 		post("/admin/orgs/{id}/fee", platformAdmin, s.setFee)
@@ -104,8 +104,8 @@ func (s *Web) Routes(r chi.Router) {
 		get("/admin/documents", platformAdmin, s.allDocuments)
 		get("/admin/documents/{number}", platformAdmin, s.anyDocumentPage)
 		get("/admin/audit", platformAdmin, s.auditPage)
-		get("/admin/books", platformAdmin, s.books)
-		get("/admin/books/entries", platformAdmin, s.bookEntries)
+		get("/admin/books", platformAdmin, s.ledger)
+		get("/admin/books/entries", platformAdmin, s.ledgerEntries)
 		post("/admin/books/compensations", platformAdmin, s.compensate)
 		post("/admin/books/unfreeze", platformAdmin, s.unfreeze)
 
@@ -133,12 +133,12 @@ func (s *Web) Routes(r chi.Router) {
 		get("/payouts", signedIn, s.payoutsPage)
 		post("/payouts/account", signedIn, s.setUpPayouts)
 
-		get("/purse", signedIn, s.purseBar)
+		get("/purse", signedIn, s.walletBar)
 		get("/notices", signedIn, s.notices)
 		post("/notices/{id}/read", signedIn, s.readNotice)
 
 		get("/account", signedIn, s.accountPage)
-		get("/account/trail", signedIn, s.ownTrail)
+		get("/account/trail", signedIn, s.ownAuditLog)
 		post("/account/verification", signedIn, s.sendVerification)
 		post("/account/legal", signedIn, s.setLegal)
 		post("/account/legal/erase", signedIn, s.eraseLegal)

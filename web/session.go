@@ -9,7 +9,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/text"
 	"github.com/musterhq/muster/web/view"
 )

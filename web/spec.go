@@ -11,7 +11,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/web/view"
 )

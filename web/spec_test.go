@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/web/view"
 )
 

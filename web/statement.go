@@ -3,8 +3,8 @@ package web
 import (
 	"net/url"
 
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/web/view"
 )
 
@@ -15,7 +15,7 @@ func (s *Web) statementPage(v *visit) error {
 	if fault.Is(err, fault.Invalid) || fault.Is(err, fault.TooLarge) {
 		trouble = "Choose two days, the first before the last, at most a year apart."
 		v.status = fault.KindOf(err).HTTPStatus()
-		p, err = report.Statement(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, "", "", "")
+		p, err = statement.Statement(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, "", "", "")
 	}
 	if err != nil {
 		return err
@@ -34,6 +34,6 @@ func (s *Web) statementCSV(v *visit) error {
 	return p.CSV(v.w)
 }
 
-func (s *Web) period(v *visit) (report.Period, error) {
-	return report.Statement(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, v.r.FormValue("from"), v.r.FormValue("to"), v.r.FormValue("by"))
+func (s *Web) period(v *visit) (statement.Period, error) {
+	return statement.Statement(v.r.Context(), s.DB.Q, v.who.Org, s.Currency, v.r.FormValue("from"), v.r.FormValue("to"), v.r.FormValue("by"))
 }

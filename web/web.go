@@ -13,18 +13,18 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/postpaid"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/bus"
-	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/dialback"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/dialback"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/fleet/nodelog"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/market"
-	"github.com/musterhq/muster/internal/nodelog"
-	"github.com/musterhq/muster/internal/payment"
-	"github.com/musterhq/muster/internal/payout"
-	"github.com/musterhq/muster/internal/postpaid"
-	"github.com/musterhq/muster/internal/report"
 	"github.com/musterhq/muster/static"
 	"github.com/musterhq/muster/web/view"
 )
@@ -49,8 +49,8 @@ type Config struct {
 	SSHAddr string
 	AppLink func(p account.Principal, cl id.Cluster, rank, port int) (string, error)
 
-	Merchant  report.Party  // of record, on invoices
-	Holdback  time.Duration // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
+	Merchant  statement.Party // of record, on invoices
+	Holdback  time.Duration   // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
 	Currency  string
 	Sandbox   bool   // no real money: said on every page
 	PublicURL string // as browsers see it; https makes cookies Secure
@@ -66,7 +66,7 @@ type Web struct {
 	Config
 	assets *static.Assets
 	logs   *nodelog.Reader
-	trial  *report.Trial
+	trial  *statement.Trial
 	secure bool
 
 	streams streams
@@ -75,7 +75,7 @@ type Web struct {
 // New makes the dashboard; it starts nothing.
 func New(cfg Config) *Web {
 	logs := nodelog.New(cfg.Clusters, nodelog.Dialled(cfg.Dialer), cfg.Bus)
-	return &Web{Config: cfg, assets: static.New(), logs: logs, trial: report.NewTrial(cfg.DB, cfg.TrialAge, cfg.Now), secure: len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://"}
+	return &Web{Config: cfg, assets: static.New(), logs: logs, trial: statement.NewTrial(cfg.DB, cfg.TrialAge, cfg.Now), secure: len(cfg.PublicURL) > 8 && cfg.PublicURL[:8] == "https://"}
 }
 
 // visit is one request of one visitor.
@@ -99,10 +99,10 @@ func (v *visit) signedIn() bool { return !v.who.User.IsZero() }
 // page is the frame of a page, with the visitor's wallet.
 func (v *visit) page(title, section string) view.Page {
 	p := view.Page{Title: title, Section: section, Theme: theme(v.r), Sandbox: v.web.Sandbox, Asset: v.web.assets.URL}
-	p.Purse.Currency = v.web.Currency
+	p.Wallet.Currency = v.web.Currency
 	if v.signedIn() {
 		p.Who, p.Admin = v.who.OrgName, v.who.Admin
-		p.Purse = v.web.purse(v.r.Context(), v.who)
+		p.Wallet = v.web.walletOf(v.r.Context(), v.who)
 		p.Notices = len(v.web.unread(v.r.Context(), v.who))
 	}
 	return p

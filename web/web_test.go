@@ -16,18 +16,18 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/postpaid"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/dbtest"
-	"github.com/musterhq/muster/internal/market"
-	"github.com/musterhq/muster/internal/payment"
-	"github.com/musterhq/muster/internal/payout"
-	"github.com/musterhq/muster/internal/postpaid"
-	"github.com/musterhq/muster/internal/report"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/seal"
-	"github.com/musterhq/muster/internal/stripepay"
-	"github.com/musterhq/muster/internal/stripetest"
-	"github.com/musterhq/muster/internal/tax"
+	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/web"
 )
 
@@ -69,7 +69,7 @@ func open(t *testing.T) *browser {
 		Payments: pay, Payouts: outs, Postpaid: after,
 		DB: d, Accounts: account.New(d, account.Config{}), Market: m,
 		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
-		Merchant: report.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},
+		Merchant: statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},
 		Currency: "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
 		EnrollCommand: func(string) string { return "muster-agent enroll" },
 	}).Routes(r)
@@ -83,18 +83,18 @@ func open(t *testing.T) *browser {
 // sandboxPayments takes payments through the sandbox's Stripe, whose pages are among the site's own.
 func sandboxPayments(t *testing.T, d *db.DB, r chi.Router, site string) *payment.Payments {
 	t.Helper()
-	fake, err := stripetest.New(stripetest.Config{WebhookSecret: "w", PublicURL: site + "/sandbox"})
+	fake, err := sandbox.New(sandbox.Config{WebhookSecret: "w", PublicURL: site + "/sandbox"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stripe := httptest.NewServer(fake)
-	t.Cleanup(stripe.Close)
+	client := httptest.NewServer(fake)
+	t.Cleanup(client.Close)
 	r.Handle("/sandbox/*", http.StripPrefix("/sandbox", fake.Pages()))
-	c, err := stripepay.New(stripepay.Config{Key: "sk_test_x", WebhookSecret: "w", URL: stripe.URL})
+	c, err := stripe.New(stripe.Config{Key: "sk_test_x", WebhookSecret: "w", URL: client.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := payment.New(d, c, payment.Config{Currency: "USD", DefaultMethod: "pm_card_visa", ReturnURL: site + "/billing?returned=1", Sandbox: true, Merchant: report.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}}, Taxer: tax.Flat{Rates: tax.EU()}}, slog.New(slog.DiscardHandler))
+	p, err := payment.New(d, c, payment.Config{Currency: "USD", DefaultMethod: "pm_card_visa", ReturnURL: site + "/billing?returned=1", Sandbox: true, Merchant: statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}}, Taxer: tax.Flat{Rates: tax.EU()}}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,10 +18,10 @@ import (
 type Inhibitor struct {
 	log *slog.Logger
 
-	mu    sync.Mutex
-	held  *held
-	tried time.Time // when the last child was started
-	told  bool      // that it does not work here
+	mu     sync.Mutex
+	held   *held
+	tried  time.Time // when the last child was started
+	warned bool      // that it does not work here
 }
 
 type held struct {
@@ -43,8 +43,8 @@ func (i *Inhibitor) Set(on bool) {
 		select {
 		case <-i.held.ended: // refused, or killed
 			i.held = nil
-			if on && !i.told {
-				i.told = true
+			if on && !i.warned {
+				i.warned = true
 				i.log.Warn("the lock against sleep was refused or taken away: the host may go to sleep while it is rented")
 			}
 		default:

@@ -33,7 +33,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func said(t *testing.T, notes string) string {
+func sent(t *testing.T, notes string) string {
 	t.Helper()
 	b, err := os.ReadFile(notes)
 	if err != nil && !os.IsNotExist(err) {
@@ -51,12 +51,12 @@ func TestTheLockIsHeldWhileSomethingIsRented(t *testing.T) {
 	}
 	i.Set(true)
 	i.Set(true)
-	await(t, "not taken", func() bool { return strings.Contains(said(t, notes), "--what=sleep") })
+	await(t, "not taken", func() bool { return strings.Contains(sent(t, notes), "--what=sleep") })
 	i.Set(false)
-	await(t, "not released", func() bool { return strings.Contains(said(t, notes), "released") })
+	await(t, "not released", func() bool { return strings.Contains(sent(t, notes), "released") })
 	i.Set(true) // and again, at once
 	i.Close()
-	if s := said(t, notes); strings.Count(s, "--mode=block") != 2 || strings.Count(s, "released") != 2 {
+	if s := sent(t, notes); strings.Count(s, "--mode=block") != 2 || strings.Count(s, "released") != 2 {
 		t.Errorf("asked for:\n%s", s)
 	}
 }
@@ -69,10 +69,10 @@ func TestARefusedLockIsNotAskedForAllTheTime(t *testing.T) {
 	for range 10 {
 		i.Set(true)
 	}
-	if s := said(t, notes); s != "asked\n" {
+	if s := sent(t, notes); s != "asked\n" {
 		t.Errorf("asked for:\n%s", s)
 	}
-	if !i.told {
+	if !i.warned {
 		t.Error("nobody is told")
 	}
 	i.Close()

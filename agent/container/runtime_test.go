@@ -17,7 +17,7 @@ import (
 	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/testnet"
+	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
 func docker(runtimes map[string]system.Runtime) Facts {

@@ -68,13 +68,13 @@ func Map(nodes []hostinfo.Node, gpus []agentapi.GPU) Host {
 		h.gpus[g.UUID] = node
 	}
 	if most > 0 {
-		h.settle(gpus, len(h.cpus)/len(gpus)/most)
+		h.assignNodes(gpus, len(h.cpus)/len(gpus)/most)
 	}
 	return h
 }
 
-// settle gives every GPU a home of so many cores: all of them near it first, then what is left, nearest first.
-func (h *Host) settle(gpus []agentapi.GPU, each int) {
+// assignNodes gives every GPU a home of so many cores: all of them near it first, then what is left, nearest first.
+func (h *Host) assignNodes(gpus []agentapi.GPU, each int) {
 	got := map[string]int{}
 	for _, near := range []bool{true, false} {
 		for _, g := range gpus {

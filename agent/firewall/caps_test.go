@@ -197,7 +197,7 @@ func TestTrafficIsCounted(t *testing.T) {
 		t.Errorf("this kernel does not hold every bound: %q, %v", uncapped, err)
 	}
 	// A kernel that cannot count connections gets the rest.
-	poor := &Keeper{asked: true, uncounted: true}
+	poor := &Keeper{probed: true, uncounted: true}
 	m.host.do(func() {
 		err = poor.Ensure(t.Context(), Config{Host8: host8, Leases: map[netip.Addr]Egress{one: EgressFull}})
 	})

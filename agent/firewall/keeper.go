@@ -21,7 +21,7 @@ type Keeper struct {
 	text  string  // of the rules without leases
 	means listing // how they are listed, with examples of elements in the egress sets
 
-	asked     bool // whether this kernel counts connections open at once
+	probed    bool // whether this kernel counts connections open at once
 	uncounted bool // it does not
 }
 
@@ -84,7 +84,7 @@ func (k *Keeper) compare(ctx context.Context, cfg Config) (text string, have, wa
 	if err := cfg.validate(); err != nil {
 		return "", nil, nil, err
 	}
-	if err := k.askKernel(ctx); err != nil {
+	if err := k.probeKernel(ctx); err != nil {
 		return "", nil, nil, fault.New(fault.Unavailable, "the firewall cannot be tried: %v", err)
 	}
 	near, err := onLink()
@@ -105,7 +105,7 @@ func (k *Keeper) compare(ctx context.Context, cfg Config) (text string, have, wa
 func (k *Keeper) Uncapped(ctx context.Context) (string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.askKernel(ctx); err != nil {
+	if err := k.probeKernel(ctx); err != nil {
 		return "", fault.New(fault.Unavailable, "the firewall cannot be tried: %v", err)
 	}
 	if k.uncounted {
@@ -114,10 +114,10 @@ func (k *Keeper) Uncapped(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// askKernel finds out, once, whether the kernel counts connections open at once: in a namespace of a moment, where all the
+// probeKernel finds out, once, whether the kernel counts connections open at once: in a namespace of a moment, where all the
 // rest is known to load.
-func (k *Keeper) askKernel(ctx context.Context) error {
-	if k.asked {
+func (k *Keeper) probeKernel(ctx context.Context) error {
+	if k.probed {
 		return nil
 	}
 	cfg := Config{Host8: "00000000", Leases: examples}
@@ -127,7 +127,7 @@ func (k *Keeper) askKernel(ctx context.Context) error {
 			return err // it is not that
 		}
 	}
-	k.asked, k.uncounted = true, err != nil
+	k.probed, k.uncounted = true, err != nil
 	return nil
 }
 

@@ -106,9 +106,9 @@ func (c *child) read(out *os.File) {
 	}
 }
 
-// ask sends a request; the channel gets its answer, or is closed when the child ends first. forget must be called when
+// request sends a request; the channel gets its answer, or is closed when the child ends first. forget must be called when
 // the answer is no longer awaited.
-func (c *child) ask(r wire.Request, patience time.Duration) (answer <-chan wire.Message, forget func(), err error) {
+func (c *child) request(r wire.Request, patience time.Duration) (answer <-chan wire.Message, forget func(), err error) {
 	ch := make(chan wire.Message, 1)
 	c.mu.Lock()
 	if c.waiting == nil {

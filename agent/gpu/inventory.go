@@ -58,7 +58,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 		g := r.GPU
 		health := m.healthOf(r)
 		g.Health, g.HealthReason = string(health.State), health.Reason
-		g.InUse = m.owners[g.UUID].says
+		g.InUse = m.owners[g.UUID].by
 		if node, ok := bus.numa[shortPCI(g.PCIBus)]; ok && node >= 0 && g.NUMANode.Value == nil {
 			g.NUMANode = agentapi.Known(node)
 		}
@@ -66,7 +66,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 	}
 	inv.Problems = append(inv.Problems, m.missing()...)
 	inv.Problems = append(inv.Problems, m.powerProblems()...)
-	inv.Problems = append(inv.Problems, m.besides(inv.GPUs)...)
+	inv.Problems = append(inv.Problems, m.ownerProblems(inv.GPUs)...)
 	m.mu.Unlock()
 	slices.SortFunc(inv.GPUs, func(a, b agentapi.GPU) int {
 		if a.Index != b.Index {

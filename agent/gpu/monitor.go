@@ -84,14 +84,14 @@ type Monitor struct {
 
 	looking sync.Mutex // held through a look at the GPUs; taken before mu
 
-	mu     sync.Mutex
-	store  store
-	mem    memory
-	blind  error // why the driver cannot be asked at present; nil: it answers
-	sys    wire.System
-	leased func() map[string]bool // which GPUs have a lease; nil: not told yet
-	owners map[string]owned       // GPUs without a lease that their owner uses
-	beside map[string]owned       // GPUs with a lease that their owner uses too
+	mu       sync.Mutex
+	store    store
+	mem      memory
+	blind    error // why the driver cannot be asked at present; nil: it answers
+	sys      wire.System
+	leased   func() map[string]bool // which GPUs have a lease; nil: not told yet
+	owners   map[string]owned       // GPUs without a lease that their owner uses
+	ownerUse map[string]owned       // GPUs with a lease that their owner uses too
 }
 
 // Start starts the probe and the watching of health. A host without an NVML library or without GPUs is no error: the
@@ -111,7 +111,7 @@ func Start(ctx context.Context, cfg Config) (*Monitor, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	m := &Monitor{cfg: cfg, log: cfg.Logger, boot: boot, changed: make(chan struct{}, 1), kick: make(chan struct{}, 1),
-		cancel: cancel, store: store, mem: mem, owners: map[string]owned{}, beside: map[string]owned{}}
+		cancel: cancel, store: store, mem: mem, owners: map[string]owned{}, ownerUse: map[string]owned{}}
 	m.probe = newProber(cfg, m.hung)
 	m.done.Go(func() { m.watch(ctx) })
 	m.done.Go(func() { m.listen(ctx) })
@@ -257,7 +257,7 @@ func each[T any](ctx context.Context, m *Monitor, method string, uuids []string)
 	for _, uuid := range uuids {
 		wg.Go(func() {
 			var v T
-			err := m.ask(ctx, method, uuid, &v)
+			err := m.call(ctx, method, uuid, &v)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -271,8 +271,8 @@ func each[T any](ctx context.Context, m *Monitor, method string, uuids []string)
 	return answers, failed
 }
 
-// ask is a call about one GPU whose refusal may speak against the GPU. (Hangs are told by the prober.)
-func (m *Monitor) ask(ctx context.Context, method, uuid string, out any) error {
+// call is a call about one GPU whose refusal may speak against the GPU. (Hangs are told by the prober.)
+func (m *Monitor) call(ctx context.Context, method, uuid string, out any) error {
 	err := m.probe.call(ctx, method, uuid, out)
 	var refusal *wire.Error
 	if errors.As(err, &refusal) {

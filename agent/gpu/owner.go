@@ -44,7 +44,7 @@ func (m *Monitor) InUse(ctx context.Context, uuids ...string) map[string]string 
 	defer m.mu.Unlock()
 	for uuid := range failed {
 		if o := m.owners[uuid]; o.quit.IsZero() {
-			says[uuid] = o.says
+			says[uuid] = o.by
 		}
 	}
 	for uuid, s := range says {
@@ -59,7 +59,7 @@ func (m *Monitor) InUse(ctx context.Context, uuids ...string) map[string]string 
 
 // owned is a GPU that its owner uses.
 type owned struct {
-	says  string    // by what, and how much of its memory
+	by    string    // by what, and how much of its memory
 	quit  time.Time // since when it is not used any more; zero: it is
 	bytes int64     // of memory, when that was news
 }
@@ -71,7 +71,7 @@ func (m *Monitor) seeOwners(ctx context.Context, uuids []string) {
 	if !ok {
 		return
 	}
-	m.seeBeside(ctx, slices.DeleteFunc(slices.Clone(uuids), func(u string) bool { return !before[u] }))
+	m.readOwnerUse(ctx, slices.DeleteFunc(slices.Clone(uuids), func(u string) bool { return !before[u] }))
 	known := m.known()
 	uuids = slices.DeleteFunc(slices.Clone(uuids), func(u string) bool { return before[u] || known[u].Held != "" })
 	uses, _ := each[wire.Use](ctx, m, wire.MethodUse, uuids)
@@ -118,10 +118,10 @@ func (m *Monitor) note(in map[string]owned, uuid, says string, bytes int64) (new
 	now := m.cfg.Now()
 	switch {
 	case says != "":
-		if news = !was || names(o.says) != names(says); !news {
+		if news = !was || names(o.by) != names(says); !news {
 			bytes = o.bytes
 		}
-		in[uuid] = owned{says: says, bytes: bytes}
+		in[uuid] = owned{by: says, bytes: bytes}
 	case was && o.quit.IsZero():
 		o.quit = now
 		in[uuid] = o

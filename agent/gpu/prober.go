@@ -173,7 +173,7 @@ func (p *prober) call(ctx context.Context, method, uuid string, out any) error {
 // request is call with all that a request may say.
 func (p *prober) request(ctx context.Context, r wire.Request, out any) error {
 	for attempt := 0; ; attempt++ {
-		if err := p.mayAsk(r.GPU); err != nil {
+		if err := p.mayCall(r.GPU); err != nil {
 			return err
 		}
 		err := p.callOnce(ctx, r, out)
@@ -203,7 +203,7 @@ func (p *prober) callOnce(ctx context.Context, r wire.Request, out any) error {
 	if r.Method == wire.MethodStart {
 		patience = p.time.start
 	}
-	answer, forget, err := c.ask(r, patience)
+	answer, forget, err := c.request(r, patience)
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (p *prober) await(ctx context.Context, c *child, answer <-chan wire.Message
 			if pong != nil {
 				return wire.Message{}, errOverdue
 			}
-			asked, forget, err := c.ask(wire.Request{Method: wire.MethodPing}, p.time.late)
+			asked, forget, err := c.request(wire.Request{Method: wire.MethodPing}, p.time.late)
 			if err != nil {
 				return wire.Message{}, err
 			}
@@ -263,7 +263,7 @@ func (p *prober) await(ctx context.Context, c *child, answer <-chan wire.Message
 	return wire.Message{}, errOverdue
 }
 
-func (p *prober) mayAsk(uuid string) error {
+func (p *prober) mayCall(uuid string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s, ok := p.shun[uuid]; ok && time.Now().Before(s.until) {

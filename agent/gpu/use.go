@@ -30,7 +30,7 @@ const slack = 512 << 20
 // UseOf tells who uses a GPU's memory.
 func (m *Monitor) UseOf(ctx context.Context, uuid string) (Use, error) {
 	var u wire.Use
-	if err := m.ask(ctx, wire.MethodUse, uuid, &u); err != nil {
+	if err := m.call(ctx, wire.MethodUse, uuid, &u); err != nil {
 		return Use{}, asFault(err)
 	}
 	out := Use{MemUsed: u.MemUsed}
@@ -51,7 +51,7 @@ func (m *Monitor) NoteBefore(ctx context.Context, uuids ...string) error {
 		m.mu.Lock()
 		if r := m.mem.GPUs[uuid]; r != nil {
 			r.Before = &u
-			delete(m.beside, uuid) // that was another lease's
+			delete(m.ownerUse, uuid) // that was another lease's
 			m.save()
 		}
 		m.mu.Unlock()

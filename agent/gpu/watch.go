@@ -192,10 +192,10 @@ func (m *Monitor) examine(uuid string, standing []Evidence, reset bool) {
 	next, told, recovered := r.Look(standing, reset, m.boot, m.cfg.Now(), m.cfg.timing.recovers)
 	r.Verdict = next
 	for _, e := range told {
-		m.tell(r, e)
+		m.emit(r, e)
 	}
 	if recovered {
-		m.tell(r, Evidence{Kind: kindRecovered})
+		m.emit(r, Evidence{Kind: kindRecovered})
 	}
 	if len(told) == 0 && !recovered && !maps.Equal(standingBefore, next.Standing) {
 		m.save()
@@ -214,14 +214,14 @@ func (m *Monitor) accuse(uuid string, e Evidence) {
 	changed := !next.Last.Equal(r.Last)
 	r.Verdict = next
 	if told {
-		m.tell(r, e)
+		m.emit(r, e)
 	} else if changed {
 		m.save()
 	}
 }
 
-// tell queues an event about r as it now is, keeps it and wakes who listens. m.mu is held.
-func (m *Monitor) tell(r *record, e Evidence) {
+// emit queues an event about r as it now is, keeps it and wakes who listens. m.mu is held.
+func (m *Monitor) emit(r *record, e Evidence) {
 	m.mem.Seq++
 	m.mem.Outbox = append(m.mem.Outbox, agentapi.HealthEvent{Seq: m.mem.Seq, GPU: r.GPU.UUID, Kind: e.Kind, Xid: e.Xid,
 		State: string(r.State), Detail: e.Detail, BootID: m.boot, BootMS: hostinfo.BootMS()})
@@ -291,7 +291,7 @@ func (m *Monitor) openKernelLog() *os.File {
 	}
 	m.mu.Unlock()
 	m.done.Go(func() {
-		err := readKernelLog(f, m.kernelSays)
+		err := readKernelLog(f, m.applyKernelLine)
 		if err != nil && !errors.Is(err, os.ErrClosed) && !strings.Contains(err.Error(), "file already closed") {
 			m.log.Warn("the kernel's log ended", "err", err)
 		}
@@ -299,8 +299,8 @@ func (m *Monitor) openKernelLog() *os.File {
 	return f
 }
 
-// kernelSays takes a line of the kernel's log once, however often the log is read in a boot.
-func (m *Monitor) kernelSays(l kernelLine) {
+// applyKernelLine takes a line of the kernel's log once, however often the log is read in a boot.
+func (m *Monitor) applyKernelLine(l kernelLine) {
 	m.mu.Lock()
 	seen := l.Seq <= m.mem.Log.Seq
 	var uuid string

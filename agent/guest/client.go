@@ -21,7 +21,7 @@ func Dial(path string) *Client { return &Client{path} }
 
 // Ping answers once the guest is up, with what it serves.
 func (c *Client) Ping(ctx context.Context) (agentapi.LeaseRef, error) {
-	a, err := c.ask(ctx, Request{Op: "ping"})
+	a, err := c.call(ctx, Request{Op: "ping"})
 	if err != nil {
 		return agentapi.LeaseRef{}, err
 	}
@@ -39,7 +39,7 @@ func (c *Client) Next(ctx context.Context, after State) (Workload, error) {
 }
 
 func (c *Client) workload(ctx context.Context, q Request) (Workload, error) {
-	a, err := c.ask(ctx, q)
+	a, err := c.call(ctx, q)
 	if err != nil {
 		return Workload{}, err
 	}
@@ -59,7 +59,7 @@ func KeptWorkload(guestDir string, ref agentapi.LeaseRef) Workload {
 // Preflight begins it unless it runs already, waits and returns the figures. A preflight that failed is not an error: OK
 // is false and Detail says why. When ctx ends the guest goes on measuring: the next call gets what it finds.
 func (c *Client) Preflight(ctx context.Context, r PreflightRequest) (agentapi.Preflight, error) {
-	a, err := c.ask(ctx, Request{Op: "preflight", Preflight: &r})
+	a, err := c.call(ctx, Request{Op: "preflight", Preflight: &r})
 	if err != nil {
 		return agentapi.Preflight{}, err
 	}
@@ -69,21 +69,21 @@ func (c *Client) Preflight(ctx context.Context, r PreflightRequest) (agentapi.Pr
 // StandBy has the guest of a node that was measured measure again when another rank asks for it, until the barrier is
 // released.
 func (c *Client) StandBy(ctx context.Context, r PreflightRequest) error {
-	_, err := c.ask(ctx, Request{Op: "stand_by", Preflight: &r})
+	_, err := c.call(ctx, Request{Op: "stand_by", Preflight: &r})
 	return err
 }
 
 // Withdraw ends a preflight under way, or standing by for one. It returns when nothing listens any more. A guest that was
 // started by an older agent knows nothing of it, and measures on.
 func (c *Client) Withdraw(ctx context.Context) error {
-	_, err := c.ask(ctx, Request{Op: "withdraw"})
+	_, err := c.call(ctx, Request{Op: "withdraw"})
 	if f := fault.From(err); f != nil && strings.Contains(f.Message, unknownRequest) {
 		return nil
 	}
 	return err
 }
 
-func (c *Client) ask(ctx context.Context, q Request) (Reply, error) {
+func (c *Client) call(ctx context.Context, q Request) (Reply, error) {
 	conn, err := unixsock.Dial(ctx, c.socket)
 	if err != nil {
 		return Reply{}, fault.New(fault.Unavailable, "the guest does not answer: %v", err)

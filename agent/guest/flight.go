@@ -37,11 +37,11 @@ func (f *flight) begin(h *Holder, q PreflightRequest, measured bool) {
 	f.q, f.stop, f.done, f.last, f.moved = q, stop, done, nil, make(chan struct{})
 	go func() {
 		defer close(done)
-		h.Measure(ctx, q, measured, f.tell)
+		h.Measure(ctx, q, measured, f.finish)
 	}()
 }
 
-func (f *flight) tell(p agentapi.Preflight) {
+func (f *flight) finish(p agentapi.Preflight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = &p

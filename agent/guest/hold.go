@@ -75,8 +75,8 @@ func (h *Holder) Run(ctx context.Context) error {
 		return err
 	}
 	defer agents.Close()
-	go serve(inits, func(c net.Conn) { h.hearInit(c, inits) })
-	go serve(agents, func(c net.Conn) { h.hearAgent(ctx, c) })
+	go serve(inits, func(c net.Conn) { h.serveInit(c, inits) })
+	go serve(agents, func(c net.Conn) { h.serveAgent(ctx, c) })
 	<-ctx.Done()
 	return nil
 }
@@ -115,9 +115,9 @@ func readLine(in *bufio.Reader, most int) ([]byte, error) {
 	}
 }
 
-// hearAgent answers line by line. Waiting for a connection ends with it; a preflight under way goes on, for the agent
+// serveAgent answers line by line. Waiting for a connection ends with it; a preflight under way goes on, for the agent
 // that comes after one that was killed.
-func (h *Holder) hearAgent(ctx context.Context, c net.Conn) {
+func (h *Holder) serveAgent(ctx context.Context, c net.Conn) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	lines := make(chan []byte)
@@ -199,13 +199,13 @@ func (h *Holder) await(ctx context.Context, q Request) (Workload, error) {
 	}
 }
 
-// hearInit takes one init's reports. The command runs when a connection that said "releasing" breaks: the descriptor
+// serveInit takes one init's reports. The command runs when a connection that said "releasing" breaks: the descriptor
 // closes at exec, so the kernel says it and not the init.
 //
 // The renter's program is of the same user as its init, and a process of another PID namespace has no PID here
 // so SO_PEERCRED cannot distinguish them. The time of the connection does: the socket is closed before the command is
 // started, and it accepts no second connection while the init is connected.
-func (h *Holder) hearInit(c net.Conn, l net.Listener) {
+func (h *Holder) serveInit(c net.Conn, l net.Listener) {
 	h.mu.Lock()
 	second := h.init
 	h.init = true

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/testnet"
+	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
 // A registry that does not answer is told apart from one that says no, and from a daemon that is away.
@@ -36,12 +36,12 @@ func TestARegistryThatIsAway(t *testing.T) {
 		_, err := e.puller.Pull(t.Context(), Request{Image: registry + "/app:1", MaxBytes: 1 << 20}, func(agentapi.Progress) {})
 		var a *Away
 		var final *Error
-		if !errors.As(err, &a) || errors.As(err, &final) || a.Registry != registry || !strings.Contains(a.Says(), says) {
+		if !errors.As(err, &a) || errors.As(err, &final) || a.Registry != registry || !strings.Contains(a.Sentence(), says) {
 			t.Errorf("%s: %v", says, err)
 			continue
 		}
-		if strings.Contains(a.Says(), "dial tcp") {
-			t.Error(a.Says())
+		if strings.Contains(a.Sentence(), "dial tcp") {
+			t.Error(a.Sentence())
 		}
 	}
 }

@@ -51,8 +51,8 @@ func (f *flight) note(err error) {
 	}
 }
 
-// daemonSays takes the daemon's own progress: which layers it has already, and that it unpacks.
-func (f *flight) daemonSays(layer, status string) {
+// applyProgress takes the daemon's own progress: which layers it has already, and that it unpacks.
+func (f *flight) applyProgress(layer, status string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range f.layers {

@@ -204,7 +204,7 @@ func (p *Puller) download(ctx context.Context, fl *flight) (Image, error) {
 	}
 	defer ended()
 	watched := p.watch(ctx, fl)
-	err = p.cfg.Daemon.PullImage(ctx, ref, fl.daemonSays)
+	err = p.cfg.Daemon.PullImage(ctx, ref, fl.applyProgress)
 	watched()
 	if err != nil {
 		return Image{}, fl.fault(err)

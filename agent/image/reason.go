@@ -57,8 +57,8 @@ func (a *Away) Error() string { return fmt.Sprintf("registry %s: %s: %v", a.Regi
 
 func (a *Away) Unwrap() error { return a.cause }
 
-// Says is a sentence for the renter.
-func (a *Away) Says() string { return fmt.Sprintf("the registry %s %s", a.Registry, a.Why) }
+// Sentence is a sentence for the renter.
+func (a *Away) Sentence() string { return fmt.Sprintf("the registry %s %s", a.Registry, a.Why) }
 
 // away recognises a registry that cannot be reached or has trouble of its own; "" for any other error. The cause's own
 // words stay in the log: they may name addresses of the host's network.

@@ -121,7 +121,7 @@ func (s *store) save() error {
 // GC removes images that nothing has wanted for longer than keep and, oldest use first, as many others as are needed
 // to have minFree bytes on the disk. Those whose digest is in use stay. It touches nothing but what was pulled here.
 func (p *Puller) GC(ctx context.Context, inUse []string, keep time.Duration, minFree int64) (removed int, err error) {
-	if err := p.settle(ctx); err != nil {
+	if err := p.removeUnfinished(ctx); err != nil {
 		p.cfg.Log.Warn("images that were left behind are not settled", "err", err) // the next time
 	}
 	for _, e := range p.store.all() {

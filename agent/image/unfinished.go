@@ -87,10 +87,10 @@ func (p *Puller) begin(ref string) (ended func(), err error) {
 
 var kept = regexp.MustCompile(`:[0-9a-f]{64}$`)
 
-// settle takes up what an agent that was killed has left behind in the daemon: pulls that had not got our tag are let go,
+// removeUnfinished takes up what an agent that was killed has left behind in the daemon: pulls that had not got our tag are let go,
 // images under our tag that were not noted are noted as used now. It looks at names only that this agent gives, so the
 // images of others, the host's operator among them, are never touched; an image that has another's name, too, stays.
-func (p *Puller) settle(ctx context.Context) error {
+func (p *Puller) removeUnfinished(ctx context.Context) error {
 	var errs []error
 	for _, ref := range p.unfinished.all() {
 		p.mu.Lock()

@@ -33,7 +33,7 @@ func (j *Journal) Note(ref agentapi.LeaseRef, c Condition) error {
 	if r == nil || r.Ended {
 		return nil
 	}
-	deaf, heard := r.hear(c.Deaf)
+	deaf, heard := r.addDeafness(c.Deaf)
 	if !heard && c.Up == !r.Down && c.Tail == r.Tail {
 		return nil
 	}
@@ -53,8 +53,8 @@ func (j *Journal) Note(ref agentapi.LeaseRef, c Condition) error {
 	return j.append(record{Condition: &conditionRecord{r.runKey, !c.Up, c.Tail, r.Deaf}})
 }
 
-// hear adds deaf spans to those of the run, and reports whether they change anything.
-func (r *run) hear(in []agentapi.DeafSpan) (out []agentapi.DeafSpan, changed bool) {
+// addDeafness adds deaf spans to those of the run, and reports whether they change anything.
+func (r *run) addDeafness(in []agentapi.DeafSpan) (out []agentapi.DeafSpan, changed bool) {
 	out = slices.Clone(r.Deaf)
 	for _, d := range in {
 		if d.ToBootMS != 0 && d.ToBootMS <= r.CutBoot {

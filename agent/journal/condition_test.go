@@ -8,16 +8,16 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// said is what a run's segments say, by the boot's clock.
-type said struct {
+// conditionOf is what a run's segments say, by the boot's clock.
+type conditionOf struct {
 	From, To int64
 	Up, Tail bool
 	Deaf     []agentapi.DeafSpan
 }
 
-func saidBy(segs []agentapi.Segment) (out []said) {
+func conditionBy(segs []agentapi.Segment) (out []conditionOf) {
 	for _, s := range segs {
-		x := said{From: s.StartMS - 1_000_000, To: s.EndMS - 1_000_000, Up: s.WasUp()}
+		x := conditionOf{From: s.StartMS - 1_000_000, To: s.EndMS - 1_000_000, Up: s.WasUp()}
 		if s.Facts != nil {
 			x.Tail, x.Deaf = s.Facts.Tail, s.Facts.Deaf
 		}
@@ -50,7 +50,7 @@ func TestSegmentsSayHowARunWas(t *testing.T) {
 	note(50_000, true, false, agentapi.DeafSpan{Rank: 2, FromBootMS: 38_000}) // before the cut: it is noticed late
 	note(60_000, true, true, agentapi.DeafSpan{Rank: 2, FromBootMS: 38_000, ToBootMS: 55_000})
 	ok(t, j.End(ref, 65_000))
-	want := []said{
+	want := []conditionOf{
 		{From: 1000, To: 20_000, Up: true, Deaf: []agentapi.DeafSpan{{Rank: 1, FromBootMS: 12_000, ToBootMS: 20_000}}},
 		{From: 20_000, To: 30_000, Up: true, Deaf: []agentapi.DeafSpan{{Rank: 1, FromBootMS: 20_000, ToBootMS: 29_000}}},
 		{From: 30_000, To: 40_000},
@@ -59,7 +59,7 @@ func TestSegmentsSayHowARunWas(t *testing.T) {
 		{From: 60_000, To: 65_000, Up: true, Tail: true},
 	}
 	segs := j.Pending(100)
-	if diff := cmp.Diff(want, saidBy(segs)); diff != "" {
+	if diff := cmp.Diff(want, conditionBy(segs)); diff != "" {
 		t.Error(diff)
 	}
 	checkChain(t, segs, 1)

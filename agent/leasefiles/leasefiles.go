@@ -75,8 +75,8 @@ func (l Layout) Write(spec agentapi.LeaseSpec, resolvers []netip.Addr) error {
 	return nil
 }
 
-// Release opens the barrier of ref's epoch. Releasing twice is no error.
-func (l Layout) Release(ref agentapi.LeaseRef) error {
+// OpenBarrier opens the barrier of ref's epoch. Releasing twice is no error.
+func (l Layout) OpenBarrier(ref agentapi.LeaseRef) error {
 	b, err := json.Marshal(ref)
 	if err != nil {
 		return err
@@ -92,8 +92,8 @@ func (l Layout) Release(ref agentapi.LeaseRef) error {
 	return nil
 }
 
-// Released reads which epoch's barrier is open in a node folder; ok is false when none is.
-func Released(nodeDir string) (ref agentapi.LeaseRef, ok bool, err error) {
+// BarrierOpen reads which epoch's barrier is open in a node folder; ok is false when none is.
+func BarrierOpen(nodeDir string) (ref agentapi.LeaseRef, ok bool, err error) {
 	b, err := os.ReadFile(filepath.Join(nodeDir, releaseName))
 	if os.IsNotExist(err) {
 		return ref, false, nil
@@ -108,7 +108,7 @@ func Released(nodeDir string) (ref agentapi.LeaseRef, ok bool, err error) {
 }
 
 func (l Layout) dropStaleRelease(ref agentapi.LeaseRef) error {
-	old, ok, err := Released(l.Node)
+	old, ok, err := BarrierOpen(l.Node)
 	if err == nil && (!ok || old == ref) {
 		return nil
 	}

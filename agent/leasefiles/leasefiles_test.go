@@ -59,7 +59,7 @@ func TestWritingAgainKeepsInodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := inode()
-	if err := l.Release(agentapi.LeaseRef{Lease: "lease_x", Epoch: 1}); err != nil {
+	if err := l.OpenBarrier(agentapi.LeaseRef{Lease: "lease_x", Epoch: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Write(spec(2), []netip.Addr{netip.MustParseAddr("9.9.9.9")}); err != nil {
@@ -68,7 +68,7 @@ func TestWritingAgainKeepsInodes(t *testing.T) {
 	if inode() != before {
 		t.Error("the hosts file was replaced")
 	}
-	if ref, ok, err := Released(l.Node); ok || err != nil {
+	if ref, ok, err := BarrierOpen(l.Node); ok || err != nil {
 		t.Errorf("the barrier of %s is open in epoch 2: %v", ref, err)
 	}
 }

@@ -137,7 +137,7 @@ func (c *Conn) Up() bool { return c.nc != nil && c.nc.IsConnected() }
 // requestTimeout is how long an answer may take. The server commits before it answers.
 const requestTimeout = 15 * time.Second
 
-func ask[T any](ctx context.Context, c *Conn, subject string, req any) (reply T, err error) {
+func call[T any](ctx context.Context, c *Conn, subject string, req any) (reply T, err error) {
 	b, err := json.Marshal(req)
 	if err != nil {
 		return reply, fault.Wrap(err, fault.Internal, "write a request")
@@ -169,7 +169,7 @@ func ask[T any](ctx context.Context, c *Conn, subject string, req any) (reply T,
 
 // Sync reports and asks. One too many is an *agentapi.TooMany; any other answer whose Error is set is returned as it is.
 func (c *Conn) Sync(ctx context.Context, s agentapi.Sync) (agentapi.SyncReply, error) {
-	reply, err := ask[agentapi.SyncReply](ctx, c, agentapi.SubjectSync(c.host), s)
+	reply, err := call[agentapi.SyncReply](ctx, c, agentapi.SubjectSync(c.host), s)
 	if err == nil {
 		err = agentapi.TooManyIn(reply.RetryMS)
 	}
@@ -178,7 +178,7 @@ func (c *Conn) Sync(ctx context.Context, s agentapi.Sync) (agentapi.SyncReply, e
 
 // Inventory tells what the host has. One too many is an *agentapi.TooMany, any other refusal an Unavailable fault.
 func (c *Conn) Inventory(ctx context.Context, inv agentapi.Inventory) error {
-	ack, err := ask[agentapi.Ack](ctx, c, agentapi.SubjectInventory(c.host), inv)
+	ack, err := call[agentapi.Ack](ctx, c, agentapi.SubjectInventory(c.host), inv)
 	if err == nil {
 		err = agentapi.TooManyIn(ack.RetryMS)
 	}

@@ -37,7 +37,7 @@ type Reached struct {
 // Reach is what of a platform can be reached from here. Nothing of it says who asks, and nothing is changed by it.
 type Reach struct {
 	Platform Reached
-	Told     bool      // the platform said where else hosts connect
+	Known    bool      // the platform said where else hosts connect
 	Link     []Reached // where the agent keeps its connection, TCP
 	Relays   []Reached // UDP
 }
@@ -58,7 +58,7 @@ func LookAround(ctx context.Context, cfg ReachConfig) (Reach, error) {
 	}
 	r := Reach{Platform: Reached{Address: origin}}
 	told, err := endpoints(ctx, client, origin)
-	r.Platform.Err, r.Told = err, told != nil
+	r.Platform.Err, r.Known = err, told != nil
 	if told == nil && cfg.Known != nil {
 		told = &agentapi.Endpoints{NATS: cfg.Known.NATS, NATSCA: cfg.Known.NATSCA}
 	}

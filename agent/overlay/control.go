@@ -106,15 +106,15 @@ func (p *process) answer(q request) (answer, error) {
 		if _, err := p.roster.status(time.Now()); err != nil { // the kernel's counters are read with it
 			return answer{}, err
 		}
-		return answer{}, p.book.note(p.tun)
+		return answer{}, p.usage.note(p.tun)
 	case "hold":
 		return answer{}, nil
 	}
 	return answer{}, fmt.Errorf("unknown request %q", q.Op)
 }
 
-// ask sends one request to a folder's process.
-func ask(ctx context.Context, dir string, q request) (answer, error) {
+// call sends one request to a folder's process.
+func call(ctx context.Context, dir string, q request) (answer, error) {
 	c, a, err := converse(ctx, dir, q)
 	if err == nil {
 		c.Close()

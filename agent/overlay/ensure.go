@@ -63,7 +63,7 @@ func ensure(ctx context.Context, cfg Config) (*Handle, error) {
 	if err := start(ctx, cfg, netns); err != nil {
 		return nil, err
 	}
-	a, err := ask(ctx, dir, request{Op: "hello"})
+	a, err := call(ctx, dir, request{Op: "hello"})
 	if err != nil {
 		return nil, fmt.Errorf("the overlay process does not answer: %w", err)
 	}
@@ -78,7 +78,7 @@ func (h *Handle) adopt(ctx context.Context, want settings, patience time.Duratio
 	asking, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		a, err := ask(asking, h.dir, request{Op: "hello"})
+		a, err := call(asking, h.dir, request{Op: "hello"})
 		if err == nil && a.Hello != nil {
 			want.Rails = a.Hello.Rails // another wish is no reason to interrupt what runs
 			if a.Hello.settings != want {

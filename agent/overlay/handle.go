@@ -45,19 +45,19 @@ func (h *Handle) Endpoints() []string {
 // SetPeers replaces the peers. Those without a key are skipped: they have not joined. Peers that did not change keep
 // their sessions.
 func (h *Handle) SetPeers(ctx context.Context, peers []agentapi.Peer) error {
-	_, err := h.ask(ctx, request{Op: "peers", Peers: peers})
+	_, err := h.call(ctx, request{Op: "peers", Peers: peers})
 	return err
 }
 
 // SetRelays replaces the relays that may carry what goes no other way, host:port each, and the token that opens them.
 func (h *Handle) SetRelays(ctx context.Context, names []string, token string) error {
-	_, err := h.ask(ctx, request{Op: "relays", Relays: &relays{names, token}})
+	_, err := h.call(ctx, request{Op: "relays", Relays: &relays{names, token}})
 	return err
 }
 
 // Status asks the process how its peers are.
 func (h *Handle) Status(ctx context.Context) (Status, error) {
-	a, err := h.ask(ctx, request{Op: "status"})
+	a, err := h.call(ctx, request{Op: "status"})
 	if err != nil {
 		return Status{}, err
 	}
@@ -74,10 +74,10 @@ func (h *Handle) Wait(ctx context.Context) error {
 	return waitGone(ctx, c)
 }
 
-func (h *Handle) ask(ctx context.Context, q request) (answer, error) {
+func (h *Handle) call(ctx context.Context, q request) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	a, err := ask(ctx, h.dir, q)
+	a, err := call(ctx, h.dir, q)
 	if err != nil {
 		return a, fault.New(fault.Unavailable, "the overlay process: %v", err)
 	}
@@ -102,7 +102,7 @@ type PeerStatus struct {
 	TxBytes       int64     `json:"tx_bytes"`
 	LastHandshake time.Time `json:"last_handshake,omitzero"`
 	SilentMS      int64     `json:"silent_ms"` // since bytes last came, or since the peer was set
-	Heard         bool      `json:"heard"`     // bytes have come since then
+	Received      bool      `json:"heard"`     // bytes have come since then
 	// DeafFromMS and DeafToMS are how long ago the last silence of longer than agentapi.PeerSilenceMS began and ended: the
 	// bytes before and after it. Both are 0 while there was none.
 	DeafFromMS int64 `json:"deaf_from_ms,omitempty"`

@@ -10,7 +10,7 @@ import (
 
 	"github.com/musterhq/muster/agent/journal"
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/testnet"
+	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
 // Spans begin with the last byte and end with the first one after it, whether or not the agent looked while they lasted.
@@ -97,7 +97,7 @@ func TestBothEndsOfACutLinkSignTheSameSilence(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e.heard = len(st.Peers) == 1 && st.Peers[0].Heard
+			e.heard = len(st.Peers) == 1 && st.Peers[0].Received
 			spans := e.hearing.Take(boot(), st.Peers)
 			e.down = e.hearing.Down()
 			if err := e.journal.Note(ref, journal.Condition{SeenBootMS: boot(), Up: true, Deaf: spans}); err != nil {

@@ -52,7 +52,7 @@ func named(name string) netlink.LinkAttrs {
 }
 
 func openKernel(w where) (tunnel, error) {
-	k := newKernel(func(f func(control) error) error { return speak(w.ns, f) })
+	k := newKernel(func(f func(control) error) error { return withControl(w.ns, f) })
 	there, err := present(w)
 	if there {
 		k.meter.resume(w.read)
@@ -126,11 +126,11 @@ func bear(link netlink.Link, ns *os.File) error {
 }
 
 func (k *kernel) configure(c wgtypes.Config) error {
-	return k.ask(func(wg control) error { return wg.ConfigureDevice(Interface, c) })
+	return k.do(func(wg control) error { return wg.ConfigureDevice(Interface, c) })
 }
 
 func (k *kernel) device(f func(*wgtypes.Device)) error {
-	return k.ask(func(wg control) error {
+	return k.do(func(wg control) error {
 		d, err := wg.Device(Interface)
 		if err == nil {
 			f(d)
@@ -139,8 +139,8 @@ func (k *kernel) device(f func(*wgtypes.Device)) error {
 	})
 }
 
-// ask speaks to WireGuard, and notices when there is no device any more.
-func (k *kernel) ask(f func(control) error) error {
+// do speaks to WireGuard, and notices when there is no device any more.
+func (k *kernel) do(f func(control) error) error {
 	err := k.control(f)
 	if errors.Is(err, os.ErrNotExist) {
 		k.lost.Do(func() { close(k.gone) })
@@ -148,8 +148,8 @@ func (k *kernel) ask(f func(control) error) error {
 	return err
 }
 
-// speak opens generic netlink inside the namespace: that is where the device is known by name.
-func speak(ns *os.File, f func(control) error) error {
+// withControl opens generic netlink inside the namespace: that is where the device is known by name.
+func withControl(ns *os.File, f func(control) error) error {
 	return netns.Inside(ns, func() error {
 		wg, err := wgctrl.New()
 		if err != nil {

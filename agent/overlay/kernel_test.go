@@ -71,13 +71,13 @@ func TestADeviceIsBornInTheGuest(t *testing.T) {
 
 // fakeWireGuard answers for a device and remembers what it was asked.
 type fakeWireGuard struct {
-	asked  []wgtypes.Config
-	device wgtypes.Device
-	fail   func(wgtypes.Config) error
+	requests []wgtypes.Config
+	device   wgtypes.Device
+	fail     func(wgtypes.Config) error
 }
 
 func (f *fakeWireGuard) ConfigureDevice(name string, c wgtypes.Config) error {
-	f.asked = append(f.asked, c)
+	f.requests = append(f.requests, c)
 	if f.fail != nil {
 		if err := f.fail(c); err != nil {
 			return err
@@ -119,7 +119,7 @@ func TestTheKernelListens(t *testing.T) {
 	t.Parallel()
 	key := newKey(t)
 	k, f := fakeKernel()
-	if err := k.listen(key, 41000); err != nil || k.port() != 41000 || *f.asked[0].PrivateKey != key {
+	if err := k.listen(key, 41000); err != nil || k.port() != 41000 || *f.requests[0].PrivateKey != key {
 		t.Errorf("port %d, %v", k.port(), err)
 	}
 	f.fail = func(c wgtypes.Config) error {
@@ -150,15 +150,15 @@ func TestTheKernelsPeers(t *testing.T) {
 			AllowedIPs: []net.IPNet{{IP: net.IPv4(10, 77, 0, 3).To4(), Mask: net.CIDRMask(32, 32)}}},
 		{PublicKey: c, ReplaceAllowedIPs: true, AllowedIPs: []net.IPNet{{IP: net.IPv4(10, 77, 0, 4).To4(), Mask: net.CIDRMask(32, 32)}}},
 	}
-	if err != nil || len(f.asked) != 1 || f.asked[0].ReplacePeers || !reflect.DeepEqual(f.asked[0].Peers, want) {
-		t.Errorf("%v\n%+v\nwant\n%+v", err, f.asked, want)
+	if err != nil || len(f.requests) != 1 || f.requests[0].ReplacePeers || !reflect.DeepEqual(f.requests[0].Peers, want) {
+		t.Errorf("%v\n%+v\nwant\n%+v", err, f.requests, want)
 	}
-	f.asked = nil
-	if err := k.beat([]wgtypes.Key{b}); err != nil || len(f.asked) != 2 {
-		t.Fatalf("%v %+v", err, f.asked)
+	f.requests = nil
+	if err := k.beat([]wgtypes.Key{b}); err != nil || len(f.requests) != 2 {
+		t.Fatalf("%v %+v", err, f.requests)
 	}
 	for i, every := range []time.Duration{0, keepalive} { // off, and on again: that sends one
-		if p := f.asked[i].Peers[0]; p.PublicKey != b || !p.UpdateOnly || *p.PersistentKeepaliveInterval != every || f.asked[i].PrivateKey != nil {
+		if p := f.requests[i].Peers[0]; p.PublicKey != b || !p.UpdateOnly || *p.PersistentKeepaliveInterval != every || f.requests[i].PrivateKey != nil {
 			t.Errorf("step %d: %+v", i, p)
 		}
 	}

@@ -196,7 +196,7 @@ func TestTCPSurvivesKilledOverlay(t *testing.T) {
 
 	await(t, "the new process hears its peer", patient, func() bool {
 		st, err := b.h.Status(t.Context())
-		return err == nil && st.Peers[0].Heard
+		return err == nil && st.Peers[0].Received
 	})
 	for _, r := range ranks {
 		if err := Stop(t.Context(), r.cfg.Dir); err != nil {
@@ -324,7 +324,7 @@ func TestSilentPeerIsDown(t *testing.T) {
 	ranks := cluster(t, 3)
 	heard := func() bool {
 		s, err := ranks[0].h.Status(t.Context())
-		return err == nil && len(s.Peers) == 2 && s.Peers[0].Heard && s.Peers[1].Heard && !s.Peers[0].LastHandshake.IsZero()
+		return err == nil && len(s.Peers) == 2 && s.Peers[0].Received && s.Peers[1].Received && !s.Peers[0].LastHandshake.IsZero()
 	}
 	await(t, "all peers heard", patient, heard)
 	syscall.Kill(ranks[2].h.PID(), syscall.SIGKILL)

@@ -18,8 +18,8 @@ import (
 
 	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/relay"
-	"github.com/musterhq/muster/internal/testnet"
+	"github.com/musterhq/muster/internal/serve/relay"
+	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
 // patient is for what depends on a loaded machine.
@@ -202,7 +202,7 @@ func TestBestPath(t *testing.T) {
 // moved is what a site's overlay has counted until now.
 func (s *site) moved(t *testing.T) counted {
 	t.Helper()
-	if _, err := ask(t.Context(), s.h.dir, request{Op: "note"}); err != nil {
+	if _, err := call(t.Context(), s.h.dir, request{Op: "note"}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := ReadTraffic(s.cfg.Dir)

@@ -62,9 +62,9 @@ type watched struct {
 	gap    time.Duration // before the one after it
 	met    bool          // a handshake was completed
 
-	rx    int64
-	heard bool
-	quiet time.Time // bytes last came, or the peer was set
+	rx       int64
+	received bool
+	quiet    time.Time // bytes last came, or the peer was set
 	// deafFrom and deafTo are the last silence of longer than agentapi.PeerSilenceMS that has ended; zero: there was none.
 	deafFrom, deafTo time.Time
 }
@@ -222,12 +222,12 @@ func (w *watched) act(key wgtypes.Key, now time.Time) []peerChange {
 	case !w.met && w.caller && !now.Before(w.due):
 		w.gap = min(2*w.gap, lastGap)
 		w.due = now.Add(w.gap)
-		return w.callAnew(key)
+		return w.recall(key)
 	case !w.met && !now.Before(w.due):
 		w.due = now.Add(lastGap)
 	case w.met && now.Sub(w.quiet) > w.patience() && !now.Before(w.due):
 		w.due = now.Add(w.patience())
-		return w.callAnew(key)
+		return w.recall(key)
 	}
 	return nil
 }
@@ -239,8 +239,8 @@ func (w *watched) patience() time.Duration {
 	return mute
 }
 
-// callAnew adds the peer anew, at its next endpoint: that calls it at once.
-func (w *watched) callAnew(key wgtypes.Key) []peerChange {
+// recall adds the peer anew, at its next endpoint: that calls it at once.
+func (w *watched) recall(key wgtypes.Key) []peerChange {
 	if len(w.endpoints) > 1 {
 		w.turn = (w.turn + 1) % len(w.endpoints)
 	}
@@ -260,7 +260,7 @@ func (r *roster) count(now time.Time) (map[wgtypes.Key]counter, error) {
 			if now.Sub(w.quiet).Milliseconds() > agentapi.PeerSilenceMS {
 				w.deafFrom, w.deafTo = w.quiet, now
 			}
-			w.heard = true
+			w.received = true
 			w.quiet = now
 		}
 		w.rx = c.rx
@@ -282,7 +282,7 @@ func (r *roster) status(now time.Time) ([]PeerStatus, error) {
 		c := counters[key]
 		s := PeerStatus{
 			Rank: w.peer.Rank, Key: w.peer.Key, Endpoint: c.endpoint, RxBytes: c.rx, TxBytes: c.tx,
-			LastHandshake: c.handshake, SilentMS: now.Sub(w.quiet).Milliseconds(), Heard: w.heard,
+			LastHandshake: c.handshake, SilentMS: now.Sub(w.quiet).Milliseconds(), Received: w.received,
 		}
 		if !w.deafTo.IsZero() {
 			s.DeafFromMS, s.DeafToMS = now.Sub(w.deafFrom).Milliseconds(), now.Sub(w.deafTo).Milliseconds()

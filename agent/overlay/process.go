@@ -59,7 +59,7 @@ type process struct {
 	key    wgtypes.Key
 	tun    tunnel
 	roster *roster
-	book   book
+	usage  usageFile
 	listen *net.UnixListener
 	memory sync.Mutex // guards state and its file
 	state  state
@@ -105,11 +105,11 @@ func (p *process) open(netns *os.File, former state) error {
 	if w.port == 0 {
 		w.port = former.Port
 	}
-	w.read = p.book.open(p.dir).Read
+	w.read = p.usage.open(p.dir).Read
 	if p.tun, err = open(w, p.cfg.Userspace); err != nil {
 		return err
 	}
-	if err := p.book.keep(p.tun, time.Now()); err != nil {
+	if err := p.usage.keep(p.tun, time.Now()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	p.roster = newRoster(p.tun, p.key.PublicKey())
@@ -153,7 +153,7 @@ func (p *process) serve() int {
 			if err != nil {
 				fmt.Fprintln(os.Stderr, "watching the peers:", err)
 			}
-			if err := p.book.keep(p.tun, now); err != nil {
+			if err := p.usage.keep(p.tun, now); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}
 			watch.Reset(next)
@@ -161,7 +161,7 @@ func (p *process) serve() int {
 			fmt.Fprintln(os.Stderr, "the device died")
 			return 1
 		case <-term:
-			if err := p.book.note(p.tun); err != nil {
+			if err := p.usage.note(p.tun); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}
 			return 0

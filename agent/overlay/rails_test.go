@@ -11,7 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/musterhq/muster/internal/testnet"
+	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
 // sent is how many bytes a port of a host has sent.

@@ -25,7 +25,7 @@ func newSizedTUN(t tun.Device, ns *os.File, mtu int) *sizedTUN {
 	s.mtu.Store(int64(mtu))
 	go func() {
 		for e := range t.Events() {
-			s.tell(e)
+			s.emit(e)
 		}
 	}()
 	return s
@@ -34,8 +34,8 @@ func newSizedTUN(t tun.Device, ns *os.File, mtu int) *sizedTUN {
 func (s *sizedTUN) MTU() (int, error)        { return int(s.mtu.Load()), nil }
 func (s *sizedTUN) Events() <-chan tun.Event { return s.events }
 
-// tell passes an event on. When nobody listens any more, nobody needs it.
-func (s *sizedTUN) tell(e tun.Event) {
+// emit passes an event on. When nobody listens any more, nobody needs it.
+func (s *sizedTUN) emit(e tun.Event) {
 	select {
 	case s.events <- e:
 	default:
@@ -56,5 +56,5 @@ func (s *sizedTUN) resize(mtu int) {
 		return
 	}
 	s.mtu.Store(int64(mtu))
-	s.tell(tun.EventMTUUpdate)
+	s.emit(tun.EventMTUUpdate)
 }

@@ -52,8 +52,8 @@ func readTally(dir string) (t tally, err error) {
 	return t, nil
 }
 
-// book keeps a run's tally on the disk.
-type book struct {
+// usageFile keeps a run's tally on the disk.
+type usageFile struct {
 	dir    string
 	former Traffic // what former processes counted
 
@@ -73,7 +73,7 @@ const (
 
 // open takes up what former processes have counted. What cannot be read begins anew, which its reader notices: sums that
 // went back.
-func (b *book) open(dir string) tally {
+func (b *usageFile) open(dir string) tally {
 	was, err := readTally(dir)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -84,7 +84,7 @@ func (b *book) open(dir string) tally {
 }
 
 // keep writes down what the tunnel has counted now and then, and tells it which networks the host is in.
-func (b *book) keep(t tunnel, now time.Time) error {
+func (b *usageFile) keep(t tunnel, now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if now.Sub(b.networks) >= networksEvery {
@@ -107,13 +107,13 @@ func (b *book) keep(t tunnel, now time.Time) error {
 }
 
 // note writes down all that the tunnel has counted.
-func (b *book) note(t tunnel) error {
+func (b *usageFile) note(t tunnel) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.write(t.tally())
 }
 
-func (b *book) write(t tally) error {
+func (b *usageFile) write(t tally) error {
 	t.Sum = b.former.Plus(t.Sum)
 	if err := writeJSON(filepath.Join(b.dir, trafficFile), t); err != nil {
 		return fmt.Errorf("write down what was counted: %w", err)
@@ -126,7 +126,7 @@ func (b *book) write(t tally) error {
 func lastNote(ctx context.Context, dir string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_, _ = ask(ctx, dir, request{Op: "note"})
+	_, _ = call(ctx, dir, request{Op: "note"})
 }
 
 // hostNetworks are the networks in which this process's namespace has an address.

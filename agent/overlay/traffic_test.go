@@ -24,9 +24,9 @@ func TestTheKernelsCountersAreSummed(t *testing.T) {
 		}
 	}
 	var k *kernel
-	var b *book
+	var b *usageFile
 	process := func(deviceLives bool) {
-		b = &book{}
+		b = &usageFile{}
 		was := b.open(dir)
 		k = newKernel(func(do func(control) error) error { return do(f) })
 		if deviceLives {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/agent/firewall"
-	"github.com/musterhq/muster/internal/testnet"
+	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
 // On a host whose Docker holds containers to a size, a node that fills its disk gets what it rented and no more, and the

@@ -91,8 +91,8 @@ func (b *box) overlays(t *testing.T, clusters ...[]*node) {
 	}
 }
 
-// says waits until a node's log has a line that matches.
-func (n *node) says(t *testing.T, line string) {
+// output waits until a node's log has a line that matches.
+func (n *node) output(t *testing.T, line string) {
 	t.Helper()
 	want := regexp.MustCompile("(?m)" + line)
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
@@ -120,9 +120,9 @@ func (b *box) neighbourCluster(t *testing.T) {
 	gateway := bridge.Addr().Next()
 	for _, v := range victims {
 		b.there(t, v.guest.IP.String()+":9000")
-		v.says(t, `^visited by `+regexp.QuoteMeta(gateway.String())+`:`)
+		v.output(t, `^visited by `+regexp.QuoteMeta(gateway.String())+`:`)
 	}
-	victims[0].says(t, `^mate is victim 1$`)
+	victims[0].output(t, `^mate is victim 1$`)
 	scanner.held(t, 14)
 	for _, v := range append(victims, mate) {
 		log := b.docker.Do("logs", v.work.ID)

@@ -18,21 +18,21 @@ import (
 	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/testnet"
+	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
 // box is a host at somebody's home, with all that is around it.
 type box struct {
-	t      *testing.T
-	net    *testnet.Net
-	host   *testnet.Host
-	far    *testnet.Host // the internet
-	docker *testnet.Docker
-	engine *container.Engine
-	id     id.Host
-	image  string
-	leases map[netip.Addr]firewall.Egress
-	asked  atomic.Int64 // connections that reached any of the places around the box, or the box itself
+	t           *testing.T
+	net         *testnet.Net
+	host        *testnet.Host
+	far         *testnet.Host // the internet
+	docker      *testnet.Docker
+	engine      *container.Engine
+	id          id.Host
+	image       string
+	leases      map[netip.Addr]firewall.Egress
+	connections atomic.Int64 // connections that reached any of the places around the box, or the box itself
 }
 
 // The places around the box. All answer whoever reaches them.
@@ -63,7 +63,7 @@ func newBoxOn(t *testing.T, engine func(*testnet.Host) *testnet.Docker) *box {
 					if err != nil {
 						return
 					}
-					b.asked.Add(1)
+					b.connections.Add(1)
 					c.Close()
 				}
 			}()
@@ -181,7 +181,7 @@ func (b *box) run(egress firewall.Egress, ramMB int64, command ...string) *node 
 		return err
 	})
 	if err == nil {
-		err = files.Release(spec.LeaseRef)
+		err = files.OpenBarrier(spec.LeaseRef)
 	}
 	if err != nil {
 		b.t.Fatal(err)

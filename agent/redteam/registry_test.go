@@ -167,15 +167,15 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 	places := append([]string{"127.0.0.1:2222", "[::1]:2222", boxLAN + ":2222", "172.31.0.1:2222", neighbour}, metadata...)
 	// They are there, and counted: from the host itself each answers.
 	for _, p := range places {
-		before := b.asked.Load()
+		before := b.connections.Load()
 		b.there(t, p)
-		for deadline := time.Now().Add(2 * time.Minute); b.asked.Load() == before; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); b.connections.Load() == before; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s was asked and does not count", p)
 			}
 		}
 	}
-	before := b.asked.Load()
+	before := b.connections.Load()
 
 	layer := good(t, "of the attacks")
 	digest, err := layer.Digest()
@@ -222,7 +222,7 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 			t.Errorf("%s: the attack was not made", o.Image)
 		}
 	}
-	if n := b.asked.Load() - before; n != 0 {
+	if n := b.connections.Load() - before; n != 0 {
 		t.Errorf("BREACH %d connections reached a place that only the host can reach", n)
 	}
 	t.Logf("%d images refused, %d of them by registries that lie", len(images), lies)

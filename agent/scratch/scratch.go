@@ -78,7 +78,7 @@ func (s *Store) make(ctx context.Context, path string, size int64) error {
 			return err
 		}
 		left, err := s.left()
-		if err == nil && size > left && s.settle() {
+		if err == nil && size > left && s.recover() {
 			left, err = s.left()
 		}
 		if err != nil {
@@ -265,9 +265,9 @@ func (s *Store) left() (int64, error) {
 	return total - taken, err
 }
 
-// settle has btrfs give back what was freed: it does so with its next commit, which may be half a minute away. It reports whether
+// recover has btrfs give back what was freed: it does so with its next commit, which may be half a minute away. It reports whether
 // more may be free now.
-func (s *Store) settle() bool {
+func (s *Store) recover() bool {
 	var st unix.Statfs_t
 	fd, err := unix.Open(s.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -240,7 +240,7 @@ func nothingInTheNext(t *testing.T, s *Store) {
 	if err := Release(first); err != nil {
 		t.Errorf("once more: %v", err)
 	}
-	eventually(t, "the first one's room", func() bool { s.settle(); return s.free(t) > size+size/10 })
+	eventually(t, "the first one's room", func() bool { s.recover(); return s.free(t) > size+size/10 })
 	second := s.mustMake(t, newRef(), size)
 	if !holds(t, raw(t, s.dir), marker) {
 		t.Error("the disk below has nothing of the first any more: the test proves nothing")
@@ -311,7 +311,7 @@ func killedAt(t *testing.T, s *Store, step string) {
 		t.Errorf("ready %v, %v", there, err)
 	}
 	if !there {
-		eventually(t, "the room it had taken", func() bool { s.settle(); return s.free(t) >= before-mb })
+		eventually(t, "the room it had taken", func() bool { s.recover(); return s.free(t) >= before-mb })
 	}
 	path := s.mustMake(t, childRef, 32*mb)
 	fill(t, path, marker)

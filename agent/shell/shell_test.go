@@ -19,7 +19,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/testnet"
+	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
 const patience = time.Minute
@@ -115,7 +115,7 @@ func within[T any](t *testing.T, c <-chan T) (v T) {
 	return v
 }
 
-func ask(t *testing.T, s *yamux.Session, r agentapi.ShellRequest) (net.Conn, agentapi.ShellReply) {
+func request(t *testing.T, s *yamux.Session, r agentapi.ShellRequest) (net.Conn, agentapi.ShellReply) {
 	t.Helper()
 	c, err := s.Open()
 	if err != nil {
@@ -141,7 +141,7 @@ func TestAProcessComesToItsEnd(t *testing.T) {
 	t.Parallel()
 	n := &node{}
 	s := connect(t, n)
-	c, reply := ask(t, s, command("x"))
+	c, reply := request(t, s, command("x"))
 	if reply.Error != "" {
 		t.Fatal(reply.Error)
 	}
@@ -190,7 +190,7 @@ func TestAProcessEndsWithItsStream(t *testing.T) {
 	t.Parallel()
 	n := &node{deaf: true}
 	s := connect(t, n)
-	c, _ := ask(t, s, command("x"))
+	c, _ := request(t, s, command("x"))
 	for range 4 {
 		if err := agentapi.WriteFrame(c, agentapi.FrameStdin, make([]byte, agentapi.MaxFrame)); err != nil {
 			t.Fatal(err)
@@ -200,7 +200,7 @@ func TestAProcessEndsWithItsStream(t *testing.T) {
 	within(t, within(t, n.procs).hung)
 
 	// So does a connection that breaks.
-	_, _ = ask(t, s, command("y"))
+	_, _ = request(t, s, command("y"))
 	p := within(t, n.procs)
 	s.Close()
 	within(t, p.hung)
@@ -211,7 +211,7 @@ func TestInputIsBounded(t *testing.T) {
 	t.Parallel()
 	n := &node{deaf: true}
 	s := connect(t, n)
-	c, _ := ask(t, s, command("x"))
+	c, _ := request(t, s, command("x"))
 	for range agentapi.MaxUntaken/agentapi.MaxFrame + 2 {
 		if err := agentapi.WriteFrame(c, agentapi.FrameStdin, make([]byte, agentapi.MaxFrame)); err != nil {
 			break
@@ -234,7 +234,7 @@ func TestWhatCannotBeIsSaid(t *testing.T) {
 		{agentapi.ShellRequest{Op: agentapi.ShellPort, Address: "example.org:80"}, "is not an address and a port", false},
 		{agentapi.ShellRequest{Op: agentapi.ShellPort, Address: free}, "nothing listens on port", true},
 	} {
-		if _, reply := ask(t, s, tc.r); !strings.Contains(reply.Error, tc.want) || reply.Refused != tc.refused {
+		if _, reply := request(t, s, tc.r); !strings.Contains(reply.Error, tc.want) || reply.Refused != tc.refused {
 			t.Errorf("%+v: %+v, want %q", tc.r, reply, tc.want)
 		}
 	}
@@ -257,7 +257,7 @@ func TestAPortIsABothWayStream(t *testing.T) {
 		fmt.Fprintf(c, "got %d", len(b))
 	}()
 	s := connect(t, &node{})
-	c, reply := ask(t, s, agentapi.ShellRequest{Op: agentapi.ShellPort, Address: l.Addr().String()})
+	c, reply := request(t, s, agentapi.ShellRequest{Op: agentapi.ShellPort, Address: l.Addr().String()})
 	if reply.Error != "" {
 		t.Fatal(reply.Error)
 	}

@@ -133,7 +133,7 @@ func (u *Updater) Run(ctx context.Context) {
 			return
 		}
 		if err != nil && ctx.Err() == nil {
-			u.tell(agentapi.UpdateWaiting, r.Order, err.Error())
+			u.report(agentapi.UpdateWaiting, r.Order, err.Error())
 			u.cfg.Log.Warn("the agent's new version cannot be had yet", "version", r.Order.Version, "err", err)
 			u.drain(ctx, *r.Order)
 			again = time.After(u.cfg.retry)
@@ -163,7 +163,7 @@ func (u *Updater) drain(ctx context.Context, failed agentapi.UpdateOrder) {
 	}
 }
 
-func (u *Updater) tell(state agentapi.UpdateState, o *agentapi.UpdateOrder, detail string) {
+func (u *Updater) report(state agentapi.UpdateState, o *agentapi.UpdateOrder, detail string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.status = agentapi.UpdateStatus{State: state, Version: o.Version, Try: o.Try, Detail: clip(detail, 500)}
@@ -213,7 +213,7 @@ func (u *Updater) follow(ctx context.Context, r Report) (done bool, err error) {
 	if why := newer(o.Version, u.cfg.Version); why != "" {
 		return false, u.refuse(*o, why)
 	}
-	u.tell(agentapi.UpdateFetching, o, "")
+	u.report(agentapi.UpdateFetching, o, "")
 	u.cfg.Log.Info("fetching another version of the agent", "version", o.Version, "source", o.Source)
 	allow := map[string]bool{}
 	for _, a := range u.cfg.Allow {
@@ -304,6 +304,6 @@ func (u *Updater) refuse(o agentapi.UpdateOrder, why string) error {
 	if err := errors.Join(u.store.save(m), u.cfg.Tree.prune(u.cfg.Version, m.Previous)); err != nil {
 		return err
 	}
-	u.tell(agentapi.UpdateRefused, &o, why)
+	u.report(agentapi.UpdateRefused, &o, why)
 	return nil
 }

@@ -12,12 +12,12 @@ import (
 
 	"github.com/musterhq/muster/bench/platform"
 	"github.com/musterhq/muster/bench/table"
-	"github.com/musterhq/muster/internal/cluster"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/ledger"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/payout"
-	"github.com/musterhq/muster/internal/report"
 )
 
 // How much past there is.
@@ -89,7 +89,7 @@ func Rows(ctx context.Context, base string) ([]table.Row, error) {
 
 func row(name, unit string, ours, bare []float64, beside string) table.Row {
 	a, b := table.Median(ours), table.Median(bare)
-	return table.Row{Goal: 17, Name: name, Unit: unit, Ours: a, Baseline: b, Beside: beside, Ratio: a / b, Want: "≤ 2", Met: a <= 2*b,
+	return table.Row{Goal: 17, Name: name, Unit: unit, Ours: a, Baseline: b, BaselineName: beside, Ratio: a / b, Want: "≤ 2", Met: a <= 2*b,
 		Details: map[string][]float64{"ours": ours, "baseline": bare}}
 }
 
@@ -205,7 +205,7 @@ func standing(ctx context.Context, s *side) error {
 
 func earnings(ctx context.Context, s *side) error {
 	today := time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly) // tomorrow: nothing is in it on either side
-	_, err := report.OperatorStatement(ctx, s.srv.DB.Q, report.OperatorRequest{Org: s.renters[0].Org, Currency: platform.Currency, Holdback: payout.DefaultHoldback, From: today, To: today})
+	_, err := statement.OperatorStatement(ctx, s.srv.DB.Q, statement.OperatorRequest{Org: s.renters[0].Org, Currency: platform.Currency, Holdback: payout.DefaultHoldback, From: today, To: today})
 	return err
 }
 

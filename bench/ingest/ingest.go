@@ -19,10 +19,10 @@ import (
 
 	"github.com/musterhq/muster/bench/platform"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/merkle"
-	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/internal/signature"
 )
 
@@ -124,7 +124,7 @@ func (c Config) ours(ctx context.Context, t *platform.Template, warm, timed []re
 		return platform.Run{}, err
 	}
 	before := c.meter.Read()
-	each, all, err := platform.Load(ctx, c.Clients, len(timed), taking(d, timed))
+	each, all, err := platform.Load(ctx, c.Clients, len(timed), ingestInto(d, timed))
 	if err != nil {
 		return platform.Run{}, err
 	}
@@ -135,11 +135,11 @@ func (c Config) ours(ctx context.Context, t *platform.Template, warm, timed []re
 
 // deliver takes reports in, untimed.
 func (c Config) deliver(ctx context.Context, d *db.DB, reports []report) error {
-	_, _, err := platform.Load(ctx, c.Clients, len(reports), taking(d, reports))
+	_, _, err := platform.Load(ctx, c.Clients, len(reports), ingestInto(d, reports))
 	return err
 }
 
-func taking(d *db.DB, reports []report) func(context.Context, int, int) error {
+func ingestInto(d *db.DB, reports []report) func(context.Context, int, int) error {
 	collector := metering.NewCollector(d)
 	return func(ctx context.Context, _, i int) error { return take(ctx, collector, reports[i]) }
 }

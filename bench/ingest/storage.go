@@ -9,8 +9,8 @@ import (
 
 	"github.com/musterhq/muster/bench/platform"
 	"github.com/musterhq/muster/bench/table"
+	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/metering"
 )
 
 // metered are the tables that hold what was used, exact to the millisecond: the segments with their signatures, the meters,
@@ -28,9 +28,9 @@ func StorageRows(ctx context.Context, base string) ([]table.Row, error) {
 		return nil, fmt.Errorf("storage: %w", err)
 	}
 	rows := []table.Row{
-		{Goal: 6, Name: "metering, per billed GPU-second of leases of one GPU", Unit: "B", Ours: usage, Baseline: perSecond, Beside: "a row per second",
+		{Goal: 6, Name: "metering, per billed GPU-second of leases of one GPU", Unit: "B", Ours: usage, Baseline: perSecond, BaselineName: "a row per second",
 			Ratio: usage / perSecond, Want: "≤ 2.2 B", Met: usage <= 2.2},
-		{Goal: 6, Name: "the same with the books' rows, booked every quarter of an hour", Unit: "B", Ours: usage + books, Baseline: perSecond, Beside: "a row per second",
+		{Goal: 6, Name: "the same with the books' rows, booked every quarter of an hour", Unit: "B", Ours: usage + books, Baseline: perSecond, BaselineName: "a row per second",
 			Ratio: (usage + books) / perSecond},
 	}
 	history, err := history(ctx, base)
@@ -153,7 +153,7 @@ func history(ctx context.Context, base string) (table.Row, error) {
 		}
 	}
 	hour, year := table.Median(each[0]), table.Median(each[1])
-	return table.Row{Goal: 6, Name: "taking in a report of leases a year old", Unit: "ms", Ours: year, Baseline: hour, Beside: "leases an hour old", Ratio: year / hour,
+	return table.Row{Goal: 6, Name: "taking in a report of leases a year old", Unit: "ms", Ours: year, Baseline: hour, BaselineName: "leases an hour old", Ratio: year / hour,
 		Want: "≤ 1.1", Met: year <= 1.1*hour, Details: each}, nil
 }
 

@@ -10,10 +10,10 @@ import (
 
 	"github.com/musterhq/muster/bench/platform"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/ledger"
-	"github.com/musterhq/muster/internal/metering"
 	"github.com/musterhq/muster/internal/money"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/testfield"
-	"github.com/musterhq/muster/internal/testnet"
+	"github.com/musterhq/muster/internal/testing/testfield"
+	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
 // How often each loss is made. A cut takes two minutes: its host has 90 s to come back.
@@ -76,7 +76,7 @@ func lossRows(r Losses) []table.Row {
 	stopped, replaced := func(l loss) float64 { return l.Stopped }, func(l loss) float64 { return l.Replaced }
 	start, silence := table.Median(r.Start), float64(agentapi.PeerSilenceMS)/1000
 	row := func(name string, ours, baseline float64, beside string) table.Row {
-		return table.Row{Goal: 12, Name: name, Unit: "s", Ours: ours, Baseline: baseline, Beside: beside, Ratio: ours / baseline}
+		return table.Row{Goal: 12, Name: name, Unit: "s", Ours: ours, Baseline: baseline, BaselineName: beside, Ratio: ours / baseline}
 	}
 	cut := row("a host's line is cut: until nothing is charged", of(r.Cut, stopped), silence, "the silence that counts as a loss")
 	cut.Details = r

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/bench/table"
-	"github.com/musterhq/muster/internal/testnet"
+	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
 const rounds = 5 // of each; they alternate
@@ -93,7 +93,7 @@ func rows(r Result) []table.Row {
 	ours, bare, relayed := table.Median(r.Ours), table.Median(r.Bare), table.Median(r.Relayed)
 	pair, ring, both := table.Median(r.Pair), table.Median(r.Ring), table.Median(r.BothWays)
 	row := func(name string, ours, baseline float64, beside string) table.Row {
-		return table.Row{Goal: 12, Name: name, Unit: "Gbit/s", Ours: ours, Baseline: baseline, Beside: beside, Ratio: ours / baseline}
+		return table.Row{Goal: 12, Name: name, Unit: "Gbit/s", Ours: ours, Baseline: baseline, BaselineName: beside, Ratio: ours / baseline}
 	}
 	first := row(fmt.Sprintf("the overlay's throughput, MTU %d", r.MTU), ours, bare, "the same WireGuard without us")
 	first.Want, first.Met, first.Details = "≥ 0.95", ours >= 0.95*bare, r

@@ -20,7 +20,7 @@ import (
 	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/testnet"
+	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
 // pair is two machines with a guest each, and a relay.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/musterhq/muster/internal/market/pack"
+	"github.com/musterhq/muster/internal/fleet/market/pack"
 )
 
 // firstFit takes the first host that fits.

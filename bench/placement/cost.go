@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/bench/table"
-	"github.com/musterhq/muster/internal/market"
-	"github.com/musterhq/muster/internal/market/pack"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/fleet/market/pack"
 )
 
 const (
@@ -70,7 +70,7 @@ func costRow(name string, each []costRound) table.Row {
 	}
 	r := table.Row{
 		Goal: 3, Name: "decision on 9,704 hosts, " + name, Unit: "µs", Ours: table.Median(large), Baseline: table.Median(small),
-		Beside: "1,213 hosts", Want: "≤ 1.5", Details: each,
+		BaselineName: "1,213 hosts", Want: "≤ 1.5", Details: each,
 	}
 	r.Ratio = r.Ours / r.Baseline
 	r.Met = r.Ratio <= 1.5
@@ -82,9 +82,9 @@ func timeMarket(machines []Machine, requests []pack.Request, copies int, seed ui
 	random := rand.New(rand.NewPCG(seed, 3))
 	r := &running{snapshot: newSnapshot(machines, copies, random)}
 	full := int(busy * float64(capacity(machines)*int64(copies)/pack.Whole))
-	var asks []market.Ask
+	var asks []market.Request
 	for i := range requests {
-		if a, ok := askOf(&requests[i]); ok {
+		if a, ok := requestOf(&requests[i]); ok {
 			asks = append(asks, a)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/musterhq/muster/internal/market/pack"
+	"github.com/musterhq/muster/internal/fleet/market/pack"
 )
 
 // policy fills a fleet.

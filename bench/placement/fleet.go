@@ -5,9 +5,9 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/fleet/market/pack"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/market"
-	"github.com/musterhq/muster/internal/market/pack"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -44,18 +44,18 @@ func newHost(name, model string, gpus int, price money.Micro, fabric id.Fabric, 
 	return h
 }
 
-// askOf is a request of the data set as a renter would write it: a part of a GPU is a whole one, and a request for none
+// requestOf is a request of the data set as a renter would write it: a part of a GPU is a whole one, and a request for none
 // is nothing to a GPU market.
-func askOf(q *pack.Request) (market.Ask, bool) {
+func requestOf(q *pack.Request) (market.Request, bool) {
 	if q.GPUs == 0 {
-		return market.Ask{}, false
+		return market.Request{}, false
 	}
 	spec := market.DefaultSpec()
 	spec.GPUsPerNode = q.GPUs
 	if q.Models != "" {
 		spec.GPU = "gpu_model in [" + strings.ReplaceAll(q.Models, "|", ",") + "]"
 	}
-	a, err := spec.Ask(id.Org{})
+	a, err := spec.Request(id.Org{})
 	return a, err == nil
 }
 

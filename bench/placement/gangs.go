@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/bench/table"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/market"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -37,7 +37,7 @@ func Gangs(ctx context.Context) ([]table.Row, error) {
 	}
 	r := table.Row{
 		Goal: 4, Name: "nodes placed in 4-node gangs, 5,000 hosts, 50 fabrics", Unit: "/s", Ours: table.Median(rates), Baseline: publishedPods,
-		Beside: "Kubernetes topology gangs, published", Want: "≥ 50, every gang in one fabric", Details: rates,
+		BaselineName: "Kubernetes topology gangs, published", Want: "≥ 50, every gang in one fabric", Details: rates,
 	}
 	r.Ratio = r.Ours / r.Baseline
 	r.Met = r.Ratio >= 50
@@ -58,11 +58,11 @@ func fillWithGangs(seed uint64) (perSecond float64, err error) {
 		price := money.Micro(2_000_000 + 10_000*(f%10) + 1000*random.IntN(5))
 		s.Put(newHost(fmt.Sprintf("h%d", i), "NVIDIA H100 80GB HBM3", 8, price, fabrics[f], 192, 2<<20))
 	}
-	asks := make([]market.Ask, 0, 4)
+	asks := make([]market.Request, 0, 4)
 	for _, gpus := range []int{1, 2, 4, 8} {
 		spec := market.DefaultSpec()
 		spec.Nodes, spec.GPUsPerNode, spec.Network.Scope, spec.GPU = gangNodes, gpus, market.ScopeFabric, "gpu_model=H100"
-		a, err := spec.Ask(id.Org{})
+		a, err := spec.Request(id.Org{})
 		if err != nil {
 			return 0, err
 		}

@@ -4,8 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/musterhq/muster/internal/market"
-	"github.com/musterhq/muster/internal/market/pack"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/fleet/market/pack"
 )
 
 func tiny() ([]Machine, []pack.Request) {
@@ -62,7 +62,7 @@ func TestWhatEndsIsFreeAgain(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	r := &running{snapshot: newSnapshot(machines, 2, random)}
 	for range 300 {
-		a, ok := askOf(&requests[random.IntN(len(requests))])
+		a, ok := requestOf(&requests[random.IntN(len(requests))])
 		if !ok {
 			continue
 		}
@@ -79,7 +79,7 @@ func TestWhatEndsIsFreeAgain(t *testing.T) {
 	if r.gpus != 0 {
 		t.Errorf("%d GPUs are still counted", r.gpus)
 	}
-	a, _ := askOf(&requests[5])
+	a, _ := requestOf(&requests[5])
 	for range 24 {
 		p, _ := market.Place(r.snapshot, a)
 		if len(p.Nodes) == 0 {

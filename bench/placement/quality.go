@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/musterhq/muster/bench/table"
-	"github.com/musterhq/muster/internal/market/pack"
+	"github.com/musterhq/muster/internal/fleet/market/pack"
 )
 
 // policies are those that are compared, ours last.
@@ -90,7 +90,7 @@ func (a *allocation) row() table.Row {
 		case p.name == "ours":
 			r.Ours = mean
 		case mean > r.Baseline:
-			r.Baseline, r.Beside = mean, p.name
+			r.Baseline, r.BaselineName = mean, p.name
 		}
 	}
 	r.Ratio = r.Ours / r.Baseline

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/musterhq/muster/internal/market/pack"
+	"github.com/musterhq/muster/internal/fleet/market/pack"
 )
 
 // Workloads are the request lists of the openb data set (alibaba/clusterdata, cluster-trace-gpu-v2023).

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
 )
 

@@ -14,12 +14,12 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/api"
 	"github.com/musterhq/muster/internal/bus"
-	"github.com/musterhq/muster/internal/cluster"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/market"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/seal"
+	"github.com/musterhq/muster/internal/serve/api"
 )
 
 // Server is one replica of the real control plane: the REST face over the real nouns, a bus over an embedded NATS

@@ -185,7 +185,7 @@ func (r *rank) ready(ctx context.Context) error {
 
 // start releases the barrier and waits until the command runs.
 func (r *rank) start(ctx context.Context) error {
-	if err := r.files.Release(r.spec.LeaseRef); err != nil {
+	if err := r.files.OpenBarrier(r.spec.LeaseRef); err != nil {
 		return err
 	}
 	return r.until(ctx, guest.StateStarted)

@@ -17,16 +17,16 @@ import (
 
 // Row is one figure.
 type Row struct {
-	Goal     int     `json:"goal"` // number in the list of goals
-	Name     string  `json:"name"`
-	Unit     string  `json:"unit"`
-	Ours     float64 `json:"ours"`
-	Baseline float64 `json:"baseline"`
-	Beside   string  `json:"beside"` // what the baseline is
-	Ratio    float64 `json:"ratio"`
-	Want     string  `json:"want"` // the goal in words: "≥ 0.5", "> every policy"; "" = no goal, to compare with
-	Met      bool    `json:"met"`
-	Details  any     `json:"details,omitempty"` // every round, for the JSON
+	Goal         int     `json:"goal"` // number in the list of goals
+	Name         string  `json:"name"`
+	Unit         string  `json:"unit"`
+	Ours         float64 `json:"ours"`
+	Baseline     float64 `json:"baseline"`
+	BaselineName string  `json:"beside"` // what the baseline is
+	Ratio        float64 `json:"ratio"`
+	Want         string  `json:"want"` // the goal in words: "≥ 0.5", "> every policy"; "" = no goal, to compare with
+	Met          bool    `json:"met"`
+	Details      any     `json:"details,omitempty"` // every round, for the JSON
 }
 
 // Report is a whole run.
@@ -64,7 +64,7 @@ func (r *Report) Print(w io.Writer) error {
 			verdict = "MISSED"
 		}
 		fmt.Fprintf(t, "%d\t%s\t%s %s\t%s %s (%s)\t%.2f\t%s\t%s\n", row.Goal, row.Name, figure(row.Ours), row.Unit, figure(row.Baseline), row.Unit,
-			row.Beside, row.Ratio, row.Want, verdict)
+			row.BaselineName, row.Ratio, row.Want, verdict)
 	}
 	return t.Flush()
 }

@@ -1,105 +1,18 @@
-// Command muster-demo-job is what the demo's image runs: a real, small distributed job, and the simple programs tests
-// need. It is static and needs nothing from its image.
-//
-//	train           data-parallel training over all ranks (see train.go)
-//	sleep SECONDS   do nothing for a while
-//	nap SECONDS     the same, or until the file NAP_UNTIL is there, and say when it began and ended, in unix milliseconds
-//	exit CODE       end with a code
-//	env             print the environment, sorted
+// Command muster-demo-job is what the demo's image runs; see package internal/devstack/demojob.
 package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"slices"
-	"strconv"
-	"strings"
 	"syscall"
-	"time"
+
+	"github.com/musterhq/muster/internal/devstack/demojob"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	code := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
+	code := demojob.Run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
-}
-
-func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
-	switch {
-	case len(args) == 1 && args[0] == "train":
-		cfg, err := readConfig(env)
-		if err == nil {
-			err = train(ctx, cfg, stdout)
-		}
-		if err != nil {
-			fmt.Fprintln(stderr, "train:", err)
-			return 1
-		}
-		return 0
-	case len(args) == 2 && args[0] == "sleep":
-		if s, err := strconv.ParseFloat(args[1], 64); err == nil && s >= 0 {
-			return sleep(ctx, time.Duration(s*float64(time.Second)))
-		}
-	case len(args) == 2 && args[0] == "nap":
-		if s, err := strconv.ParseFloat(args[1], 64); err == nil && s >= 0 {
-			fmt.Fprintln(stdout, "began", time.Now().UnixMilli())
-			code := nap(ctx, time.Duration(s*float64(time.Second)), valueOf(env, "NAP_UNTIL"))
-			fmt.Fprintln(stdout, "ended", time.Now().UnixMilli())
-			return code
-		}
-	case len(args) == 2 && args[0] == "exit":
-		if code, err := strconv.Atoi(args[1]); err == nil && code >= 0 && code < 256 {
-			return code
-		}
-	case len(args) == 1 && args[0] == "env":
-		for _, kv := range slices.Sorted(slices.Values(env)) {
-			fmt.Fprintln(stdout, kv)
-		}
-		return 0
-	}
-	fmt.Fprintln(stderr, "usage: muster-demo-job train | sleep SECONDS | nap SECONDS | exit CODE | env")
-	return 2
-}
-
-func valueOf(env []string, key string) (value string) {
-	for _, kv := range env {
-		if v, ok := strings.CutPrefix(kv, key+"="); ok {
-			value = v
-		}
-	}
-	return value
-}
-
-// nap is a sleep that a file ends in good order.
-func nap(ctx context.Context, d time.Duration, until string) int {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(d); time.Now().Before(end) && !exists(until); {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return 128 + int(syscall.SIGTERM)
-		}
-	}
-	return 0
-}
-
-// exists reports whether somebody has put a file there; "" is nowhere.
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
-// sleep ends with 143 when it is told to stop, as a program without a handler would.
-func sleep(ctx context.Context, d time.Duration) int {
-	select {
-	case <-time.After(d):
-		return 0
-	case <-ctx.Done():
-		return 128 + int(syscall.SIGTERM)
-	}
 }

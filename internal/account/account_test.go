@@ -14,9 +14,9 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 const password = "correct horse battery"

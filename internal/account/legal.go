@@ -24,8 +24,8 @@ type Legal struct {
 	ChangedAt time.Time
 }
 
-// Told reports whether the org has said who it is.
-func (l Legal) Told() bool { return l.Name != "" }
+// Known reports whether the org has said who it is.
+func (l Legal) Known() bool { return l.Name != "" }
 
 const (
 	maxAddressLines = 6

@@ -92,7 +92,7 @@ func TestLegalDetailsAreKeptAndErased(t *testing.T) {
 		}
 		return l
 	}
-	if l := of(p.Org); l.Told() {
+	if l := of(p.Org); l.Known() {
 		t.Fatalf("%+v", l)
 	}
 	_, err := a.SetLegal(t.Context(), p, account.Legal{Name: " ", Address: []string{" ", strings.Repeat("x", 121)}, Country: "XX"})
@@ -114,7 +114,7 @@ func TestLegalDetailsAreKeptAndErased(t *testing.T) {
 			t.Fatal(diff)
 		}
 	}
-	if l := of(other.Org); l.Told() {
+	if l := of(other.Org); l.Known() {
 		t.Fatalf("another org's: %+v", l)
 	}
 	for range 2 {
@@ -122,7 +122,7 @@ func TestLegalDetailsAreKeptAndErased(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if l := of(p.Org); l.Told() {
+	if l := of(p.Org); l.Known() {
 		t.Fatalf("%+v", l)
 	}
 	trail, err := audit.List(t.Context(), d.Q, p.Org, id.Audit{}, 100)

@@ -22,7 +22,7 @@ func PartyOf(ctx context.Context, q *dbq.Queries, org id.Org) (p Party, told boo
 	if err != nil {
 		return Party{}, false, err
 	}
-	if l.Told() {
+	if l.Known() {
 		return Party{l.Name, l.Address, l.Country, l.VATID}, true, nil
 	}
 	name, err := q.OrgName(ctx, org)

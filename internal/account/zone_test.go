@@ -6,9 +6,9 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
-	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 // Every zone that can be chosen is known to Go and to PostgreSQL: one that either lacks would break statements.

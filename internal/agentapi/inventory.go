@@ -107,8 +107,8 @@ type CachedImage struct {
 // ProblemInUse is the code of the problem that a GPU is in use on the host itself.
 const ProblemInUse = "gpu_in_use"
 
-// ProblemBeside is the code of the problem that programs of the host's own use a GPU that is rented.
-const ProblemBeside = "gpu_beside"
+// ProblemOwnerUse is the code of the problem that programs of the host's own use a GPU that is rented.
+const ProblemOwnerUse = "gpu_beside"
 
 // Problem is cause, evidence and fix.
 type Problem struct {

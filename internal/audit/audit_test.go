@@ -7,8 +7,8 @@ import (
 
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 func TestTrailStandsAndFallsWithTheAct(t *testing.T) {

@@ -34,17 +34,17 @@ var ErrAway = errors.New("the host is not connected")
 // Wake tells a host that its desired state has changed; it answers with a sync. Wakes may be lost: agents also sync
 // by themselves.
 func (b *Bus) Wake(host id.Host, revision int64) {
-	b.tell(agentapi.SubjectWake(host.String()), agentapi.Wake{Revision: revision})
+	b.publish(agentapi.SubjectWake(host.String()), agentapi.Wake{Revision: revision})
 }
 
 // WatchHost tells a host that somebody watches: it sends telemetry every second for the next minute.
 func (b *Bus) WatchHost(host id.Host) {
-	b.tell(agentapi.SubjectWake(host.String()), agentapi.Wake{Watch: true})
+	b.publish(agentapi.SubjectWake(host.String()), agentapi.Wake{Watch: true})
 }
 
-// tell publishes v as JSON. Errors (a closed connection, a full buffer while reconnecting) lose the message, which is
+// publish publishes v as JSON. Errors (a closed connection, a full buffer while reconnecting) lose the message, which is
 // allowed here.
-func (b *Bus) tell(subject string, v any) {
+func (b *Bus) publish(subject string, v any) {
 	if b.off() {
 		return
 	}

@@ -1,7 +1,7 @@
 // Package db is the one door to PostgreSQL: the pool, the transaction wrapper and the migrations.
 //
 // A use case is one transaction (InTx); inside its closure only the Tx is used. Every table is written only by the
-// query file of the package that owns it (queries/<owner>.sql, compiled by sqlc into dbq); internal/archtest checks it.
+// query file of the package that owns it (queries/<owner>.sql, compiled by sqlc into dbq); internal/testing/archtest checks it.
 //
 // Locks are always taken in one order, within a kind by id: idempotency key → cluster → host → gpu → meter → ledger
 // account → series of documents (which PostgreSQL takes by itself at the commit).

@@ -6,8 +6,8 @@ import (
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 func TestExplain_NULIsInvalid(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 func TestAPipeRunsInOrder(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/dbtest"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 func TestAfterCommitRunsOnlyAfterCommit(t *testing.T) {

@@ -36,7 +36,7 @@ type Config struct {
 	Bin         string // folder of muster-agent, muster-guest, muster-demo-job, fakenvml/
 	Start       StartServer
 	Log         *slog.Logger
-	Say         io.Writer // steps, for people
+	Progress    io.Writer // steps, for people
 }
 
 // StartServer starts a server on the given parameters; the command that wires the server provides it.
@@ -138,7 +138,7 @@ func Start(ctx context.Context, cfg Config) (up *Stack, err error) {
 		if err = step.do(ctx); err != nil {
 			return nil, fmt.Errorf("%s: %w", step.say, err)
 		}
-		fmt.Fprintf(cfg.Say, "  %-48s %6.1f s\n", step.say, time.Since(began).Seconds())
+		fmt.Fprintf(cfg.Progress, "  %-48s %6.1f s\n", step.say, time.Since(began).Seconds())
 	}
 	return s, s.writeInfo()
 }

@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/document"
+	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/dbtest"
-	"github.com/musterhq/muster/internal/document"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 const (

@@ -96,7 +96,7 @@ func DoSteps(ctx context.Context, d *db.DB, r Request, f func(context.Context) (
 // has to do the work and call Finish.
 func (r Request) Begin(ctx context.Context, tx *db.Tx) (*Answer, error) {
 	p := db.NewPipe(tx.Q)
-	mine := r.Ask(ctx, p)
+	mine := r.Queue(ctx, p)
 	p.Send(ctx)
 	taken := mine()
 	if err := p.Close(); err != nil {
@@ -108,9 +108,9 @@ func (r Request) Begin(ctx context.Context, tx *db.Tx) (*Answer, error) {
 	return r.Earlier(ctx, tx)
 }
 
-// Ask is Begin as part of a pipe, where it has to come before every lock. Its answer, after Send, is whether the caller
+// Queue is Begin as part of a pipe, where it has to come before every lock. Its answer, after Send, is whether the caller
 // has to do the work and call Finish; else Earlier tells what the twin was told.
-func (r Request) Ask(ctx context.Context, p *db.Pipe) (mine func() bool) {
+func (r Request) Queue(ctx context.Context, p *db.Pipe) (mine func() bool) {
 	if r.Key == "" {
 		return func() bool { return true }
 	}

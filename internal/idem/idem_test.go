@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/seal"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 type world struct {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/internal/dbtest"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 // A row that fails is retried less and less often, and after three days once a day; administrators are notified once, and the

@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 // postbox is a mail server: it takes what it is sent, but for addresses it knows to refuse.

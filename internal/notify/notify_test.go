@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 func TestOneNoticePerCause(t *testing.T) {

@@ -7,15 +7,15 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/host"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
-	"github.com/musterhq/muster/internal/payment"
-	"github.com/musterhq/muster/internal/payout"
 )
 
 // overlap is how far before the backup Stripe's list is read: the two clocks differ, and answers come late.
@@ -155,7 +155,7 @@ func start(ctx context.Context, tx *db.Tx, o Options) (adoption, error) {
 	if err != nil {
 		return adoption{}, fmt.Errorf("restore: %w", err)
 	}
-	if err := payment.TellAdmins(ctx, tx, notify.Notice{Key: fmt.Sprintf("restore:%d", r.ID), Severity: notify.Bad, Title: "The database was restored",
+	if err := payment.NotifyAdmins(ctx, tx, notify.Notice{Key: fmt.Sprintf("restore:%d", r.ID), Severity: notify.Bad, Title: "The database was restored",
 		Body: "It was restored to " + from.UTC().Format(time.DateTime) + " UTC. No money is sent until you resume it on the desk, under Payouts. What people did after that moment is lost, " +
 			"except what Stripe and hosts still know."}); err != nil {
 		return adoption{}, err

@@ -8,16 +8,16 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/dbtest"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
-	"github.com/musterhq/muster/internal/ledger"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/payment"
-	"github.com/musterhq/muster/internal/payout"
-	"github.com/musterhq/muster/internal/stripepay"
-	"github.com/musterhq/muster/internal/stripetest"
+	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 const eur = "EUR"
@@ -25,8 +25,8 @@ const eur = "EUR"
 // world is a Stripe, a renter and an operator, which outlive the database.
 type world struct {
 	t                *testing.T
-	fake             *stripetest.Server
-	client           *stripepay.Client
+	fake             *sandbox.Server
+	client           *stripe.Client
 	renter, operator account.Principal
 }
 
@@ -41,13 +41,13 @@ type platform struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	fake, err := stripetest.New(stripetest.Config{WebhookSecret: "whsec_x", PublicURL: "http://pay.test"})
+	fake, err := sandbox.New(sandbox.Config{WebhookSecret: "whsec_x", PublicURL: "http://pay.test"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv := httptest.NewServer(fake)
 	t.Cleanup(srv.Close)
-	c, err := stripepay.New(stripepay.Config{Key: "sk_test_x", WebhookSecret: "whsec_x", URL: srv.URL})
+	c, err := stripe.New(stripe.Config{Key: "sk_test_x", WebhookSecret: "whsec_x", URL: srv.URL})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
 import (
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/report"
 	"time"
 )
 
@@ -39,7 +39,7 @@ type Cluster struct {
 	Events          []Event
 	Ended           bool
 	Currency        string
-	NotBilled       []report.NotBilled
+	NotBilled       []statement.NotBilled
 	Connect         *Connect // nil: nobody can now
 }
 

@@ -10,15 +10,15 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import (
 	"fmt"
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/metering"
-	"github.com/musterhq/muster/internal/report"
 	"time"
 )
 
 // Gangs is what the rules of gangs did, for platform operators.
 type Gangs struct {
-	report.Gangs
+	statement.Gangs
 	Days  int
 	Spans []int
 	Held  []metering.HeldCredit
@@ -450,7 +450,7 @@ func heldCredits(g Gangs) templ.Component {
 	})
 }
 
-func unbilled(name, title, none string, rows []report.Unbilled, undecided bool) templ.Component {
+func unbilled(name, title, none string, rows []statement.Unbilled, undecided bool) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {

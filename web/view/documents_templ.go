@@ -9,11 +9,11 @@ import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
 import (
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/money"
-	"github.com/musterhq/muster/internal/payment"
-	"github.com/musterhq/muster/internal/payout"
-	"github.com/musterhq/muster/internal/report"
-	"github.com/musterhq/muster/internal/tax"
 	"time"
 )
 
@@ -961,7 +961,7 @@ func PaperPage(p Page, d Paper) templ.Component {
 	})
 }
 
-func paperParties(ours string, a report.Party, theirs string, b report.Party) templ.Component {
+func paperParties(ours string, a statement.Party, theirs string, b statement.Party) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {

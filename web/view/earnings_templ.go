@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/internal/report"
+	"github.com/musterhq/muster/internal/billing/statement"
 )
 
 // holdbackWords says how long earnings wait.
@@ -24,7 +24,7 @@ func holdbackWords(s int64) string {
 }
 
 // EarningsPage is what an operator's hosts earned over some days, for the screen and for paper.
-func EarningsPage(p Page, org string, s report.OperatorPeriod, host, csv, trouble string) templ.Component {
+func EarningsPage(p Page, org string, s statement.OperatorPeriod, host, csv, trouble string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -259,7 +259,7 @@ func EarningsPage(p Page, org string, s report.OperatorPeriod, host, csv, troubl
 	})
 }
 
-func earningsSums(s report.OperatorPeriod) templ.Component {
+func earningsSums(s statement.OperatorPeriod) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -531,7 +531,7 @@ func earningsSums(s report.OperatorPeriod) templ.Component {
 	})
 }
 
-func earningsReturns(s report.OperatorPeriod) templ.Component {
+func earningsReturns(s statement.OperatorPeriod) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -643,7 +643,7 @@ func earningsReturns(s report.OperatorPeriod) templ.Component {
 	})
 }
 
-func earningsLines(s report.OperatorPeriod) templ.Component {
+func earningsLines(s statement.OperatorPeriod) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -849,7 +849,7 @@ func earningsLines(s report.OperatorPeriod) templ.Component {
 	})
 }
 
-func earningsLeases(s report.OperatorPeriod) templ.Component {
+func earningsLeases(s statement.OperatorPeriod) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {

@@ -9,12 +9,12 @@ import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
 import (
-	"github.com/musterhq/muster/internal/report"
-	"github.com/musterhq/muster/internal/tax"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/billing/tax"
 )
 
 // InvoicePage is the statement of a calendar month, for the screen and for paper.
-func InvoicePage(p Page, v report.Invoice) templ.Component {
+func InvoicePage(p Page, v statement.Invoice) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -256,7 +256,7 @@ func InvoicePage(p Page, v report.Invoice) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			if !v.Told {
+			if !v.CustomerKnown {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 15, "<div class=\"noprint\">")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
@@ -554,7 +554,7 @@ func InvoicePage(p Page, v report.Invoice) templ.Component {
 }
 
 // invoicePayments are the payments of the month with their tax.
-func invoicePayments(v report.Invoice) templ.Component {
+func invoicePayments(v statement.Invoice) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -814,7 +814,7 @@ func paymentKind(k tax.Kind) string {
 	return string(k)
 }
 
-func party(x report.Party) templ.Component {
+func party(x statement.Party) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {

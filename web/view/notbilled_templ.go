@@ -8,10 +8,10 @@ package view
 import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
-import "github.com/musterhq/muster/internal/report"
+import "github.com/musterhq/muster/internal/billing/statement"
 
 // notBilled lists time in which clusters ran and not every rank was proven up. With clusters each line names its own.
-func notBilled(rows []report.NotBilled, clusters bool) templ.Component {
+func notBilled(rows []statement.NotBilled, clusters bool) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -168,7 +168,7 @@ func ClusterNotBilled(c Cluster) templ.Component {
 }
 
 // earningsStandby lists what hosts received for standing by, and what the bond paid.
-func earningsStandby(s report.OperatorPeriod) templ.Component {
+func earningsStandby(s statement.OperatorPeriod) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {

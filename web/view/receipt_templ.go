@@ -9,8 +9,8 @@ import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
 import (
-	"github.com/musterhq/muster/internal/payment"
-	"github.com/musterhq/muster/internal/tax"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/tax"
 )
 
 // ReceiptPage is the receipt of one payment, for the screen and for paper.
@@ -123,7 +123,7 @@ func ReceiptPage(p Page, r payment.Receipt) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			if !r.Told {
+			if !r.CustomerKnown {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "<div class=\"noprint\">")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err

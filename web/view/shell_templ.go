@@ -21,14 +21,14 @@ type Page struct {
 	Sandbox bool
 	Who     string // the org's name; "" when nobody is signed in
 	Admin   bool   // a platform operator visits
-	Purse   Purse
+	Wallet  Wallet
 	Notices int                      // unread
 	Live    string                   // URL of the server-sent events that keep this page up to date; "" = none
 	Asset   func(name string) string // URL of a static asset
 }
 
-// Purse is the wallet in the top bar: texts, ready to show.
-type Purse struct {
+// Wallet is the wallet in the top bar: texts, ready to show.
+type Wallet struct {
 	Available, Currency, Burn, Runway string
 	Running                           bool // something is being billed
 }
@@ -315,7 +315,7 @@ func Shell(p Page) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = PurseBar(p.Purse).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = WalletBar(p.Wallet).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -462,9 +462,9 @@ func Shell(p Page) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var18 string
-			templ_7745c5c3_Var18, templ_7745c5c3_Err = templ.JoinStringErrs(currency(p.Purse))
+			templ_7745c5c3_Var18, templ_7745c5c3_Err = templ.JoinStringErrs(currency(p.Wallet))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/shell.templ`, Line: 115, Col: 48}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/shell.templ`, Line: 115, Col: 49}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var18))
 			if templ_7745c5c3_Err != nil {
@@ -536,13 +536,13 @@ func Shell(p Page) templ.Component {
 
 // poll keeps the wallet of a page without a stream of its own up to date while money runs.
 func poll(p Page) templ.Attributes {
-	if p.Live != "" || !p.Purse.Running {
+	if p.Live != "" || !p.Wallet.Running {
 		return nil
 	}
 	return templ.Attributes{"hx-get": "/purse", "hx-trigger": "every 10s"}
 }
 
-func currency(p Purse) string {
+func currency(p Wallet) string {
 	if p.Currency == "" {
 		return "USD"
 	}
@@ -556,8 +556,8 @@ func current(is bool) templ.Attributes {
 	return nil
 }
 
-// PurseBar is the live part of the top bar.
-func PurseBar(p Purse) templ.Component {
+// WalletBar is the live part of the top bar.
+func WalletBar(p Wallet) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {

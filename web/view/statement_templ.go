@@ -8,10 +8,10 @@ package view
 import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
-import "github.com/musterhq/muster/internal/report"
+import "github.com/musterhq/muster/internal/billing/statement"
 
 // PeriodPage is a statement over some days, for the screen and for paper.
-func PeriodPage(p Page, org string, s report.Period, csv string, trouble string) templ.Component {
+func PeriodPage(p Page, org string, s statement.Period, csv string, trouble string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -414,7 +414,7 @@ func PeriodPage(p Page, org string, s report.Period, csv string, trouble string)
 	})
 }
 
-func periodLines(s report.Period) templ.Component {
+func periodLines(s statement.Period) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -591,7 +591,7 @@ func periodLines(s report.Period) templ.Component {
 	})
 }
 
-func periodLeases(s report.Period) templ.Component {
+func periodLeases(s statement.Period) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {

@@ -57,7 +57,7 @@ func (i Init) Run() int {
 	if err := line.noted(); err != nil {
 		return i.broken(err)
 	}
-	if err := awaitRelease(i.NodeDir, i.Ref, line.fd()); err != nil {
+	if err := awaitOpen(i.NodeDir, i.Ref, line.fd()); err != nil {
 		return i.broken(err)
 	}
 	if err := line.report(guest.Workload{LeaseRef: i.Ref, State: guest.StateReleasing}); err != nil {

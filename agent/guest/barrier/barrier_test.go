@@ -109,7 +109,7 @@ func (n *node) next(t *testing.T, after guest.State) guest.Workload {
 
 func (n *node) release(t *testing.T, epoch int) {
 	t.Helper()
-	if err := n.files.Release(agentapi.LeaseRef{Lease: n.ref.Lease, Epoch: epoch}); err != nil {
+	if err := n.files.OpenBarrier(agentapi.LeaseRef{Lease: n.ref.Lease, Epoch: epoch}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -241,14 +241,14 @@ func TestOtherEpochsDoNotOpen(t *testing.T) {
 	if err := n.files.Write(spec, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := leasefiles.Released(n.files.Node); ok || err != nil {
+	if _, ok, err := leasefiles.BarrierOpen(n.files.Node); ok || err != nil {
 		t.Errorf("the former epoch's release is still there: %v, %v", ok, err)
 	}
 	n.release(t, 2)
 	if err := n.files.Write(spec, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, _ := leasefiles.Released(n.files.Node); !ok {
+	if _, ok, _ := leasefiles.BarrierOpen(n.files.Node); !ok {
 		t.Error("writing the same epoch's files again closed its barrier")
 	}
 }

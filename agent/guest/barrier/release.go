@@ -14,9 +14,9 @@ import (
 // lookAgain is how long, in milliseconds, a release may go unseen where inotify does not see a mount's other side.
 const lookAgain = 100
 
-// awaitRelease returns nil when ref's barrier is open, and an error when it never will be: another epoch was released,
+// awaitOpen returns nil when ref's barrier is open, and an error when it never will be: another epoch was released,
 // or the guest (at the other end of line) has ended.
-func awaitRelease(nodeDir string, ref agentapi.LeaseRef, line int) error {
+func awaitOpen(nodeDir string, ref agentapi.LeaseRef, line int) error {
 	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err == nil {
 		defer unix.Close(watch)
@@ -27,7 +27,7 @@ func awaitRelease(nodeDir string, ref agentapi.LeaseRef, line int) error {
 	}
 	buf := make([]byte, 4096)
 	for {
-		released, ok, err := leasefiles.Released(nodeDir)
+		released, ok, err := leasefiles.BarrierOpen(nodeDir)
 		switch {
 		case err != nil:
 			return err

@@ -81,7 +81,7 @@ func awaitCall(ctx context.Context, q guest.PreflightRequest) error {
 		if err != nil {
 			return errors.Join(err, ctx.Err())
 		}
-		_, err = heard(c, q)
+		_, err = readGreeting(c, q)
 		c.Close()
 		if err == nil {
 			return nil
@@ -95,15 +95,15 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interva
 
 // greeted reads and answers a caller's greeting.
 func greeted(c net.Conn, q guest.PreflightRequest) (greeting, error) {
-	g, err := heard(c, q)
+	g, err := readGreeting(c, q)
 	if err == nil {
 		_, err = c.Write([]byte{'k'})
 	}
 	return g, err
 }
 
-// heard reads a caller's greeting and checks that it is who it says.
-func heard(c net.Conn, q guest.PreflightRequest) (g greeting, err error) {
+// readGreeting reads a caller's greeting and checks that it is who it says.
+func readGreeting(c net.Conn, q guest.PreflightRequest) (g greeting, err error) {
 	c.SetDeadline(time.Now().Add(2 * time.Second))
 	defer c.SetDeadline(time.Time{})
 	if err := binary.Read(c, binary.BigEndian, &g); err != nil {

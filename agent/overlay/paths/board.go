@@ -88,7 +88,7 @@ func (b *Board) SetPeer(key wgtypes.Key, rank int, addresses []netip.AddrPort) e
 	if p.rank != uint16(rank) { // sending reads it without the lock: a key has one rank for life
 		return errors.New("a peer's key has another rank")
 	}
-	p.told = addresses
+	p.advertised = addresses
 	now := time.Now()
 	for _, a := range addresses {
 		p.add(way{addr: plain(a)}, true, now)
@@ -278,11 +278,11 @@ func (b *Board) tick(now time.Time) {
 	mine := b.seenAt(now)
 	for _, p := range b.peers {
 		for _, r := range p.due(now) {
-			text := p.ask(r, mine, 0, now)
+			text := p.ping(r, mine, 0, now)
 			out = append(out, message{r, p.rank, text})
 		}
 		if r, size := p.probeDue(now); r != nil {
-			if text := p.ask(r, mine, size, now); text != nil {
+			if text := p.ping(r, mine, size, now); text != nil {
 				out = append(out, message{r, p.rank, text})
 			}
 		}
@@ -298,7 +298,7 @@ func (b *Board) tick(now time.Time) {
 		_ = b.send([][]byte{h.text}, h.ep)
 	}
 	for _, m := range out {
-		if err := b.say(m.r, m.rank, m.text); err != nil && !errors.Is(err, os.ErrClosed) {
+		if err := b.sendMessage(m.r, m.rank, m.text); err != nil && !errors.Is(err, os.ErrClosed) {
 			m.r.broken.Store(true)
 		}
 	}

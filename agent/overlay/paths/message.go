@@ -19,11 +19,11 @@ import (
 //	question: body is a count and as many addresses the sender was seen at
 //	answer:   the question's nonce; body is the address the question came from
 const (
-	kindAsk    = 16
+	kindPing   = 16
 	kindAnswer = 17
 	headSize   = 4 + 8 + 8
 	proofSize  = 16
-	maxTold    = 6
+	maxSeen    = 6
 )
 
 type (
@@ -75,23 +75,23 @@ func (p *peer) message(kind byte, n nonce, body []byte, size int) []byte {
 	return append(out, sum(p.pair, out)[:proofSize]...)
 }
 
-// ask makes a question over a way. size > 0 makes it as large as an overlay packet of that size would be on the way.
-func (p *peer) ask(r *route, seen []netip.AddrPort, size int, now time.Time) []byte {
+// ping makes a question over a way. size > 0 makes it as large as an overlay packet of that size would be on the way.
+func (p *peer) ping(r *route, seen []netip.AddrPort, size int, now time.Time) []byte {
 	var n nonce
 	_, _ = rand.Read(n[:])
 	p.pending[n] = question{r.way, now, size}
-	body := []byte{byte(min(len(seen), maxTold))}
-	for _, a := range seen[:min(len(seen), maxTold)] {
+	body := []byte{byte(min(len(seen), maxSeen))}
+	for _, a := range seen[:min(len(seen), maxSeen)] {
 		body = agentapi.AppendAddress(body, a)
 	}
 	if size > 0 {
 		size += tunnelling
 	}
-	return p.message(kindAsk, n, body, size)
+	return p.message(kindPing, n, body, size)
 }
 
-// heard takes in a message of a peer's.
-func (b *Board) heard(t *table, msg []byte, w way) {
+// handleMessage takes in a message of a peer's.
+func (b *Board) handleMessage(t *table, msg []byte, w way) {
 	if len(msg) < headSize+proofSize+1 {
 		return
 	}
@@ -102,15 +102,15 @@ func (b *Board) heard(t *table, msg []byte, w way) {
 	}
 	n, body := nonce(msg[12:headSize]), msg[headSize:at]
 	switch msg[3] {
-	case kindAsk:
-		b.asked(p, n, body, w)
+	case kindPing:
+		b.receivePing(p, n, body, w)
 	case kindAnswer:
 		b.learned(p, n, w)
 	}
 }
 
-// asked answers, the way it came, and learns where the peer is and was seen.
-func (b *Board) asked(p *peer, n nonce, body []byte, w way) {
+// receivePing answers, the way it came, and learns where the peer is and was seen.
+func (b *Board) receivePing(p *peer, n nonce, body []byte, w way) {
 	now := time.Now()
 	b.mu.Lock()
 	if b.peers[p.key] != p {
@@ -119,7 +119,7 @@ func (b *Board) asked(p *peer, n nonce, body []byte, w way) {
 	}
 	fresh := p.add(w, false, now)
 	count := int(body[0])
-	for i := range min(count, maxTold) {
+	for i := range min(count, maxSeen) {
 		at := 1 + i*agentapi.AddressSize
 		if at+agentapi.AddressSize > len(body) {
 			break
@@ -134,7 +134,7 @@ func (b *Board) asked(p *peer, n nonce, body []byte, w way) {
 	rank := p.rank
 	b.mu.Unlock()
 	if r != nil {
-		_ = b.say(r, rank, p.message(kindAnswer, n, agentapi.AppendAddress(nil, w.addr), 0))
+		_ = b.sendMessage(r, rank, p.message(kindAnswer, n, agentapi.AppendAddress(nil, w.addr), 0))
 	}
 }
 
@@ -149,7 +149,7 @@ func (b *Board) learned(p *peer, n nonce, w way) {
 		return
 	}
 	delete(p.pending, n)
-	r.heard, r.rtt = now, now.Sub(q.at)
+	r.answeredAt, r.rtt = now, now.Sub(q.at)
 	r.broken.Store(false)
 	if q.size > 0 {
 		r.climb.passed(r, q.size, now)

@@ -35,7 +35,7 @@ func (b *Board) receive(buf []byte, size int, ep *conn.Endpoint) int {
 		p := t.ranks[agentapi.RelayRank(buf)]
 		inner := buf[agentapi.RelayHeader:size]
 		if agentapi.RelayKind(inner) != 0 {
-			b.heard(t, inner, way{addr: src, relayed: true})
+			b.handleMessage(t, inner, way{addr: src, relayed: true})
 			return 0
 		}
 		if p == nil {
@@ -44,7 +44,7 @@ func (b *Board) receive(buf []byte, size int, ep *conn.Endpoint) int {
 		*ep = p.place
 		return copy(buf, inner)
 	case kind >= 16:
-		b.heard(t, buf[:size], way{addr: src})
+		b.handleMessage(t, buf[:size], way{addr: src})
 	default:
 		if r := t.relays[src]; r != nil {
 			b.answered(r, buf[:size])
@@ -116,7 +116,9 @@ func (b *Board) write(r *route, rank uint16, bufs [][]byte) error {
 	return err
 }
 
-// say sends one message of ours.
-func (b *Board) say(r *route, rank uint16, msg []byte) error { return b.write(r, rank, [][]byte{msg}) }
+// sendMessage sends one message of ours.
+func (b *Board) sendMessage(r *route, rank uint16, msg []byte) error {
+	return b.write(r, rank, [][]byte{msg})
+}
 
 func plain(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }

@@ -46,7 +46,7 @@ func TestChoose(t *testing.T) {
 	now := time.Now()
 	at := func(addr, kind string, rtt time.Duration, ago time.Duration) *route {
 		w := way{addr: netip.MustParseAddrPort(addr), relayed: kind == Relay}
-		return &route{way: w, kind: kind, rtt: rtt, heard: now.Add(-ago)}
+		return &route{way: w, kind: kind, rtt: rtt, answeredAt: now.Add(-ago)}
 	}
 	relay := at("203.0.113.5:1", Relay, time.Millisecond, 0)
 	punched := at("203.0.113.9:1", Punched, 90*time.Millisecond, 0)
@@ -55,7 +55,7 @@ func TestChoose(t *testing.T) {
 	muchQuicker := at("10.0.0.3:1", LAN, time.Millisecond, 0)
 	silent := at("10.0.0.4:1", LAN, 1, alive+time.Millisecond)
 	never := at("10.0.0.5:1", LAN, 0, 0)
-	never.heard = time.Time{}
+	never.answeredAt = time.Time{}
 	broken := at("10.0.0.6:1", LAN, 1, 0)
 	broken.broken.Store(true)
 	lan.near, quicker.near, muchQuicker.near, punched.near, relay.near = 1, 1, 1, 2, farthest
@@ -112,18 +112,18 @@ func TestOnlyThePeerIsHeard(t *testing.T) {
 	from := way{addr: netip.MustParseAddrPort("203.0.113.7:4000")}
 	pa, pb := only(a), only(b)
 	pa.add(from, true, now)
-	ask := pa.ask(pa.routes[from], []netip.AddrPort{netip.MustParseAddrPort("198.51.100.3:5")}, 0, now)
+	ask := pa.ping(pa.routes[from], []netip.AddrPort{netip.MustParseAddrPort("198.51.100.3:5")}, 0, now)
 
 	for i := range ask {
 		spoilt := append([]byte(nil), ask...)
 		spoilt[i] ^= 1
-		b.heard(b.table.Load(), spoilt, from)
-		b.heard(b.table.Load(), ask[:i], from)
+		b.handleMessage(b.table.Load(), spoilt, from)
+		b.handleMessage(b.table.Load(), ask[:i], from)
 	}
 	if len(pb.routes) != 0 {
 		t.Fatalf("a spoilt question was taken: %v", pb.routes)
 	}
-	b.heard(b.table.Load(), ask, from)
+	b.handleMessage(b.table.Load(), ask, from)
 	if len(pb.routes) != 2 || b.table.Load().addrs[netip.MustParseAddrPort("198.51.100.3:5")] != pb {
 		t.Errorf("where the peer asks from and was seen at is not known: %v", pb.routes)
 	}
@@ -134,18 +134,18 @@ func TestOnlyThePeerIsHeard(t *testing.T) {
 	elsewhere := way{addr: netip.MustParseAddrPort("203.0.113.8:4000")}
 	pa.add(elsewhere, true, now)
 	answer := pb.message(kindAnswer, n, agentapi.AppendAddress(nil, from.addr), 0)
-	a.heard(a.table.Load(), pb.message(kindAnswer, nonce{1}, nil, 64), from)
-	a.heard(a.table.Load(), answer, elsewhere)
+	a.handleMessage(a.table.Load(), pb.message(kindAnswer, nonce{1}, nil, 64), from)
+	a.handleMessage(a.table.Load(), answer, elsewhere)
 	if pa.best.Load() != nil {
 		t.Fatal("an answer nobody asked for, or that came another way, made a way good")
 	}
-	a.heard(a.table.Load(), answer, from)
+	a.handleMessage(a.table.Load(), answer, from)
 	if r := pa.best.Load(); r == nil || r.way != from {
 		t.Errorf("after the answer the way is %+v", r)
 	}
-	pa.routes[from].heard = time.Time{}
-	a.heard(a.table.Load(), answer, from)
-	if !pa.routes[from].heard.IsZero() {
+	pa.routes[from].answeredAt = time.Time{}
+	a.handleMessage(a.table.Load(), answer, from)
+	if !pa.routes[from].answeredAt.IsZero() {
 		t.Error("an answer was taken twice")
 	}
 }
@@ -190,7 +190,7 @@ func TestARenewedTokenKeepsThePath(t *testing.T) {
 	if r == nil {
 		t.Fatal("the relay that welcomed us is no way to the peer")
 	}
-	r.heard, r.rtt = now, time.Millisecond
+	r.answeredAt, r.rtt = now, time.Millisecond
 	p.choose(now)
 	if p.best.Load() != r {
 		t.Fatal("the only way is not taken")
@@ -203,7 +203,7 @@ func TestARenewedTokenKeepsThePath(t *testing.T) {
 	if p.best.Load() != r || p.routes[r.way] != r {
 		t.Error("the way through the relay was dropped")
 	}
-	if x := a.relays[0]; x.cookie != cookie || x.heard != before.heard || x.seen != before.seen || a.table.Load().relays[at] != x {
+	if x := a.relays[0]; x.cookie != cookie || x.welcomedAt != before.welcomedAt || x.seen != before.seen || a.table.Load().relays[at] != x {
 		t.Errorf("the relay was forgotten: %+v", x)
 	}
 	hellos := a.dueHellos(now.Add(helloKeep + time.Second))
@@ -223,9 +223,9 @@ func FuzzReceive(f *testing.F) {
 	p := only(a)
 	w := way{addr: netip.MustParseAddrPort("203.0.113.7:4000")}
 	p.add(w, true, time.Now())
-	f.Add(p.ask(p.routes[w], nil, 0, time.Now()))
-	f.Add([]byte{'M', 's', 'R', agentapi.RelayFrom, 0, 1, 0, 0, 'M', 's', 'R', kindAsk})
+	f.Add(p.ping(p.routes[w], nil, 0, time.Now()))
+	f.Add([]byte{'M', 's', 'R', agentapi.RelayFrom, 0, 1, 0, 0, 'M', 's', 'R', kindPing})
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		a.heard(a.table.Load(), msg, w)
+		a.handleMessage(a.table.Load(), msg, w)
 	})
 }

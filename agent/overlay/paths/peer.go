@@ -33,16 +33,16 @@ var ranking = map[string]int{LAN: 0, Direct: 1, Punched: 2, Relay: 3}
 // route is a way and how it does.
 type route struct {
 	way
-	kind   string
-	near   int       // see New; a relay's is the farthest
-	placed time.Time // when that was looked at
-	ep     *conn.StdNetEndpoint
-	told   bool // by the peer itself
-	since  time.Time
-	asked  time.Time // the last question
-	heard  time.Time // the last answer
-	rtt    time.Duration
-	broken atomic.Bool // sending failed
+	kind       string
+	near       int       // see New; a relay's is the farthest
+	placed     time.Time // when that was looked at
+	ep         *conn.StdNetEndpoint
+	advertised bool // by the peer itself
+	since      time.Time
+	pingedAt   time.Time // the last question
+	answeredAt time.Time // the last answer
+	rtt        time.Duration
+	broken     atomic.Bool // sending failed
 
 	mtu   int // proven; 0 = Base
 	climb climb
@@ -53,11 +53,11 @@ const (
 	alive = 3500 * time.Millisecond
 	// Questions: while a way is new, so that two routers are asked at the same time; then once it is used, or warm, or
 	// has never answered.
-	askNew  = 400 * time.Millisecond
-	askUsed = time.Second
-	askWarm = 2 * time.Second
-	askLost = 5 * time.Second
-	newFor  = 15 * time.Second
+	pingNew  = 400 * time.Millisecond
+	pingUsed = time.Second
+	pingWarm = 2 * time.Second
+	pingLost = 5 * time.Second
+	newFor   = 15 * time.Second
 	// placedFor is for how long it counts how near an address is: links go down and come up.
 	placedFor = 5 * time.Second
 	// forget is when an address that a peer was heard at, and that answers no more, is left out.
@@ -67,14 +67,14 @@ const (
 
 // peer is one other rank.
 type peer struct {
-	b      *Board
-	key    wgtypes.Key
-	rank   uint16
-	place  *place
-	pair   []byte // authenticates between the two
-	ours   tag    // on what we send
-	theirs tag    // on what they send
-	told   []netip.AddrPort
+	b          *Board
+	key        wgtypes.Key
+	rank       uint16
+	place      *place
+	pair       []byte // authenticates between the two
+	ours       tag    // on what we send
+	theirs     tag    // on what they send
+	advertised []netip.AddrPort
 
 	routes  map[way]*route
 	pending map[nonce]question
@@ -95,15 +95,15 @@ func newPeer(b *Board, key wgtypes.Key, rank int) (*peer, error) {
 // add makes a way known. It reports whether it is new.
 func (p *peer) add(w way, told bool, now time.Time) bool {
 	if r := p.routes[w]; r != nil {
-		if told && !r.told {
-			r.told, r.kind = true, kindOf(w, true)
+		if told && !r.advertised {
+			r.advertised, r.kind = true, kindOf(w, true)
 		}
 		return false
 	}
 	if !w.addr.IsValid() || w.addr.Port() == 0 || w.addr.Addr().IsUnspecified() || w.addr.Addr().IsMulticast() || len(p.routes) >= maxRoutes {
 		return false
 	}
-	r := &route{way: w, kind: kindOf(w, told), told: told, since: now, ep: &conn.StdNetEndpoint{AddrPort: w.addr}}
+	r := &route{way: w, kind: kindOf(w, told), advertised: told, since: now, ep: &conn.StdNetEndpoint{AddrPort: w.addr}}
 	p.put(r, now)
 	p.routes[w] = r
 	return true
@@ -135,14 +135,14 @@ func kindOf(w way, told bool) string {
 // dropUntold leaves out addresses that a peer no longer tells and that do not answer.
 func (p *peer) dropUntold() {
 	for w, r := range p.routes {
-		if r.told && !w.relayed && !slices.ContainsFunc(p.told, func(a netip.AddrPort) bool { return plain(a) == w.addr }) {
-			r.told = false
+		if r.advertised && !w.relayed && !slices.ContainsFunc(p.advertised, func(a netip.AddrPort) bool { return plain(a) == w.addr }) {
+			r.advertised = false
 		}
 	}
 }
 
 func (r *route) live(now time.Time) bool {
-	return !r.broken.Load() && !r.heard.IsZero() && now.Sub(r.heard) < alive
+	return !r.broken.Load() && !r.answeredAt.IsZero() && now.Sub(r.answeredAt) < alive
 }
 
 // due are the ways to ask now.
@@ -150,21 +150,21 @@ func (p *peer) due(now time.Time) []*route {
 	var out []*route
 	stale := false
 	for w, r := range p.routes {
-		every := askLost
+		every := pingLost
 		switch {
 		case r == p.best.Load():
-			every = askUsed
+			every = pingUsed
 		case r.live(now):
-			every = askWarm
+			every = pingWarm
 		case now.Sub(r.since) < newFor:
-			every = askNew
-		case !r.told && !w.relayed && now.Sub(r.heard) > forget && now.Sub(r.since) > forget:
+			every = pingNew
+		case !r.advertised && !w.relayed && now.Sub(r.answeredAt) > forget && now.Sub(r.since) > forget:
 			delete(p.routes, w)
 			stale = true
 			continue
 		}
-		if now.Sub(r.asked) >= every {
-			r.asked = now
+		if now.Sub(r.pingedAt) >= every {
+			r.pingedAt = now
 			if now.Sub(r.placed) >= placedFor {
 				p.put(r, now)
 			}
@@ -227,7 +227,7 @@ func (p *peer) ordered() []*route {
 		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b *route) int {
-		return cmp.Or(b.heard.Compare(a.heard), compare(a, b), a.addr.Compare(b.addr))
+		return cmp.Or(b.answeredAt.Compare(a.answeredAt), compare(a, b), a.addr.Compare(b.addr))
 	})
 	return out
 }

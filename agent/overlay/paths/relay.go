@@ -16,15 +16,15 @@ import (
 
 // relay is one relay as this host knows it.
 type relay struct {
-	name   string // host:port
-	addrs  []netip.AddrPort
-	turn   int // index of the address in use
-	cookie [agentapi.RelayCookieSize]byte
-	asked  time.Time
-	tried  time.Time // the address in use, first
-	heard  time.Time // the last welcome
-	seen   netip.AddrPort
-	looked time.Time
+	name       string // host:port
+	addrs      []netip.AddrPort
+	turn       int // index of the address in use
+	cookie     [agentapi.RelayCookieSize]byte
+	greetedAt  time.Time
+	tried      time.Time // the address in use, first
+	welcomedAt time.Time // the last welcome
+	seen       netip.AddrPort
+	looked     time.Time
 }
 
 const (
@@ -96,15 +96,15 @@ func (b *Board) dueHellos(now time.Time) []hello {
 			continue
 		}
 		every := helloNew
-		if now.Sub(r.heard) < welcomeGood {
+		if now.Sub(r.welcomedAt) < welcomeGood {
 			every = helloKeep
 		} else if now.Sub(r.tried) > addressTries {
 			r.turn, r.tried = (r.turn+1)%len(r.addrs), now
 		}
-		if now.Sub(r.asked) < every || b.token == nil {
+		if now.Sub(r.greetedAt) < every || b.token == nil {
 			continue
 		}
-		r.asked = now
+		r.greetedAt = now
 		out = append(out, hello{&conn.StdNetEndpoint{AddrPort: r.addrs[r.turn]}, b.token.Hello(r.cookie)})
 	}
 	return out
@@ -144,10 +144,10 @@ func (b *Board) answered(r *relay, msg []byte) {
 	case agentapi.RelayKind(msg) == agentapi.RelayChallenge && len(msg) == 4+agentapi.RelayCookieSize:
 		cookie := [agentapi.RelayCookieSize]byte(msg[4:])
 		if cookie != r.cookie {
-			r.cookie, r.asked = cookie, time.Time{}
+			r.cookie, r.greetedAt = cookie, time.Time{}
 		}
 	case agentapi.RelayKind(msg) == agentapi.RelayWelcome && len(msg) == 4+agentapi.AddressSize:
-		r.heard, r.seen = now, agentapi.AddressAt(msg[4:])
+		r.welcomedAt, r.seen = now, agentapi.AddressAt(msg[4:])
 		for _, p := range b.peers {
 			b.relayWays(p, now)
 		}
@@ -160,7 +160,7 @@ func (b *Board) answered(r *relay, msg []byte) {
 // relayWays makes the relays that have welcomed us ways to a peer. Callers hold mu.
 func (b *Board) relayWays(p *peer, now time.Time) {
 	for _, r := range b.relays {
-		if now.Sub(r.heard) < welcomeGood && len(r.addrs) > 0 {
+		if now.Sub(r.welcomedAt) < welcomeGood && len(r.addrs) > 0 {
 			p.add(way{addr: r.addrs[r.turn], relayed: true}, true, now)
 		}
 	}
@@ -170,7 +170,7 @@ func (b *Board) relayWays(p *peer, now time.Time) {
 func (b *Board) seenAt(now time.Time) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, r := range b.relays {
-		if now.Sub(r.heard) < welcomeGood && r.seen.IsValid() && !slices.Contains(out, r.seen) {
+		if now.Sub(r.welcomedAt) < welcomeGood && r.seen.IsValid() && !slices.Contains(out, r.seen) {
 			out = append(out, r.seen)
 		}
 	}

@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/cores"
+	"github.com/musterhq/muster/agent/firewall"
+	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// hostFlags say how a host is used; enroll, inventory and run share them.
+type hostFlags struct {
+	docker    string
+	attach    string
+	advertise []string
+	underlay  []string      // network ports for the overlay's traffic, best first
+	caps      firewall.Caps // of every lease
+	// The operator's folder for scratches, "" for none, and what they may take, in GB; store is that folder once the host is known.
+	scratchDir string
+	scratchGB  int64
+	store      *scratch.Store
+	ownerMB    int               // MiB of a GPU's memory that processes of no lease may hold for it to be rented
+	ignored    *agentapi.Problem // options of the service that this version does not know
+}
+
+// ownerMemory is ownerMB as gpu.Config has it.
+func (f hostFlags) ownerMemory() int64 {
+	if f.ownerMB == 0 {
+		return -1
+	}
+	return int64(f.ownerMB) << 20
+}
+
+// inventory is all that is known of the host now: the machine, its GPUs, its Docker.
+func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentapi.Inventory, error) {
+	inv := agentapi.Inventory{Protocol: agentapi.Protocol, AgentVersion: build.Version, Capabilities: agentapi.Capabilities()}
+	hostinfo.Fill(&inv)
+	gpus, err := monitor.Inventory(ctx)
+	if err != nil {
+		return inv, err
+	}
+	gpus.Fill(&inv)
+	nodes, _ := hostinfo.NUMA("") // a kernel without NUMA tells none
+	inv.NUMA = hostinfo.Nodes(nodes)
+	inv.NICs = hostinfo.NICs("", f.underlay...)
+	inv.Problems = append(inv.Problems, markUnderlay(inv.NICs, f.underlay)...)
+	facts, err := f.dockerFacts(ctx)
+	if err != nil {
+		return inv, err
+	}
+	facts.Fill(&inv)
+	if facts.RootDir != "" {
+		if gb, err := hostinfo.DiskFreeGB(facts.RootDir); err == nil {
+			inv.DiskGB = gb
+		}
+	}
+	f.addScratch(ctx, &inv, facts.RootDir)
+	runtimes, lacking := facts.Runtimes(!inv.Simulated && len(inv.GPUs) > 0)
+	inv.Runtimes = runtimes
+	inv.Problems = append(inv.Problems, lacking...)
+	mode, problem := f.attachMode(facts, inv.Simulated)
+	inv.AttachMode = string(mode)
+	if problem != nil && len(inv.GPUs) > 0 {
+		inv.Problems = append(inv.Problems, *problem)
+	}
+	if f.ignored != nil {
+		inv.Problems = append(inv.Problems, *f.ignored)
+	}
+	inv.LeaseUpMbps, inv.LeaseDownMbps = f.caps.UpMbps, f.caps.DownMbps
+	if uncapped, err := new(firewall.Keeper).Uncapped(ctx); err == nil && uncapped != "" {
+		inv.Problems = append(inv.Problems, agentapi.Problem{Code: "connections_not_capped", Severity: "warn", Cause: uncapped,
+			Evidence: "kernel " + inv.Kernel, Fix: "Run a kernel with CONFIG_NFT_CONNLIMIT, as those of Debian and Ubuntu are."})
+	}
+	inv.KernelWireGuard = overlay.KernelWireGuard()
+	inv.MultiNode, inv.Relayed = f.reachable(), true
+	inv.Clean()
+	return inv, nil
+}
+
+// shared reports whether a simulated host has its machine together with others, and with whoever works there. One on a virtual
+// machine of its own says that it has not: what a lease does to the machine is done there as on a host with GPUs.
+func shared(inv agentapi.Inventory) bool {
+	return inv.Simulated && os.Getenv("MUSTER_FAKE_NVML_PLACED") == ""
+}
+
+// coresOf lays out processors and GPUs, so that leases get those near their GPUs. Simulated GPUs are near none, unless they
+// have the machine to themselves.
+func coresOf(inv agentapi.Inventory) cores.Host {
+	if shared(inv) {
+		return cores.Host{}
+	}
+	nodes, _ := hostinfo.NUMA("")
+	return cores.Map(nodes, inv.GPUs)
+}
+
+// scratch is the folder for scratches as it is now, nil without one.
+func (f hostFlags) scratch() *scratch.Store {
+	if f.store == nil && f.scratchDir != "" {
+		return scratch.New(f.scratchDir, f.scratchGB, "")
+	}
+	return f.store
+}
+
+// addScratch says what the host offers for scratch, or why it cannot. What it offers of the disk that Docker's data is on, root,
+// is not offered as that a second time.
+func (f hostFlags) addScratch(ctx context.Context, inv *agentapi.Inventory, root string) {
+	store := f.scratch()
+	if store == nil {
+		return
+	}
+	if p := store.Check(ctx); p != nil {
+		inv.Problems = append(inv.Problems, *p)
+		return
+	}
+	room, shared, err := roomOf(store, root)
+	switch {
+	case err != nil:
+		inv.Problems = append(inv.Problems, agentapi.Problem{Code: scratch.ProblemUnusable, Severity: "warn", Cause: "The scratch disk does not say what it has: no scratch is offered.",
+			Evidence: err.Error(), Fix: "Look into the kernel's log (dmesg) for what it says of the disk."})
+		return
+	case shared && !store.Bounded():
+		inv.Problems = append(inv.Problems, agentapi.Problem{Code: scratch.ProblemUnusable, Severity: "warn", Cause: "Scratch would take the whole disk that Docker's data is on: none is offered.",
+			Evidence: f.scratchDir + " and " + root + " are on one file system", Fix: "Say how much of it is for scratch (--scratch-gb), or name a folder on another disk."})
+		return
+	case shared:
+		inv.DiskGB = max(0, inv.DiskGB-(room.Total-room.Taken)/1e9)
+	}
+	inv.ScratchGB = room.Total / 1e9
+}
+
+// roomOf is what a store has, and whether that is on the file system of root.
+func roomOf(store *scratch.Store, root string) (room scratch.Room, shared bool, err error) {
+	if room, err = store.Room(); err == nil && root != "" {
+		shared, err = store.Shares(root)
+	}
+	return room, shared, err
+}
+
+// markUnderlay notes which ports the operator has named for traffic between hosts, and tells of those that cannot carry it.
+func markUnderlay(nics []agentapi.NIC, names []string) []agentapi.Problem {
+	var out []agentapi.Problem
+	for _, name := range names {
+		seen := "there is no such port"
+		if i := slices.IndexFunc(nics, func(n agentapi.NIC) bool { return n.Name == name }); i >= 0 {
+			nics[i].Underlay = true
+			if nics[i].Up {
+				continue
+			}
+			seen = "it is down"
+		}
+		out = append(out, agentapi.Problem{Code: "underlay_down", Severity: "warn",
+			Cause:    fmt.Sprintf("Traffic between hosts cannot go by %s, which --underlay-interface names: it goes another way.", name),
+			Evidence: seen, Fix: "Look at the cable and at ip link; or name another port."})
+	}
+	return out
+}
+
+// reachable reports whether peers anywhere can reach this host without help.
+func (f hostFlags) reachable() bool { return len(f.advertise) > 0 || hasPublicAddress() }
+
+func (f hostFlags) dockerFacts(ctx context.Context) (container.Facts, error) {
+	engine, err := container.New(container.Config{Docker: f.docker})
+	if err != nil {
+		return container.Facts{}, err
+	}
+	defer engine.Close()
+	return engine.Facts(ctx), nil
+}
+
+// attachMode is how GPUs get into workloads: as told, else the best way there is. None is for simulated GPUs only: a
+// real one that is not attached would be sold and not be there.
+func (f hostFlags) attachMode(facts container.Facts, simulated bool) (container.Attach, *agentapi.Problem) {
+	if f.attach == "" && simulated {
+		return container.AttachNone, nil
+	}
+	if f.attach != "" {
+		mode := container.Attach(f.attach)
+		if mode == container.AttachNone && !simulated {
+			return mode, &agentapi.Problem{Code: "attach_none", Severity: "bad", Cause: "The GPUs would not be attached to workloads.",
+				Evidence: "--attach none with real GPUs", Fix: "Leave --attach away, or set it to cdi or nvidia."}
+		}
+		return mode, nil
+	}
+	mode, ok := facts.Attach()
+	if !ok {
+		return mode, &agentapi.Problem{Code: "no_gpu_runtime", Severity: "bad", Cause: "Docker cannot attach the GPUs to containers.",
+			Evidence: "neither a CDI specification nor the nvidia runtime", Fix: "Install nvidia-container-toolkit and run: nvidia-ctk cdi generate, nvidia-ctk runtime configure."}
+	}
+	return mode, nil
+}
+
+func (f hostFlags) check() error {
+	switch container.Attach(f.attach) {
+	case "", container.AttachCDI, container.AttachNVIDIA, container.AttachNone:
+	default:
+		return fmt.Errorf("--attach %s: want cdi, nvidia or none", f.attach)
+	}
+	if err := f.caps.Check(); err != nil {
+		return fmt.Errorf("--lease-up-mbps, --lease-down-mbps, --lease-connections: %w", err)
+	}
+	if f.scratchGB < 0 || f.scratchGB > 1<<20 || (f.scratchGB > 0 && f.scratchDir == "") {
+		return fmt.Errorf("--scratch-gb %d: want 0 to %d, beside --scratch-dir", f.scratchGB, 1<<20)
+	}
+	if f.ownerMB < 0 || f.ownerMB > 1<<20 {
+		return fmt.Errorf("--owner-vram-mb %d: want 0 to %d", f.ownerMB, 1<<20)
+	}
+	for _, name := range f.underlay {
+		if name == "" || len(name) > 15 || strings.ContainsAny(name, "/, \t") {
+			return fmt.Errorf("--underlay-interface %q: want the name of a network port", name)
+		}
+	}
+	for _, a := range f.advertise {
+		if _, err := netip.ParseAddr(a); err != nil {
+			return fmt.Errorf("--advertise: %w", err)
+		}
+	}
+	return nil
+}
+
+// hasPublicAddress reports whether peers elsewhere can reach this machine without somebody's translation.
+func hasPublicAddress() bool {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			if ip := p.Addr().Unmap(); ip.IsGlobalUnicast() && !ip.IsPrivate() && !netip.MustParsePrefix("100.64.0.0/10").Contains(ip) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,19 @@
+package cli
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/agent/overlay"
+)
+
+// overlayCommand is how the agent starts a lease's overlay process: this executable again. It is not for people.
+func overlayCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:                "overlay LEASE_FOLDER",
+		Hidden:             true,
+		DisableFlagParsing: true,
+		Run:                func(_ *cobra.Command, args []string) { os.Exit(overlay.Main(args)) },
+	}
+}

@@ -1,0 +1,30 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/gpu/probe"
+)
+
+// probeCommand is the agent's child in which NVML lives; nobody types it.
+func probeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "probe",
+		Short:  "Answer the agent's questions about the GPUs over stdin and stdout",
+		Args:   cobra.NoArgs,
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := probe.Run(cmd.Context(), os.Stdin, os.Stdout, os.Getenv(gpu.LibraryEnv))
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0) // whatever calls are still stuck in the driver
+			return nil
+		},
+	}
+}

@@ -1,0 +1,313 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/agent"
+	"github.com/musterhq/muster/agent/awake"
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/image"
+	"github.com/musterhq/muster/agent/link"
+	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/shell"
+	"github.com/musterhq/muster/agent/stream"
+	"github.com/musterhq/muster/agent/update"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+type runFlags struct {
+	hostFlags
+	state, guest, logLevel string
+	registries             []string
+	resolvers              []string
+	userspace              bool
+	prefetch               bool
+	probation              time.Duration
+	sources                []string
+	power                  []string
+}
+
+func runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the agent of an enrolled host",
+		Long: `Run the agent of an enrolled host until it is told to end (TERM or INT).
+
+What runs on the host goes on without the agent, until the time that was paid for; the next start adopts it.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(f.tolerate(cmd.Flags(), os.Args[2:]), f.check()); err != nil {
+				return err
+			}
+			if err := f.run(cmd.Context()); !errors.Is(err, errHandOver) {
+				return err
+			}
+			return handOver()
+		},
+	}
+	f.addRun(cmd)
+	return cmd
+}
+
+// addRun adds the flags of run, which launch passes on. Unknown ones are for tolerate to judge.
+func (f *runFlags) addRun(cmd *cobra.Command) {
+	cmd.FParseErrWhitelist.UnknownFlags = true
+	fl := cmd.Flags()
+	fl.StringVar(&f.state, "state", defaultState, "the agent's state directory")
+	fl.StringVar(&f.guest, "guest", "", "the muster-guest binary (default: beside this one)")
+	fl.StringSliceVar(&f.registries, "allow-registry", nil, "host:port of a registry that may be at a private address, without TLS")
+	fl.StringSliceVar(&f.resolvers, "resolver", []string{"1.1.1.1", "9.9.9.9"}, "public name servers for workloads")
+	fl.BoolVar(&f.userspace, "userspace-wireguard", false, "never use the kernel's WireGuard")
+	fl.BoolVar(&f.prefetch, "prefetch", true, "fetch popular public images while nothing is leased, into a quarter of the free disk")
+	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	fl.DurationVar(&f.probation, "probation", time.Minute, "for how long all must be well before a new version of the agent is kept")
+	fl.StringSliceVar(&f.sources, "allow-source", nil, "host:port of a source of releases that may be at a private address, without TLS")
+	fl.StringSliceVar(&f.power, "power-limit", nil, "watts each GPU may draw, or INDEX=WATTS, UUID=WATTS for one (default: its limit is left alone)")
+	f.add(cmd)
+}
+
+func (f *runFlags) run(ctx context.Context) error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return fmt.Errorf("--log-level: %w", err)
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	unlock, err := lockState(f.state)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := update.Note(f.state, build.Version); err != nil {
+		log.Warn("that this version has run here could not be noted", "err", err)
+	}
+	identity, err := link.Load(f.state)
+	if err != nil {
+		return err
+	}
+	log = log.With("host", identity.Host)
+	facts, err := f.awaitDocker(ctx, log)
+	if err != nil {
+		return err
+	}
+	limits, err := gpu.ParsePowerLimits(f.power)
+	if err != nil {
+		return fmt.Errorf("--power-limit: %w", err)
+	}
+	monitor, err := gpu.Start(ctx, gpu.Config{PowerLimits: limits, LibraryPath: os.Getenv(gpu.LibraryEnv), OwnerMemory: f.ownerMemory(), StateDir: filepath.Join(f.state, "gpu"), Logger: log})
+	if err != nil {
+		return err
+	}
+	defer monitor.Close()
+	h := &hostDaemon{flags: f, identity: identity, facts: facts, monitor: monitor, log: log}
+	return h.run(ctx)
+}
+
+// awaitDocker waits for the daemon: without it nothing can be seen, and how GPUs are attached is not known.
+func (f *runFlags) awaitDocker(ctx context.Context, log *slog.Logger) (container.Facts, error) {
+	for said := false; ; {
+		facts, err := f.dockerFacts(ctx)
+		if err != nil || facts.Version != "" {
+			return facts, err
+		}
+		if !said {
+			log.Warn("waiting for Docker", "evidence", facts.Problems[0].Evidence)
+			said = true
+		}
+		select {
+		case <-time.After(2 * time.Second):
+		case <-ctx.Done():
+			return facts, nil
+		}
+	}
+}
+
+// lockState keeps a second agent from using the same state.
+func lockState(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, update.LockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fault.Wrap(err, fault.Conflict, "another agent runs on the state directory %s", dir)
+	}
+	return func() { f.Close() }, nil
+}
+
+// hostDaemon wires an enrolled host's parts.
+type hostDaemon struct {
+	flags    *runFlags
+	identity *link.Identity
+	facts    container.Facts
+	monitor  *gpu.Monitor
+	log      *slog.Logger
+	images   func() []agentapi.CachedImage
+	awake    func(bool)
+	prefetch bool
+}
+
+func (h *hostDaemon) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if h.flags.scratchDir != "" {
+		h.flags.store = scratch.New(h.flags.scratchDir, h.flags.scratchGB, container.Host8(h.identity.Host))
+	}
+	inv, err := h.flags.inventory(ctx, h.monitor)
+	if err != nil {
+		return err
+	}
+	attach := container.Attach(inv.AttachMode)
+	engine, err := h.engine(attach)
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	images, err := image.New(image.Config{Daemon: engine, Dir: filepath.Join(h.flags.state, "images"), Prefix: imagePrefix(h.identity),
+		Allow: h.flags.registries, Free: h.diskFree, Driver: h.driver, Now: time.Now, Log: h.log})
+	if err != nil {
+		return err
+	}
+	h.images = images.Cached
+	conn := link.New(h.identity, h.log)
+	defer conn.Close()
+	updates, err := h.flags.updater(h.log)
+	if err != nil {
+		return err
+	}
+	lock := awake.New(h.log)
+	defer lock.Close()
+	if !shared(inv) { // the machine of a developer may sleep
+		h.awake = lock.Set
+	}
+	h.prefetch = h.flags.prefetch && !inv.Simulated // hosts of one developer share their images anyway
+	a, err := h.agent(engine, images, conn, updates, attach, inv)
+	if err != nil {
+		return err
+	}
+	streams, err := stream.New(stream.Config{Host: h.identity.Host.String(), Domain: h.identity.StreamDomain, CA: h.identity.StreamCA,
+		Sign: h.identity.Sign, Source: a, Shell: shell.New(shell.Engine{Engine: engine}, h.log).Serve, Log: h.log})
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	endLeft := engine.LeftExecs()
+	wg.Go(func() { endLeft(ctx) })
+	dial := func(d agentapi.Dial) {
+		wg.Go(func() {
+			if err := streams.Serve(ctx, d); err != nil && ctx.Err() == nil {
+				h.log.Warn("stream ended", "lease", d.LeaseRef, "purpose", d.Purpose, "err", err)
+			}
+		})
+	}
+	if err := conn.Start(link.Handlers{Wake: a.Wake, Dial: dial, Up: a.Connected}); err != nil {
+		return err
+	}
+	h.log.Info("agent runs", "version", build.Version, "gpus", len(inv.GPUs), "attach", attach, "docker", h.facts.Version)
+	var served, over error
+	wg.Go(func() { served = images.Serve(ctx); cancel() })
+	wg.Go(func() { updates.Run(ctx) })
+	wg.Go(func() {
+		select {
+		case <-updates.Over():
+			over = errHandOver
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	err = a.Run(ctx)
+	cancel()
+	wg.Wait()
+	h.log.Info("agent ends; what runs on the host goes on")
+	if err := errors.Join(err, served); err != nil {
+		return err
+	}
+	return over
+}
+
+// imagePrefix tells this agent's images from those of others on the machine.
+func imagePrefix(id *link.Identity) string { return "muster-" + container.Host8(id.Host) }
+
+func (h *hostDaemon) engine(attach container.Attach) (*container.Engine, error) {
+	guest := h.flags.guest
+	if guest == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		guest = filepath.Join(filepath.Dir(self), "muster-guest")
+	}
+	guest, err := filepath.Abs(guest)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(guest); err != nil || info.IsDir() {
+		return nil, fault.New(fault.Invalid, "there is no muster-guest at %s: set --guest", guest)
+	}
+	return container.New(container.Config{Docker: h.flags.docker, Host: h.identity.Host, GuestBinary: guest, Attach: attach,
+		DiskLimited: h.facts.DiskLimited, Overlay: netip.MustParsePrefix("10.77.0.0/20"), Log: h.log})
+}
+
+func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn *link.Conn, updates *update.Updater, attach container.Attach, inv agentapi.Inventory) (*agent.Agent, error) {
+	resolvers := make([]netip.Addr, len(h.flags.resolvers))
+	for i, r := range h.flags.resolvers {
+		var err error
+		if resolvers[i], err = netip.ParseAddr(r); err != nil {
+			return nil, fmt.Errorf("--resolver: %w", err)
+		}
+	}
+	state, err := filepath.Abs(h.flags.state) // Docker mounts out of it
+	if err != nil {
+		return nil, err
+	}
+	return agent.New(agent.Config{Host: h.identity.Host, Key: h.identity.AttestKey(), Version: build.Version, StateDir: state, BootID: inv.BootID, Cores: coresOf(inv),
+		BootMS: hostinfo.BootMS, Now: time.Now, Engine: engine, Images: images, Received: images.Received, GPUs: h.monitor, Link: conn, Inventory: h.inventory,
+		Attach: attach, Resolvers: resolvers, Caps: h.flags.caps, Prefetch: h.prefetch, Log: h.log, Advertise: h.flags.advertise, Underlay: h.flags.underlay, Awake: h.awake, Updates: updates, Scratch: h.flags.store,
+		// The kernel's WireGuard finds no way through routers: it is for hosts that are reached straight.
+		Userspace: h.flags.userspace || !h.flags.reachable()})
+}
+
+// inventory is what is reported; what cannot be read this time is a problem in it.
+func (h *hostDaemon) inventory(ctx context.Context) agentapi.Inventory {
+	inv, err := h.flags.inventory(ctx, h.monitor)
+	inv.Images, inv.Prefetch = h.images(), h.prefetch
+	if err != nil {
+		inv.Problems = append(inv.Problems, agentapi.Problem{Code: "inventory_incomplete", Severity: "bad",
+			Cause: "The host could not be read in full.", Evidence: err.Error()})
+	}
+	inv.Clean()
+	return inv
+}
+
+func (h *hostDaemon) driver() image.Driver {
+	version, cuda := h.monitor.Driver()
+	return image.Driver{Version: version, CUDA: cuda}
+}
+
+func (h *hostDaemon) diskFree() (int64, error) {
+	gb, err := hostinfo.DiskFreeGB(h.facts.RootDir)
+	free := gb * 1e9
+	if store := h.flags.store; err == nil && store != nil { // what is for scratch is not for images
+		if room, shared, err := roomOf(store, h.facts.RootDir); err == nil && shared && store.Bounded() {
+			free = max(0, free-(room.Total-room.Taken))
+		}
+	}
+	return free, err
+}

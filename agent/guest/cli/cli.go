@@ -1,0 +1,54 @@
+// Package cli is the muster-guest command, the one binary that is injected into every node. It is static and does one of
+// these:
+//
+//	muster-guest hold LEASE EPOCH                           the guest container's main process
+//	muster-guest init LEASE EPOCH -- COMMAND…               the workload's PID 1
+//	muster-guest exec home|workdir COLS ROWS [-- COMMAND]   a shell, or a command by the shell
+//	muster-guest sftp                                       an sftp server on standard input and output
+//	muster-guest rshd                                       runs commands for the cluster's other ranks
+//	muster-guest rsh HOST COMMAND…                          runs one on another rank, with ssh's arguments
+//
+// It takes no flags and reads no configuration: what it works on is mounted at fixed places (agent/guest).
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Run executes one command line and returns the exit code.
+func Run(args []string) int {
+	switch {
+	case len(args) == 1 && args[0] == "sftp":
+		return serveFiles()
+	case len(args) == 1 && args[0] == "rshd":
+		return serveRanks()
+	case len(args) > 1 && args[0] == "rsh":
+		return runOnRank(args[1:])
+	case len(args) > 1 && args[0] == "exec":
+		return become(args[1:])
+	case len(args) < 3:
+		return usage()
+	}
+	epoch, err := strconv.Atoi(args[2])
+	if err != nil {
+		return usage()
+	}
+	ref := agentapi.LeaseRef{Lease: args[1], Epoch: epoch}
+	switch {
+	case args[0] == "hold" && len(args) == 3:
+		return hold(ref)
+	case args[0] == "init" && len(args) > 3 && args[3] == "--":
+		return initialise(ref, args[4:])
+	}
+	return usage()
+}
+
+func usage() int {
+	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH -- COMMAND… | exec home|workdir COLS ROWS [-- COMMAND] | sftp | rshd | rsh HOST COMMAND…")
+	return guest.ExitBroken
+}

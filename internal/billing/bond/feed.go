@@ -1,0 +1,159 @@
+package bond
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Deposited is what of an operator's bond came out of its wallet and has not gone back there.
+func Deposited(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (money.Nano, error) {
+	n, err := q.BondDeposited(ctx, org, currency)
+	if err != nil && !db.NoRows(err) {
+		return 0, fmt.Errorf("bond: deposited by %s: %w", org, err)
+	}
+	return n, nil
+}
+
+// Depositable is what an operator could move from its wallet into its bond now: its own money that it paid in. Credit that
+// was given away, and credit of an organisation that pays afterwards, is not among it; nor is a disputed payment.
+func Depositable(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (money.Nano, error) {
+	wallet, err := ledger.Balance(ctx, q, ledger.Wallet(org, currency))
+	if err != nil {
+		return 0, err
+	}
+	return depositable(ctx, q, org, currency, wallet)
+}
+
+func depositable(ctx context.Context, q *dbq.Queries, org id.Org, currency string, wallet money.Nano) (money.Nano, error) {
+	paid, err := q.BondPaidIn(ctx, org, currency)
+	if err != nil {
+		return 0, fmt.Errorf("bond: paid in by %s: %w", org, err)
+	}
+	in, err := Deposited(ctx, q, org, currency)
+	if err != nil {
+		return 0, err
+	}
+	return max(0, min(wallet, money.Nano(paid)-in)), nil
+}
+
+// Deposit moves an amount from the wallet of the caller's organisation into its bond. Faults: Invalid for an amount that is
+// not above zero; InsufficientFunds for more than Depositable, with how much that is.
+func Deposit(ctx context.Context, tx *db.Tx, who account.Principal, currency string, amount money.Nano) error {
+	if amount <= 0 {
+		return fault.InvalidField("amount", "must be above zero")
+	}
+	// As refunds do: no payment is refunded while what is left of it is counted.
+	if _, err := tx.Q.LockTopupsOfOrg(ctx, who.Org); err != nil {
+		return fmt.Errorf("bond: payments of %s: %w", who.Org, err)
+	}
+	wallet, bond := ledger.Wallet(who.Org, currency), ledger.HostBond(who.Org, currency)
+	books, err := ledger.Lock(ctx, tx, bond, wallet)
+	if err != nil {
+		return err
+	}
+	most, err := depositable(ctx, tx.Q, who.Org, currency, books.Balance(wallet))
+	if err != nil {
+		return err
+	}
+	if amount > most {
+		return fault.New(fault.InsufficientFunds, "%s can be deposited now: what you paid in and have not used; promotional credit cannot", most.Plain())
+	}
+	if err := tx.Q.AddBondDeposited(ctx, who.Org, currency, amount); err != nil {
+		return fmt.Errorf("bond: deposit of %s: %w", who.Org, err)
+	}
+	if _, err := books.Post(ctx, ledger.Entry{
+		Kind: "bond_deposit", Key: "bond_deposit:" + id.New[id.LedgerTx]().String(), Ref: who.Org.String(), Memo: "from your balance into the bond",
+		Transfers: []ledger.Transfer{{Debit: wallet, Credit: bond, Amount: amount}},
+	}); err != nil {
+		return err
+	}
+	return audit.Record(ctx, tx, who.Event("bond.deposit", who.Org.String(), map[string]any{"amount": amount.String()}))
+}
+
+// Withdrawn says where a withdrawal went.
+type Withdrawn struct {
+	ToWallet  money.Nano // what had come out of the wallet
+	ToPayable money.Nano // the rest: earnings, payable again
+}
+
+// Withdraw takes an amount out of the part of the bond that is not reserved for a lease. It goes back to the wallet as far
+// as it came from there, and else becomes payable. Faults: Invalid for an amount that is not above zero;
+// InsufficientFunds for more than is not reserved, with how much that is.
+func Withdraw(ctx context.Context, tx *db.Tx, who account.Principal, currency string, amount money.Nano) (Withdrawn, error) {
+	if amount <= 0 {
+		return Withdrawn{}, fault.InvalidField("amount", "must be above zero")
+	}
+	wallet, bond, payable := ledger.Wallet(who.Org, currency), ledger.HostBond(who.Org, currency), ledger.HostPayable(who.Org, currency)
+	books, err := ledger.Lock(ctx, tx, bond, payable, wallet)
+	if err != nil {
+		return Withdrawn{}, err
+	}
+	if free := books.Balance(bond); amount > free {
+		return Withdrawn{}, fault.New(fault.InsufficientFunds, "%s of your bond is not reserved for a running lease and can be withdrawn now", free.Plain())
+	}
+	in, err := Deposited(ctx, tx.Q, who.Org, currency)
+	if err != nil {
+		return Withdrawn{}, err
+	}
+	out := Withdrawn{ToWallet: min(amount, in)}
+	out.ToPayable = amount - out.ToWallet
+	e := ledger.Entry{Kind: "bond_withdraw", Key: "bond_withdraw:" + id.New[id.LedgerTx]().String(), Ref: who.Org.String(), Memo: "out of the bond"}
+	if out.ToWallet > 0 {
+		if err := tx.Q.TakeBondDeposited(ctx, out.ToWallet, who.Org, currency); err != nil {
+			return Withdrawn{}, fmt.Errorf("bond: withdrawal of %s: %w", who.Org, err)
+		}
+		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: bond, Credit: wallet, Amount: out.ToWallet})
+	}
+	if out.ToPayable > 0 {
+		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: bond, Credit: payable, Amount: out.ToPayable})
+	}
+	if _, err := books.Post(ctx, e); err != nil {
+		return Withdrawn{}, err
+	}
+	return out, audit.Record(ctx, tx, who.Event("bond.withdraw", who.Org.String(), map[string]any{
+		"amount": amount.String(), "to_wallet": out.ToWallet.String(), "to_payable": out.ToPayable.String()}))
+}
+
+// Retaining says how much of maturing earnings is kept as bond; see Retained.
+type Retaining struct {
+	ppm    int64
+	target money.Nano // of the whole bond
+	held   money.Nano // reserved for leases now
+}
+
+// QueueRetaining reads what Retained needs, before the operator's accounts are locked.
+func QueueRetaining(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (Retaining, error) {
+	t, err := TermsOf(ctx, q, org)
+	if err != nil || t.RetainPPM == 0 {
+		return Retaining{}, err
+	}
+	price, err := q.BondListPrice(ctx, org)
+	if err != nil {
+		return Retaining{}, fmt.Errorf("bond: list price of %s: %w", org, err)
+	}
+	held, err := q.BondHeld(ctx, org, currency)
+	if err != nil {
+		return Retaining{}, fmt.Errorf("bond: reserved by %s: %w", org, err)
+	}
+	return Retaining{ppm: t.RetainPPM, target: money.CostOf(money.Micro(price), targetHours*3600_000), held: money.Nano(held)}, nil
+}
+
+// Any reports whether anything may be retained at all.
+func (r Retaining) Any() bool { return r.ppm > 0 && r.target > r.held }
+
+// Retained is how much of an amount that matures is kept as bond, for an operator with so much in host_bond.
+func (r Retaining) Retained(matures, bond money.Nano) money.Nano {
+	if matures <= 0 {
+		return 0
+	}
+	return max(0, min(money.Share(matures, r.ppm), r.target-r.held-bond))
+}

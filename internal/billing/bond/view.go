@@ -1,0 +1,180 @@
+package bond
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/internal/billing/fairness"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Standing is an operator's bond as the operator sees it.
+type Standing struct {
+	Currency    string
+	Free        money.Nano // not reserved
+	Reserved    money.Nano // for leases
+	Deposited   money.Nano // of both, out of the wallet: goes back there when it is withdrawn
+	Depositable money.Nano // could be moved from the wallet now
+	Terms       Terms
+	Leases      []Reserve    // newest first
+	Standby     []StandbyRow // newest first
+	Relief      []ReliefRow  // newest first
+	Hosts       []HostLimit
+}
+
+// Reserve is what is reserved for one lease.
+type Reserve struct {
+	Lease    id.Lease   `json:"lease_id"`
+	Cluster  id.Cluster `json:"cluster_id"`
+	Host     id.Host    `json:"host_id"`
+	HostName string     `json:"host_name"`
+	Rank     int        `json:"rank"`
+	Liable   money.Nano `json:"liable_for" doc:"at most, at a time: 300 s of standby of the other operators' ranks"`
+	Left     money.Nano `json:"reserved" doc:"of your bond now"`
+	Since    time.Time  `json:"since"`
+	Ended    *time.Time `json:"ended_at" doc:"null while the lease lives; what is reserved is released once its cluster is settled"`
+}
+
+// StandbyRow is what one lease was paid for standing by, or what its bond paid.
+type StandbyRow struct {
+	Cluster     id.Cluster `json:"cluster_id"`
+	HostName    string     `json:"host_name" doc:"your host"`
+	Received    bool       `json:"received" doc:"true: your host stood by; false: it failed, and your bond paid"`
+	VictimRank  int        `json:"victim_rank" doc:"the rank that stood by"`
+	CulpritRank int        `json:"culprit_rank" doc:"the rank that failed"`
+	Millis      int64      `json:"standby_ms"`
+	Amount      money.Nano `json:"amount" doc:"from the failing host's bond, the platform's fee included"`
+	HostPart    money.Nano `json:"host_part" doc:"of it, earned by the host that stood by"`
+	At          time.Time  `json:"at"`
+	Why         []string   `json:"why" doc:"a sentence for each time span, with what it rests on"`
+}
+
+// ReliefRow is what one lease was paid by the platform for standing by while no host was to blame.
+type ReliefRow struct {
+	Cluster  id.Cluster `json:"cluster_id"`
+	HostName string     `json:"host_name"`
+	Rank     int        `json:"rank"`
+	Millis   int64      `json:"standby_ms"`
+	Amount   money.Nano `json:"amount"`
+	At       time.Time  `json:"at"`
+	Why      []string   `json:"why" doc:"a sentence for each time span"`
+}
+
+// HostLimit is the most that one lease of a host may be liable for.
+type HostLimit struct {
+	Host  id.Host    `json:"host_id"`
+	Limit money.Nano `json:"gang_liability_max"`
+}
+
+// Of returns an operator's standing, with at most limit entries of each kind.
+func Of(ctx context.Context, q *dbq.Queries, org id.Org, currency string, limit int) (Standing, error) {
+	s := Standing{Currency: currency, Leases: []Reserve{}, Standby: []StandbyRow{}, Relief: []ReliefRow{}, Hosts: []HostLimit{}}
+	var err error
+	if s.Free, err = ledger.Balance(ctx, q, ledger.HostBond(org, currency)); err != nil {
+		return s, err
+	}
+	held, err := q.BondHeld(ctx, org, currency)
+	if err != nil {
+		return s, fmt.Errorf("bond: reserved by %s: %w", org, err)
+	}
+	s.Reserved = money.Nano(held)
+	if s.Deposited, err = Deposited(ctx, q, org, currency); err != nil {
+		return s, err
+	}
+	if s.Depositable, err = Depositable(ctx, q, org, currency); err != nil {
+		return s, err
+	}
+	if s.Terms, err = TermsOf(ctx, q, org); err != nil {
+		return s, err
+	}
+	return s, s.lists(ctx, q, org, limit)
+}
+
+func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit int) error {
+	leases, err := q.LeaseBondsOfOrg(ctx, org, s.Currency, int32(limit))
+	if err != nil {
+		return fmt.Errorf("bond: leases of %s: %w", org, err)
+	}
+	for _, r := range leases {
+		s.Leases = append(s.Leases, Reserve{Lease: r.LeaseID, Cluster: r.ClusterID, Host: r.HostID, HostName: r.HostName, Rank: int(r.Rank),
+			Liable: r.Amount, Left: money.Nano(r.Held), Since: r.CreatedAt, Ended: r.EndedAt})
+	}
+	standby, err := q.StandbyOfOrg(ctx, org, s.Currency, int32(limit))
+	if err != nil {
+		return fmt.Errorf("bond: standby of %s: %w", org, err)
+	}
+	for _, r := range standby {
+		s.Standby = append(s.Standby, StandbyRow{Cluster: r.ClusterID, HostName: r.HostName, Received: r.Received, VictimRank: int(r.VictimRank),
+			CulpritRank: int(r.CulpritRank), Millis: r.Ms, Amount: r.Posted, HostPart: r.HostPosted, At: r.PostedAt})
+	}
+	relief, err := q.ReliefOfOrg(ctx, org, s.Currency, int32(limit))
+	if err != nil {
+		return fmt.Errorf("bond: relief of %s: %w", org, err)
+	}
+	for _, r := range relief {
+		s.Relief = append(s.Relief, ReliefRow{Cluster: r.ClusterID, HostName: r.HostName, Rank: int(r.Rank), Millis: r.Ms, Amount: r.HostPosted, At: r.PostedAt})
+	}
+	if err := s.reasons(ctx, q, org); err != nil {
+		return err
+	}
+	limits, err := q.HostLiabilities(ctx, org)
+	if err != nil {
+		return fmt.Errorf("bond: limits of %s: %w", org, err)
+	}
+	for _, r := range limits {
+		s.Hosts = append(s.Hosts, HostLimit{r.HostID, r.LiabilityMax})
+	}
+	return nil
+}
+
+// reasons adds to what was paid why it was.
+func (s *Standing) reasons(ctx context.Context, q *dbq.Queries, org id.Org) error {
+	var clusters []id.Cluster
+	for _, r := range s.Standby {
+		clusters = append(clusters, r.Cluster)
+	}
+	for _, r := range s.Relief {
+		clusters = append(clusters, r.Cluster)
+	}
+	slices.SortFunc(clusters, id.Cluster.Compare)
+	clusters = slices.Compact(clusters)
+	names, err := HostNames(ctx, q, org, clusters)
+	if err != nil {
+		return err
+	}
+	all, err := Suspended(ctx, q, clusters, names)
+	if err != nil {
+		return err
+	}
+	for i := range s.Standby {
+		r := &s.Standby[i]
+		r.Why = why(all[r.Cluster], func(x Suspension) bool { return slices.Contains(x.Culprits, r.CulpritRank) })
+	}
+	for i := range s.Relief {
+		r := &s.Relief[i]
+		r.Why = why(all[r.Cluster], func(x Suspension) bool { return len(x.Culprits) == 0 })
+	}
+	return nil
+}
+
+// why returns the sentences of the suspensions that fit.
+func why(all []Suspension, fits func(Suspension) bool) []string {
+	out := []string{}
+	for _, x := range all {
+		if fits(x) {
+			out = append(out, fmt.Sprintf("%s, %.1f s: %s", x.From.Format("2 January 15:04:05 UTC"), float64(x.Millis())/1000, x.Why))
+		}
+	}
+	return out
+}
+
+// LiabilityOf is what a lease would be liable for in a gang of so many nodes of other operators' hosts beside it, each at a
+// rate per hour.
+func LiabilityOf(nodes int, rate money.Micro) money.Nano {
+	return money.CostCeil(rate*money.Micro(max(0, nodes-1)), fairness.BondTime.Milliseconds())
+}

@@ -1,0 +1,189 @@
+// Package budget keeps what an org lets itself, or one of its projects, spend: a hard cap, and the dearest and longest
+// cluster it may rent.
+//
+// What always holds:
+//   - What a budget has committed is what its clusters have cost since it was set, and what is held for them: each time
+//     money is held it is added, each time some is given back it is taken off, in the same transaction.
+//   - Committed never rises above the cap. (A cap may be set below what is committed: then nothing more is.) Money is
+//     held before time runs, so a cap is never exceeded by a nano-unit.
+//   - A budget is read and changed under the lock of its org's wallet.
+//   - Whoever owns it is told once when half, four fifths and all of it is spent, what is merely held left out: the first hour
+//     that is held for a cluster may be most of a small budget and come back. That what is held keeps a cluster from being
+//     extended is told too.
+package budget
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Budget is a limit as it stands.
+type Budget struct {
+	ID      id.Budget
+	Org     id.Org
+	Project string // "" = the whole org
+	Limits
+	Committed money.Nano // spent or held since Since, and held then
+	Spent     money.Nano // of Committed, booked: what is not is held
+	Currency  string
+	Since     time.Time
+}
+
+// Limits are what a budget allows. Nil: anything.
+type Limits struct {
+	Cap         *money.Nano
+	MaxRate     *money.Micro // per hour, of one cluster
+	MaxDuration *int64       // seconds of running time, of one cluster
+}
+
+// Name is what people call it.
+func (b Budget) Name() string { return nameOf(b.Project) }
+
+func nameOf(project string) string {
+	if project == "" {
+		return "your organisation's budget"
+	}
+	return "the budget of project " + project
+}
+
+// Left is how much more may be committed: nothing when the cap was set below what already is, nil without a cap.
+func (b Budget) Left() *money.Nano {
+	if b.Cap == nil {
+		return nil
+	}
+	left := max(0, *b.Cap-b.Committed)
+	return &left
+}
+
+// Reached is the highest of the levels that are told which the budget has reached, in percent; 0: none, or no cap. What
+// counts is what is spent, as for the notices.
+func (b Budget) Reached() int {
+	if b.Cap == nil {
+		return 0
+	}
+	return Level(b.Spent, *b.Cap)
+}
+
+// maxProject is the longest name of a project, in bytes.
+const maxProject = 64
+
+// Set makes the budget of an org (project "") or of a project, or changes its limits. What it counts begins when it is
+// made, with what is held then; to begin anew, remove it first. Running clusters keep what is authorised, at most an
+// hour, and end then when they do not fit. Fault: Invalid.
+func Set(ctx context.Context, tx *db.Tx, org id.Org, project, currency string, l Limits) (Budget, error) {
+	if err := l.check(project); err != nil {
+		return Budget{}, err
+	}
+	if _, err := ledger.Lock(ctx, tx, ledger.Wallet(org, currency)); err != nil {
+		return Budget{}, err
+	}
+	b, err := tx.Q.SetBudget(ctx, dbq.SetBudgetParams{
+		ID: id.New[id.Budget](), OrgID: org, Project: project, Currency: currency, Cap: raw(l.Cap), MaxRate: raw(l.MaxRate), MaxDurationS: l.MaxDuration,
+	})
+	if err != nil {
+		return Budget{}, fmt.Errorf("budget: set for %s: %w", org, err)
+	}
+	return Get(ctx, tx.Q, org, b)
+}
+
+func (l Limits) check(project string) error {
+	var bad fault.Fields
+	if len(project) > maxProject || strings.ContainsFunc(project, func(r rune) bool { return r < ' ' }) || strings.TrimSpace(project) != project {
+		bad.Add("project", "want at most %d bytes of printable text", maxProject)
+	}
+	if l.Cap == nil && l.MaxRate == nil && l.MaxDuration == nil {
+		bad.Add("cap", "want a cap, max_price_per_hour or max_duration")
+	}
+	if l.Cap != nil && (*l.Cap < 0 || *l.Cap > maxCap) {
+		bad.Add("cap", "want 0 to %s", maxCap.Plain())
+	}
+	if l.MaxRate != nil && (*l.MaxRate <= 0 || *l.MaxRate > maxRate) {
+		bad.Add("max_price_per_hour", "want more than 0 and at most %s", maxRate.Plain())
+	}
+	if l.MaxDuration != nil && (*l.MaxDuration < 60 || *l.MaxDuration > 366*86400) {
+		bad.Add("max_duration", "want 60 seconds to 366 days")
+	}
+	return bad.Err()
+}
+
+const (
+	maxCap  = 1_000_000_000 * money.Unit     // leaves room for sums in 64 bits
+	maxRate = money.Micro(1_000_000_000_000) // a million units per hour, as in a spec
+)
+
+// List is an org's budgets, its own first, then by project.
+func List(ctx context.Context, q *dbq.Queries, org id.Org) ([]Budget, error) {
+	rows, err := q.Budgets(ctx, org, pgtype.UUID{})
+	if err != nil {
+		return nil, fmt.Errorf("budget: list for %s: %w", org, err)
+	}
+	out := make([]Budget, len(rows))
+	for i, r := range rows {
+		out[i] = of(r)
+	}
+	return out, nil
+}
+
+// Get is one of org's budgets. Fault: NotFound.
+func Get(ctx context.Context, q *dbq.Queries, org id.Org, b id.Budget) (Budget, error) {
+	rows, err := q.Budgets(ctx, org, pgtype.UUID{Bytes: b.UUID(), Valid: true})
+	if err != nil {
+		return Budget{}, fmt.Errorf("budget: read %s: %w", b, err)
+	}
+	if len(rows) == 0 {
+		return Budget{}, errNone
+	}
+	return of(rows[0]), nil
+}
+
+// Remove lifts a budget. Fault: NotFound.
+func Remove(ctx context.Context, tx *db.Tx, org id.Org, b id.Budget) (Budget, error) {
+	out, err := Get(ctx, tx.Q, org, b)
+	if err != nil {
+		return out, err
+	}
+	n, err := tx.Q.DeleteBudget(ctx, b, org)
+	if err != nil {
+		return out, fmt.Errorf("budget: remove %s: %w", b, err)
+	}
+	if n == 0 {
+		return out, errNone
+	}
+	return out, nil
+}
+
+var errNone = fault.New(fault.NotFound, "no such budget")
+
+func of(r dbq.BudgetsRow) Budget {
+	return Budget{
+		ID: r.ID, Org: r.OrgID, Project: r.Project, Committed: money.Nano(r.Committed), Spent: money.Nano(r.Committed - r.Held), Currency: r.Currency, Since: r.CreatedAt,
+		Limits: Limits{Cap: typed[money.Nano](r.Cap), MaxRate: typed[money.Micro](r.MaxRate), MaxDuration: r.MaxDurationS},
+	}
+}
+
+func raw[T ~int64](v *T) *int64 {
+	if v == nil {
+		return nil
+	}
+	n := int64(*v)
+	return &n
+}
+
+func typed[T ~int64](v *int64) *T {
+	if v == nil {
+		return nil
+	}
+	n := T(*v)
+	return &n
+}

@@ -1,0 +1,192 @@
+package document_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/billing/document"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/dbtest"
+)
+
+func newOrg(t testing.TB, d *db.DB) id.Org {
+	t.Helper()
+	org := id.New[id.Org]()
+	if _, err := d.Pool.Exec(t.Context(), "INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", org); err != nil {
+		t.Fatal(err)
+	}
+	return org
+}
+
+func sound(t testing.TB, d *db.DB, want map[document.Series]int64) {
+	t.Helper()
+	checks, err := document.CheckAll(t.Context(), d.Q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[document.Series]int64{}
+	for _, c := range checks {
+		if c.Problem != "" {
+			t.Errorf("%s %d: %s", c.Series, c.Year, c.Problem)
+		}
+		got[c.Series] += c.Issued
+	}
+	for s, n := range want {
+		if got[s] != n {
+			t.Errorf("%s: %d documents, want %d", s, got[s], n)
+		}
+	}
+}
+
+// Transactions that issue documents of several series at once, some of which roll back, leave no gap and no duplicate.
+func TestNumbersHaveNoGaps(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org := newOrg(t, d)
+	all := []document.Series{document.Receipt, document.CreditNote, document.SelfBilling}
+	var made [3]atomic.Int64
+	var work sync.WaitGroup
+	for w := range 8 {
+		work.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(w), 1))
+			for i := range 25 {
+				fails := r.IntN(3) == 0
+				some := r.Perm(len(all))[:1+r.IntN(len(all))]
+				err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+					for _, s := range some {
+						if err := document.Issue(ctx, tx, document.Draft{Series: all[s], Org: org, Key: fmt.Sprint(w, i, s), Content: i}); err != nil {
+							return err
+						}
+					}
+					if fails {
+						return errors.New("rolled back")
+					}
+					return nil
+				})
+				if fails != (err != nil) {
+					t.Error(fails, err)
+				}
+				if err == nil {
+					for _, s := range some {
+						made[s].Add(1)
+					}
+				}
+			}
+		})
+	}
+	work.Wait()
+	want := map[document.Series]int64{}
+	for s, series := range all {
+		want[series] = made[s].Load()
+	}
+	sound(t, d, want)
+}
+
+// Wherever a server dies while it issues, the next one goes on with the next number.
+func TestNumbersSurviveKills(t *testing.T) {
+	t.Parallel()
+	d, k := dbtest.NewMortal(t)
+	org := newOrg(t, d)
+	issued := int64(0)
+	for at := int64(1); ; at++ {
+		key := fmt.Sprint("killed at ", at)
+		k.Left.Store(at)
+		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return document.Issue(ctx, tx, document.Draft{Series: document.Receipt, Org: org, Key: key})
+		})
+		lived := k.Left.Load() > 0
+		k.Left.Store(0)
+		if _, found, ferr := document.Find(t.Context(), d.Q, key); ferr != nil || found != (err == nil) {
+			t.Fatalf("killed at %d: found %v, %v %v", at, found, err, ferr)
+		}
+		if err == nil {
+			issued++
+		}
+		if lived {
+			break
+		}
+		if at > 50 {
+			t.Fatal("it never lives")
+		}
+	}
+	sound(t, d, map[document.Series]int64{document.Receipt: issued})
+}
+
+// A transaction that has issued a document and does not end holds up no other: the series is locked by the commit only.
+func TestTheSeriesIsLockedByTheCommitOnly(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org := newOrg(t, d)
+	issue := func(key string, meanwhile func() error) error {
+		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			if err := document.Issue(ctx, tx, document.Draft{Series: document.Receipt, Org: org, Key: key}); err != nil {
+				return err
+			}
+			return meanwhile()
+		})
+	}
+	none := func() error { return nil }
+	done := make(chan error)
+	if err := issue("slow", func() error {
+		go func() { done <- issue("quick", none) }()
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(time.Minute):
+			return errors.New("the quick one waits for the slow one")
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for key, number := range map[string]string{"quick": "-000001", "slow": "-000002"} {
+		if x, _, err := document.Find(t.Context(), d.Q, key); err != nil || !strings.HasSuffix(x.Number, number) {
+			t.Error(key, x.Number, err)
+		}
+	}
+	sound(t, d, nil)
+}
+
+// Documents and the counters of their series can be changed by nobody.
+func TestDocumentsAreImmutable(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org := newOrg(t, d)
+	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		return document.Issue(ctx, tx, document.Draft{Series: document.CreditNote, Org: org, Key: "a", Content: map[string]string{"a": "b"}})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{
+		"UPDATE document SET number = 7", "UPDATE document SET content = '{}'", "UPDATE document SET issued_at = clock_timestamp()", "DELETE FROM document", "TRUNCATE document",
+		"UPDATE document_number SET next = 9", "DELETE FROM document_number", "TRUNCATE document_number",
+		"INSERT INTO document_number (series, year, next, last_at) VALUES ('receipt', 2020, 5, clock_timestamp())",
+	} {
+		if _, err := d.Pool.Exec(t.Context(), sql); err == nil {
+			t.Errorf("%s was done", sql)
+		}
+	}
+	x, found, err := document.Find(t.Context(), d.Q, "a")
+	if err != nil || !found {
+		t.Fatal(found, err)
+	}
+	if got, err := document.Get(t.Context(), d.Q, org, document.CreditNote, x.Number); err != nil || got.Key != "a" {
+		t.Error(got, err)
+	}
+	for _, bad := range []string{"", "C", "C-x-1", x.Number + "0", "R" + x.Number[1:], strings.Replace(x.Number, "-0", "-", 1)} {
+		if _, err := document.Get(t.Context(), d.Q, org, document.CreditNote, bad); fault.KindOf(err) != fault.NotFound {
+			t.Error(bad, err)
+		}
+	}
+	if _, err := document.Get(t.Context(), d.Q, id.New[id.Org](), document.CreditNote, x.Number); fault.KindOf(err) != fault.NotFound {
+		t.Error("another org reads it", err)
+	}
+}

@@ -1,0 +1,95 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Booking is entries that are about to be booked under keys that nobody can have used: Prepare, then Write. It locks as
+// late as can be, after all of its entries are written, so whoever else waits for one of the balances (an operator's
+// earnings, which many renters pay into) waits for an update and a commit and no more. Nobody looks at the balances in
+// between: floors are left to the database.
+type Booking struct {
+	txs       dbq.InsertNewLedgerTxsParams
+	transfers dbq.InsertLedgerTransfersParams
+	balances  []pgtype.UUID
+	deltas    []int64
+}
+
+// Prepare makes the accounts exist. It locks nothing unless one is new.
+func Prepare(ctx context.Context, tx *db.Tx, entries []Entry) (*Booking, error) {
+	b := &Booking{}
+	if len(entries) == 0 {
+		return b, nil
+	}
+	want := map[accountKey]Account{}
+	for i := range entries {
+		e := &entries[i]
+		if err := e.check(); err != nil {
+			return nil, err
+		}
+		if !e.Corrects.IsZero() {
+			return nil, fmt.Errorf("ledger: entry %q corrects another: look at that under a lock", e.Key)
+		}
+		e.id = id.New[id.LedgerTx]()
+		b.txs.Ids, b.txs.Kinds, b.txs.Keys = append(b.txs.Ids, raw(e.id)), append(b.txs.Kinds, e.Kind), append(b.txs.Keys, e.Key)
+		b.txs.Memos, b.txs.Refs = append(b.txs.Memos, e.Memo), append(b.txs.Refs, e.Ref)
+		for _, t := range e.Transfers {
+			for _, a := range []Account{t.Debit, t.Credit} {
+				if _, ok := kinds[a.Kind]; !ok {
+					return nil, fmt.Errorf("ledger: no account kind %q", a.Kind)
+				}
+				want[a.key()] = a
+			}
+		}
+	}
+	l := &Locked{tx, make(map[accountKey]*held, len(want))}
+	if err := l.find(ctx, want); err != nil {
+		return nil, err
+	}
+	if len(l.by) < len(want) {
+		if err := l.lock(ctx, want); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if b.transfers, err = l.transfers(entries); err != nil {
+		return nil, err
+	}
+	for _, h := range l.by {
+		if h.cached && h.delta != 0 {
+			b.balances, b.deltas = append(b.balances, raw(h.id)), append(b.deltas, int64(h.delta))
+		}
+	}
+	return b, nil
+}
+
+// Write books the entries. It only writes, so it may be part of a pipe; should a key be in the books already, or a balance
+// fall below its floor, the transaction fails.
+func (b *Booking) Write(ctx context.Context, tx *db.Tx) error {
+	if len(b.txs.Ids) == 0 {
+		return nil
+	}
+	if err := tx.Q.InsertNewLedgerTxs(ctx, b.txs); err != nil {
+		return fmt.Errorf("ledger: insert entries: %w", err)
+	}
+	if err := tx.Q.InsertLedgerTransfers(ctx, b.transfers); err != nil {
+		return fmt.Errorf("ledger: insert transfers: %w", err)
+	}
+	if len(b.balances) == 0 {
+		return nil
+	}
+	if err := tx.Q.LockLedgerBalancesInOrder(ctx, b.balances); err != nil {
+		return fmt.Errorf("ledger: lock balances: %w", err)
+	}
+	if err := tx.Q.AddLedgerBalances(ctx, b.balances, b.deltas); err != nil {
+		return fmt.Errorf("ledger: move balances: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package ledger_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/dbtest"
+)
+
+func write(ctx context.Context, d *db.DB, entries ...ledger.Entry) error {
+	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		b, err := ledger.Prepare(ctx, tx, entries)
+		if err != nil {
+			return err
+		}
+		return tx.Together(ctx, b.Write)
+	})
+}
+
+func charge(key string, from ledger.Account, operator id.Org, n money.Nano) ledger.Entry {
+	return ledger.Entry{Kind: "usage", Key: key, Transfers: []ledger.Transfer{
+		{Debit: from, Credit: ledger.HostPending(operator, eur), Amount: n}, {Debit: from, Credit: ledger.Fee(eur), Amount: 1}}}
+}
+
+// What is prepared and written moves the same money as what is posted, and the database guards keys and floors.
+func TestABookingIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org, operator := newOrg(t, d), newOrg(t, d)
+	hold := ledger.Hold(org, id.New[id.Cluster](), eur)
+	if _, err := post(t, d, ledger.Entry{Kind: "topup", Key: "1", Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(eur), Credit: hold, Amount: 100}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(t.Context(), d, charge("a", hold, operator, 29), charge("b", hold, operator, 39)); err != nil {
+		t.Fatal(err)
+	}
+	for what, entries := range map[string][]ledger.Entry{
+		"a key that is in the books": {charge("c", hold, operator, 1), charge("a", hold, operator, 1)},
+		"more than is held":          {charge("c", hold, operator, 10), charge("d", hold, operator, 20)},
+		"nothing":                    {{Kind: "usage", Key: "c"}},
+		"what corrects":              {{Kind: "usage", Key: "c", Corrects: id.New[id.LedgerTx](), Transfers: charge("c", hold, operator, 1).Transfers}},
+	} {
+		if err := write(t.Context(), d, entries...); err == nil {
+			t.Errorf("%s is booked", what)
+		}
+	}
+	if got := [3]money.Nano{balance(t, d, hold), balance(t, d, ledger.HostPending(operator, eur)), balance(t, d, ledger.Fee(eur))}; got != [3]money.Nano{30, 68, 2} {
+		t.Errorf("the balances are %v", got)
+	}
+	mustBalance(t, d)
+}
+
+// Many book between the same accounts at once, some of which do not exist yet, beside others that lock first: nobody waits
+// for ever, and every nano-unit arrives.
+func TestBookingsBesidePostings(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org := newOrg(t, d)
+	operators := []id.Org{newOrg(t, d), newOrg(t, d), newOrg(t, d)}
+	var holds []ledger.Account
+	for k := range 4 {
+		h := ledger.Hold(org, id.New[id.Cluster](), eur)
+		holds = append(holds, h)
+		if _, err := post(t, d, ledger.Entry{Kind: "topup", Key: fmt.Sprint(k), Transfers: []ledger.Transfer{{Debit: ledger.StripeClearing(eur), Credit: h, Amount: money.Unit}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const workers, rounds = 4, 40
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(11, uint64(w)))
+			for i := range rounds {
+				var entries []ledger.Entry
+				for j := range 4 {
+					entries = append(entries, charge(fmt.Sprintf("usage:%d:%d:%d", w, i, j), holds[r.IntN(4)], operators[r.IntN(3)], money.Nano(1+r.IntN(100))))
+				}
+				var err error
+				if w%2 == 0 {
+					err = write(t.Context(), d, entries...)
+				} else {
+					err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+						_, err := ledger.PostAll(ctx, tx, entries)
+						return err
+					})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	mustBalance(t, d)
+	if fee := balance(t, d, ledger.Fee(eur)); fee != workers*rounds*4 {
+		t.Errorf("%s of fees", fee)
+	}
+}

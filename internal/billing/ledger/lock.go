@@ -1,0 +1,330 @@
+package ledger
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Locked are accounts of one transaction whose balances nobody else can change before it ends.
+type Locked struct {
+	tx *db.Tx
+	by map[accountKey]*held
+}
+
+// held is one account, its balance locked if it has one.
+type held struct {
+	id            id.LedgerAccount
+	cached        bool
+	amount, delta money.Nano
+	credit        money.Nano // how far below zero it may fall, if it has a floor
+	reserved      money.Nano // of amount, cannot be taken out
+	floor         *int64
+}
+
+// Lock makes the accounts exist and locks their balances until tx ends: in the order of account ids, wallets last. Accounts without a
+// balance row (the fee, clearing) are made and not locked.
+func Lock(ctx context.Context, tx *db.Tx, accounts ...Account) (*Locked, error) {
+	want := make(map[accountKey]Account, len(accounts))
+	for _, a := range accounts {
+		if _, ok := kinds[a.Kind]; !ok {
+			return nil, fmt.Errorf("ledger: no account kind %q", a.Kind)
+		}
+		want[a.key()] = a
+	}
+	l := &Locked{tx, make(map[accountKey]*held, len(want))}
+	if err := l.find(ctx, want); err != nil {
+		return nil, err
+	}
+	return l, l.lock(ctx, want)
+}
+
+// QueueLock is Lock as part of a pipe, for accounts that all have a balance; tx is the pipe's transaction. Its result reads
+// the answer, after Send.
+func QueueLock(ctx context.Context, p *db.Pipe, tx *db.Tx, accounts ...Account) (read func() (*Locked, error), err error) {
+	want := make(map[accountKey]Account, len(accounts))
+	for _, a := range accounts {
+		if !kinds[a.Kind].cached {
+			return nil, fmt.Errorf("ledger: accounts of kind %q have no balance to lock", a.Kind)
+		}
+		want[a.key()] = a
+	}
+	if err := create(ctx, p.Q, want, nil); err != nil {
+		return nil, err
+	}
+	n := namesOf(want)
+	locked := p.Q.LockLedgerBalances(ctx, []dbq.LockLedgerBalancesParams{{Kinds: n.kinds, Owners: n.owners, Currencies: n.currencies}})
+	return func() (*Locked, error) {
+		var rows []dbq.LockLedgerBalancesRow
+		locked.Query(db.Keep(p, &rows))
+		l := &Locked{tx, make(map[accountKey]*held, len(rows))}
+		for _, r := range rows {
+			l.by[accountKey{Kind(r.Kind), r.Owner.Bytes, r.Currency}] = &held{id: r.AccountID, cached: true}
+		}
+		return l, l.fill(rows, want)
+	}, nil
+}
+
+// Balance is an account's amount, what was posted through l included; 0 for one without a balance row. It must be among
+// the locked ones.
+func (l *Locked) Balance(a Account) money.Nano { return l.by[a.key()].amount }
+
+// Spendable is what can be taken out of a locked account: its balance and its credit, less what is reserved.
+func (l *Locked) Spendable(a Account) money.Nano {
+	h := l.by[a.key()]
+	return max(0, h.amount+h.credit-h.reserved)
+}
+
+// Reserved is what of a locked account's balance cannot be taken out. It may be more than the balance: then whatever is
+// credited cannot be taken out either, until the balance exceeds it.
+func (l *Locked) Reserved(a Account) money.Nano { return l.by[a.key()].reserved }
+
+// Reserve sets what of a locked account with a floor cannot be taken out from now on, 0 or more.
+func (l *Locked) Reserve(ctx context.Context, a Account, reserved money.Nano) error {
+	h := l.by[a.key()]
+	if reserved < 0 {
+		return fmt.Errorf("ledger: reserve %s", reserved)
+	}
+	if h.reserved == reserved {
+		return nil
+	}
+	n, err := l.tx.Q.SetLedgerReserved(ctx, reserved, h.id)
+	if err != nil {
+		return fmt.Errorf("ledger: reserve of %s: %w", h.id, err)
+	}
+	if n != 1 {
+		return fmt.Errorf("ledger: %s has no floor", h.id)
+	}
+	h.reserved = reserved
+	return nil
+}
+
+// SetCredit says how far below zero a locked account with a floor may fall from now on. One that is further down already
+// stays there and only rises.
+func (l *Locked) SetCredit(ctx context.Context, a Account, credit money.Nano) error {
+	h := l.by[a.key()]
+	if credit < 0 {
+		return fmt.Errorf("ledger: credit of %s", credit)
+	}
+	if h.credit == credit {
+		return nil
+	}
+	n, err := l.tx.Q.SetLedgerCredit(ctx, credit, h.id)
+	if err != nil {
+		return fmt.Errorf("ledger: credit of %s: %w", h.id, err)
+	}
+	if n != 1 {
+		return fmt.Errorf("ledger: %s has no floor", h.id)
+	}
+	h.credit = credit
+	return nil
+}
+
+// Post is the package's Post between locked accounts.
+func (l *Locked) Post(ctx context.Context, e Entry) (booked bool, err error) {
+	if err := l.check(e); err != nil {
+		return false, err
+	}
+	entries, did := []Entry{e}, []bool{false}
+	if err := insertTxs(ctx, l.tx, entries, did); err != nil {
+		return false, err
+	}
+	return did[0], l.book(ctx, entries, did)
+}
+
+// Write books e, whose key nobody can have used, between locked accounts. It only writes, so it may be part of a pipe;
+// should the key be in the books already, the transaction fails.
+func (l *Locked) Write(ctx context.Context, tx *db.Tx, e Entry) error {
+	if err := l.check(e); err != nil {
+		return err
+	}
+	e.id = id.New[id.LedgerTx]()
+	if err := tx.Q.InsertLedgerTx(ctx, dbq.InsertLedgerTxParams{ID: e.id, Kind: e.Kind, Key: e.Key, Memo: e.Memo, Ref: e.Ref}); err != nil {
+		return fmt.Errorf("ledger: insert entry: %w", err)
+	}
+	p, ids, deltas, err := l.move([]Entry{e}, []bool{true})
+	if err != nil {
+		return err
+	}
+	return writeMoves(ctx, tx, p, ids, deltas)
+}
+
+// Retire says that the object of a locked account has ended: while nothing is in the account, sums of what its org has leave
+// it out. With something in it this does nothing; money that moves into it later brings it back.
+func (l *Locked) Retire(ctx context.Context, a Account) error {
+	if l.by[a.key()].amount != 0 {
+		return nil
+	}
+	owner := pgtype.UUID{Bytes: a.Owner, Valid: true}
+	if err := l.tx.Q.RetireLedgerAccount(ctx, string(a.Kind), owner, a.Currency); err != nil {
+		return fmt.Errorf("ledger: retire %s: %w", l.by[a.key()].id, err)
+	}
+	return nil
+}
+
+func (l *Locked) check(e Entry) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	for _, t := range e.Transfers {
+		if l.by[t.Debit.key()] == nil || l.by[t.Credit.key()] == nil {
+			return fmt.Errorf("ledger: entry %q moves an account that is not locked", e.Key)
+		}
+	}
+	return nil
+}
+
+func (h *held) add(n money.Nano) error {
+	d := h.delta + n
+	sum := h.amount + d
+	if (n > 0) != (d > h.delta) || (d > 0) != (sum > h.amount) && d != 0 {
+		return fmt.Errorf("ledger: balance of %s out of range", h.id)
+	}
+	h.delta = d
+	return nil
+}
+
+// names are accounts as query parameters.
+type names struct {
+	kinds, currencies []string
+	owners            []pgtype.UUID
+}
+
+func namesOf(want map[accountKey]Account) (n names) {
+	for k := range want {
+		n.kinds = append(n.kinds, string(k.kind))
+		n.owners = append(n.owners, pgtype.UUID{Bytes: k.owner, Valid: true})
+		n.currencies = append(n.currencies, k.currency)
+	}
+	return n
+}
+
+// find fills l with those of the wanted accounts that exist. It locks nothing: whoever locks some accounts and then
+// makes others could wait for itself.
+func (l *Locked) find(ctx context.Context, want map[accountKey]Account) error {
+	p := db.NewPipe(l.tx.Q)
+	n := namesOf(want)
+	found := p.Q.FindLedgerAccounts(ctx, []dbq.FindLedgerAccountsParams{{Kinds: n.kinds, Owners: n.owners, Currencies: n.currencies}})
+	p.Send(ctx)
+	var rows []dbq.FindLedgerAccountsRow
+	found.Query(db.Keep(p, &rows))
+	if err := p.Close(); err != nil {
+		return fmt.Errorf("ledger: find accounts: %w", err)
+	}
+	return l.take(rows)
+}
+
+func (l *Locked) take(rows []dbq.FindLedgerAccountsRow) error {
+	for _, r := range rows {
+		kind := Kind(r.Kind)
+		if kinds[kind].cached && !r.HasBalance {
+			return fmt.Errorf("ledger: account %s of kind %q has no balance", r.ID, kind)
+		}
+		l.by[accountKey{kind, r.Owner.Bytes, r.Currency}] = &held{id: r.ID, cached: kinds[kind].cached}
+	}
+	return nil
+}
+
+// lock makes the accounts that l lacks, waiting for a concurrent transaction that makes the same ones, and locks all
+// balances, in one round trip.
+func (l *Locked) lock(ctx context.Context, want map[accountKey]Account) error {
+	p, inner := l.tx.Pipe()
+	n := namesOf(want)
+	var made *dbq.FindLedgerAccountsBatchResults
+	var wrong error
+	if len(l.by) < len(want) {
+		if err := create(ctx, inner.Q, want, l.by); err != nil {
+			return err
+		}
+		made = p.Q.FindLedgerAccounts(ctx, []dbq.FindLedgerAccountsParams{{Kinds: n.kinds, Owners: n.owners, Currencies: n.currencies}})
+	}
+	locked := p.Q.LockLedgerBalances(ctx, []dbq.LockLedgerBalancesParams{{Kinds: n.kinds, Owners: n.owners, Currencies: n.currencies}})
+	p.Send(ctx)
+	if made != nil {
+		var rows []dbq.FindLedgerAccountsRow
+		made.Query(db.Keep(p, &rows))
+		wrong = l.take(rows)
+	}
+	var balances []dbq.LockLedgerBalancesRow
+	locked.Query(db.Keep(p, &balances))
+	if err := p.Close(); err != nil {
+		return fmt.Errorf("ledger: lock balances: %w", err)
+	}
+	if wrong != nil {
+		return wrong
+	}
+	return l.fill(balances, want)
+}
+
+// fill puts the locked balances in, and checks that none is missing.
+func (l *Locked) fill(balances []dbq.LockLedgerBalancesRow, want map[accountKey]Account) error {
+	if len(l.by) != len(want) {
+		return fmt.Errorf("ledger: %d of %d accounts exist", len(l.by), len(want))
+	}
+	byID := make(map[id.LedgerAccount]*held, len(l.by))
+	for _, h := range l.by {
+		if h.cached {
+			byID[h.id] = h
+		}
+	}
+	if len(balances) != len(byID) {
+		return fmt.Errorf("ledger: %d of %d balances exist", len(balances), len(byID))
+	}
+	for _, b := range balances {
+		h := byID[b.AccountID]
+		h.amount, h.credit, h.reserved, h.floor = b.Amount, b.Credit, b.Reserved, b.Floor
+	}
+	return nil
+}
+
+// create inserts the accounts that are missing in have, and their balances.
+func create(ctx context.Context, q *dbq.Queries, want map[accountKey]Account, have map[accountKey]*held) error {
+	var missing []Account
+	for k, a := range want {
+		if have[k] == nil {
+			missing = append(missing, a)
+		}
+	}
+	slices.SortFunc(missing, func(a, b Account) int { // one order everywhere: no deadlock between creators
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), bytes.Compare(a.Owner[:], b.Owner[:]), cmp.Compare(a.Currency, b.Currency))
+	})
+	var p dbq.InsertLedgerAccountsParams
+	for _, a := range missing {
+		p.Ids = append(p.Ids, raw(id.New[id.LedgerAccount]()))
+		p.Kinds = append(p.Kinds, string(a.Kind))
+		p.Owners = append(p.Owners, pgtype.UUID{Bytes: a.Owner, Valid: true})
+		p.Orgs = append(p.Orgs, raw(a.Org))
+		p.Currencies = append(p.Currencies, a.Currency)
+	}
+	if err := q.InsertLedgerAccounts(ctx, p); err != nil {
+		return fmt.Errorf("ledger: insert accounts: %w", err)
+	}
+	floored := kindsWhere(func(_, floored bool) bool { return floored })
+	cached := kindsWhere(func(cached, _ bool) bool { return cached })
+	return q.InsertLedgerBalances(ctx, floored, p.Ids, cached)
+}
+
+// accountKey is what makes an account one.
+type accountKey struct {
+	kind     Kind
+	owner    [16]byte
+	currency string
+}
+
+func (a Account) key() accountKey { return accountKey{a.Kind, a.Owner, a.Currency} }
+
+// raw is an id for a uuid[] parameter, in which the zero id stays a value.
+func raw[T interface{ UUIDValue() (pgtype.UUID, error) }](v T) pgtype.UUID {
+	u, _ := v.UUIDValue() // never fails
+	u.Valid = true
+	return u
+}

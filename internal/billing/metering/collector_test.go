@@ -1,0 +1,123 @@
+package metering
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Deliveries of many hosts in one transaction are each judged as if they came alone: what one host says of another's
+// lease is refused and hides nothing of what the other says itself.
+func TestManyHostsInOneTransaction(t *testing.T) {
+	t.Parallel()
+	d := newDB(t)
+	a, b := newWorld(t, d, 100*money.Unit, 3_600_000), newWorld(t, d, 100*money.Unit, 3_600_000)
+	for _, w := range []*world{a, b} {
+		w.mustAuthorise()
+		w.age(time.Hour)
+		w.window(w.now-3_500_000, w.now-1_000_000, 0)
+	}
+	t0 := b.now - 3_400_000
+	stolen := a.segment(b.leases[0], 1, t0, t0+300_000, false)
+	forged := b.segment(b.leases[0], 2, t0+300_000, t0+600_000, false)
+	forged.EnergyMJ++
+	acks, err := IngestAll(t.Context(), d, []Delivery{
+		{a.host, []agentapi.Segment{stolen}, nil},
+		{b.host, b.segments(b.leases[0], 1, t0, t0+300_000, false), nil},
+		{a.host, a.segments(a.leases[0], 1, t0, t0+600_000, false), nil},
+		{b.host, append(b.segments(b.leases[0], 1, t0, t0+300_000, false), forged), nil}, // sent twice, and something bad
+		{a.host, nil, nil},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := func(l id.Lease) agentapi.LeaseRef { return agentapi.LeaseRef{Lease: l.String(), Epoch: 1} }
+	want := [][]agentapi.UsageAck{
+		{{LeaseRef: ref(b.leases[0]), BootID: boot, Through: 1, Refused: refusedForeign}},
+		{{LeaseRef: ref(b.leases[0]), BootID: boot, Through: 1}},
+		{{LeaseRef: ref(a.leases[0]), BootID: boot, Through: 2}},
+		{{LeaseRef: ref(b.leases[0]), BootID: boot, Through: 1}, {LeaseRef: ref(b.leases[0]), BootID: boot, Through: 2, Refused: refusedSignature}},
+		nil,
+	}
+	if diff := cmp.Diff(want, acks); diff != "" {
+		t.Errorf("acks: %s", diff)
+	}
+	mustEqual(t, "a's bill", a.usage().Cost, money.Nano(600*money.Unit/1000))
+	mustEqual(t, "b's bill", b.usage().Cost, money.Nano(300*money.Unit/1000))
+	a.ledgerBalances()
+}
+
+// A host whose segments break the transaction breaks only its own; deliveries that come while transactions are under
+// way go together.
+func TestTheCollectorIsolatesAndGathers(t *testing.T) {
+	t.Parallel()
+	const hosts = 20
+	bad, boom := id.New[id.Host](), errors.New("boom")
+	gate, entered := make(chan struct{}), make(chan struct{}, 100)
+	var mu sync.Mutex
+	var sizes []int
+	c := &Collector{take: func(_ context.Context, in []Delivery) ([][]agentapi.UsageAck, error) {
+		entered <- struct{}{}
+		<-gate
+		mu.Lock()
+		sizes = append(sizes, len(in))
+		mu.Unlock()
+		out := make([][]agentapi.UsageAck, len(in))
+		for i, v := range in {
+			if v.Host == bad {
+				return nil, boom
+			}
+			out[i] = []agentapi.UsageAck{{BootID: v.Host.String()}}
+		}
+		return out, nil
+	}}
+	var wg sync.WaitGroup
+	deliver := func(h id.Host) {
+		wg.Go(func() {
+			acks, err := c.Ingest(context.Background(), h, make([]agentapi.Segment, 8), nil)
+			switch {
+			case h == bad && !errors.Is(err, boom):
+				t.Errorf("the bad host: %v", err)
+			case h != bad && (err != nil || len(acks) != 1 || acks[0].BootID != h.String()):
+				t.Errorf("%s: %v, %v", h, acks, err)
+			}
+		})
+	}
+	for range collecting {
+		deliver(id.New[id.Host]())
+		<-entered
+	}
+	for i := range hosts {
+		h := id.New[id.Host]()
+		if i == 7 {
+			h = bad
+		}
+		deliver(h)
+	}
+	for waiting := 0; waiting < hosts; {
+		c.mu.Lock()
+		waiting = len(c.waiting)
+		c.mu.Unlock()
+		runtime.Gosched()
+	}
+	close(gate)
+	wg.Wait()
+	if largest := slices.Max(sizes); largest != hosts {
+		t.Errorf("transactions of %v deliveries, want one of %d", sizes, hosts)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Ingest(gone, bad, nil, nil); err == nil {
+		t.Error("no error for one who left")
+	}
+}

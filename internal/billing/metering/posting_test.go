@@ -1,0 +1,91 @@
+package metering
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/money"
+)
+
+const perHour = money.Micro(3_600_000)
+
+func (w *world) post() {
+	w.t.Helper()
+	w.tx(func(ctx context.Context, tx *db.Tx) error { return Post(ctx, tx, w.cluster) })
+}
+
+// charges are how many entries book usage.
+func (w *world) charges() (n int) {
+	w.t.Helper()
+	if err := w.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM ledger_tx WHERE kind = 'usage' AND ref = $1", w.cluster.String()).Scan(&n); err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+// A running lease is booked a quarter of an hour at a time: what is proven is in the meter at once, and in the bill that
+// people see; what is held and what waits cover it.
+func TestARunningLeaseIsBookedInSteps(t *testing.T) {
+	t.Parallel()
+	w, t0 := open(t, newDB(t), perHour)
+	held := w.money().Hold
+	for k := range int64(10) {
+		w.ingest(w.segments(w.leases[0], k+1, t0+k*300_000, t0+(k+1)*300_000, false)...)
+		w.post() // the watchdog looks: nothing more is due
+		proven, booked := (k+1)*300_000, (k+1)/3*900_000
+		u := w.usage()
+		mustEqual(t, "cost", u.Cost, money.CostOf(perHour, proven))
+		mustEqual(t, "posted", u.Posted, money.CostOf(perHour, booked))
+		mustEqual(t, "entries", int64(w.charges()), booked/900_000)
+		m := w.money()
+		mustEqual(t, "held", m.Hold, held-u.Posted)
+		r, err := OrgRunning(t.Context(), w.d.Q, w.renter)
+		if err != nil || r.Accrued < u.Cost-u.Posted || m.Hold < u.Cost-u.Posted {
+			t.Fatalf("%v: accrued %s of a hold of %s, %s wait", err, r.Accrued, m.Hold, u.Cost-u.Posted)
+		}
+	}
+	w.ledgerBalances()
+}
+
+// What waits is booked when the window closes, though the lease lives on.
+func TestAtTheCloseNothingWaits(t *testing.T) {
+	t.Parallel()
+	w, t0 := open(t, newDB(t), perHour)
+	l := w.leases[0]
+	w.ingest(w.segment(l, 1, t0, t0+200_000, false))
+	mustEqual(t, "running", w.usage().Posted, 0)
+	w.tx(func(ctx context.Context, tx *db.Tx) error {
+		_, err := CloseWindow(ctx, tx, w.cluster, time.Time{}) // a rank is lost
+		return err
+	})
+	w.post()
+	mustEqual(t, "suspended", w.usage().Posted, money.CostOf(perHour, 200_000))
+	w.ingest(w.segment(l, 2, t0+200_000, t0+300_000, false)) // a journal that comes late
+	mustEqual(t, "late", w.usage().Posted, money.CostOf(perHour, 300_000))
+	w.ledgerBalances()
+}
+
+// However little it is, nothing waits longer than twenty minutes.
+func TestNothingWaitsForLong(t *testing.T) {
+	t.Parallel()
+	w, t0 := open(t, newDB(t), perHour, 2*perHour)
+	w.ingest(w.segment(w.leases[0], 1, t0, t0+20_000, false))
+	w.post()
+	mustEqual(t, "at first", w.usage().Posted, 0)
+	wait := func(ms int64) {
+		w.exec("UPDATE lease_meter SET unposted_since_ms = unposted_since_ms - $1 WHERE unposted_since_ms > 0", ms)
+		w.post()
+	}
+	wait(postWithinMS - 10*60_000)
+	mustEqual(t, "after ten minutes", w.usage().Posted, 0)
+	w.ingest(w.segment(w.leases[0], 2, t0+20_000, t0+30_000, false)) // the oldest counts
+	wait(10 * 60_000)
+	mustEqual(t, "after twenty", w.usage().Posted, money.CostOf(perHour, 30_000))
+	wait(postWithinMS)
+	mustEqual(t, "entries", w.charges(), 1)
+	w.ingest(w.segment(w.leases[0], 3, t0+30_000, t0+40_000, false))
+	mustEqual(t, "waits anew", w.usage().Posted, money.CostOf(perHour, 30_000))
+	w.ledgerBalances()
+}

@@ -1,0 +1,134 @@
+package metering
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+// quarantine keeps what is refused and tells of it. A conflict that was not seen before freezes its lease: the money
+// waits until an admin has looked.
+func quarantine(ctx context.Context, tx *db.Tx, leases map[id.Lease]*lease, rs []*received) error {
+	var p dbq.InsertQuarantinedParams
+	var of []*received
+	for _, r := range rs {
+		if r.refused == "" {
+			continue
+		}
+		payload, hash := r.quarantined()
+		p.HostIds, p.Leases = append(p.HostIds, raw(r.host)), append(p.Leases, raw(r.lease))
+		p.Reasons = append(p.Reasons, r.refused)
+		p.Payloads, p.Hashes = append(p.Payloads, payload), append(p.Hashes, hash[:])
+		of = append(of, r)
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	inserted, err := tx.Q.InsertQuarantined(ctx, p)
+	if err != nil {
+		return fmt.Errorf("quarantine: %w", err)
+	}
+	type kept struct {
+		host id.Host
+		hash string
+	}
+	isNew := make(map[kept]bool, len(inserted))
+	for _, k := range inserted {
+		isNew[kept{k.HostID, string(k.PayloadHash)}] = true
+	}
+	var told alerts
+	for i, r := range of {
+		if !isNew[kept{r.host, string(p.Hashes[i])}] {
+			continue
+		}
+		l := leases[r.lease]
+		if l != nil && r.refused == refusedConflict {
+			l.frozen, l.freezing = true, true
+		}
+		if err := told.add(ctx, tx, l, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// whatRefused says in a person's words why a segment will never be billed.
+var whatRefused = map[string]string{
+	refusedMalformed:    "cannot be read: a number or text in it is out of range",
+	refusedSignature:    "is not signed by the host's key, or was changed after it was signed",
+	refusedForeign:      "is for a lease that this host does not have",
+	refusedAnchor:       "names a time anchor that was never issued to this boot of the host",
+	refusedClock:        "gives an end that is not what its time anchor makes of the host's clock",
+	refusedFuture:       "ends later than now",
+	refusedEpoch:        "is of a start that never was",
+	refusedBefore:       "begins before its lease",
+	refusedUnauthorised: "begins after the lease had to stop",
+	refusedLate:         "came after its lease was settled",
+}
+
+// alerts tells of refused segments, once per host, reason and day: what is wrong with one is wrong with many.
+type alerts struct {
+	admins []id.Org
+	sent   map[string]bool
+}
+
+func (a *alerts) add(ctx context.Context, tx *db.Tx, l *lease, r *received) error {
+	n := notify.Notice{
+		Key: fmt.Sprintf("segment_refused:%s:%s:", r.host, r.refused), Severity: notify.Warn, Object: r.host.String(),
+		Title: "A usage segment was refused and will not be billed",
+		Body: fmt.Sprintf("Segment %d of lease %.60s (start %d) %s. It is kept aside, nothing was charged for it. "+
+			"Further ones refused today for this reason are not told again.", r.Seq, r.Lease, r.Epoch, whatRefused[r.refused]),
+	}
+	if r.refused == refusedConflict {
+		n.Key, n.Severity, n.Title = fmt.Sprintf("segment_conflict:%s", r.lease), notify.Bad, "A host signed two different accounts of the same time"
+		n.Body = fmt.Sprintf("Segment %d of lease %s (start %d) came again with other content. The first one stands. "+
+			"Money for the lease, and what its operator has pending, waits until an administrator has looked.", r.Seq, r.Lease, r.Epoch)
+	}
+	if a.sent[n.Key] {
+		return nil
+	}
+	if a.sent == nil {
+		a.sent = map[string]bool{}
+		admins, err := tx.Q.AdminOrgs(ctx)
+		if err != nil {
+			return fmt.Errorf("admins: %w", err)
+		}
+		a.admins = admins
+	}
+	a.sent[n.Key] = true
+	if l == nil || r.refused != refusedConflict {
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return err
+		}
+		n.Key += now.Format(time.DateOnly)
+	}
+	operator, err := tx.Q.HostOwner(ctx, r.host)
+	if err != nil {
+		return fmt.Errorf("owner of %s: %w", r.host, err)
+	}
+	orgs := slices.Clone(a.admins)
+	if !slices.Contains(orgs, operator) {
+		orgs = append(orgs, operator)
+	}
+	for _, n.Org = range orgs {
+		if _, err := notify.Add(ctx, tx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sortByID(ls []*lease) {
+	slices.SortFunc(ls, func(a, b *lease) int {
+		x, y := a.ID.UUID(), b.ID.UUID()
+		return bytes.Compare(x[:], y[:])
+	})
+}

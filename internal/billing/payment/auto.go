@@ -1,0 +1,234 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/stripe"
+)
+
+// AutoTopUp is an org's wish that credit be added by itself. It is switched off by the first card that does not pay:
+// what a bank refuses once it refuses again, and each refusal makes the next card look worse.
+type AutoTopUp struct {
+	Enabled   bool       `json:"enabled"`
+	Threshold money.Nano `json:"threshold"`         // when less than this is available
+	Amount    money.Nano `json:"amount"`            // this is added, whole cents
+	DailyCap  money.Nano `json:"daily_cap"`         // and no more than this in 24 hours, tax not counted
+	Stopped   string     `json:"stopped,omitempty"` // why it was switched off by itself
+}
+
+// AutoTopUp is the org's wish; the zero value when it never had one.
+func (p *Payments) AutoTopUp(ctx context.Context, org id.Org) (AutoTopUp, error) {
+	a, err := p.d.Q.AutoTopup(ctx, org)
+	if db.NoRows(err) {
+		return AutoTopUp{}, nil
+	}
+	if err != nil {
+		return AutoTopUp{}, fmt.Errorf("auto top-up of %s: %w", org, err)
+	}
+	return AutoTopUp{a.Enabled, a.Threshold, a.Amount, a.DailyCap, a.Stopped}, nil
+}
+
+// SetAutoTopUp says anew whether and how credit is added by itself. Faults: Invalid; Conflict when there is no card to
+// pay with.
+func (p *Payments) SetAutoTopUp(ctx context.Context, payer account.Principal, a AutoTopUp) error {
+	return p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		was, err := tx.Q.AutoTopup(ctx, payer.Org)
+		switch {
+		case err != nil && !db.NoRows(err):
+			return fmt.Errorf("auto top-up of %s: %w", payer.Org, err)
+		case !a.Enabled && err != nil:
+			return nil // it never was on
+		case !a.Enabled:
+			a.Threshold, a.Amount, a.DailyCap = was.Threshold, was.Amount, was.DailyCap
+		default:
+			if err := a.check(); err != nil {
+				return err
+			}
+			c, err := tx.Q.StripeCustomer(ctx, payer.Org)
+			if err != nil && !db.NoRows(err) {
+				return fmt.Errorf("customer: %w", err)
+			}
+			if c.PaymentMethod == "" && p.cfg.DefaultMethod == "" {
+				return fault.New(fault.Conflict, "save a card first: credit is added with it")
+			}
+		}
+		if err := tx.Q.SetAutoTopup(ctx, dbq.SetAutoTopupParams{OrgID: payer.Org, UserID: payer.User, Enabled: a.Enabled,
+			Threshold: a.Threshold, Amount: a.Amount, DailyCap: a.DailyCap}); err != nil {
+			return fmt.Errorf("set auto top-up: %w", err)
+		}
+		return audit.Record(ctx, tx, payer.Event("billing.auto_topup", payer.Org.String(), map[string]any{
+			"enabled": a.Enabled, "threshold": a.Threshold.String(), "amount": a.Amount.String(), "daily_cap": a.DailyCap.String()}))
+	})
+}
+
+func (a AutoTopUp) check() error {
+	var bad fault.Fields
+	if a.Threshold < money.Cent || a.Threshold > MaxTopUp {
+		bad.Add("threshold", "must be between %s and %s", money.Cent.Plain(), MaxTopUp.Plain())
+	}
+	switch {
+	case a.Amount < MinTopUp || a.Amount > MaxTopUp:
+		bad.Add("amount", "must be between %s and %s", MinTopUp.Plain(), MaxTopUp.Plain())
+	case a.Amount%money.Cent != 0:
+		bad.Add("amount", "must be whole cents")
+	case a.DailyCap < a.Amount:
+		bad.Add("daily_cap", "must be at least the amount")
+	case a.DailyCap > 10*MaxTopUp:
+		bad.Add("daily_cap", "must be at most %s", (10 * MaxTopUp).Plain())
+	}
+	return bad.Err()
+}
+
+// AutoTopUps adds credit where it is due and says how often. While sending is paused it adds none. Run it every few seconds.
+func (p *Payments) AutoTopUps(ctx context.Context) (n int, err error) {
+	if s, err := SendingState(ctx, p.d.Q); err != nil || s.Paused {
+		return 0, err
+	}
+	orgs, err := p.d.Q.ClaimAutoTopups(ctx, p.cfg.Currency, batchRows)
+	if err != nil {
+		return 0, fmt.Errorf("payment: due auto top-ups: %w", err)
+	}
+	var errs []error
+	for _, org := range orgs {
+		rows, err := p.autoTopUp(ctx, org)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("payment: auto top-up of %s: %w", org, err), p.autoFailed(ctx, org, err))
+			continue
+		}
+		errs = append(errs, notify.DropDeadLetter(ctx, p.d.Q, queueAutoTopUp, org.String()))
+		p.send(ctx, rows)
+		if len(rows) > 0 {
+			n++
+		}
+	}
+	return n, errors.Join(errs...)
+}
+
+// queueAutoTopUp names auto top-ups that fail among the dead letters.
+const queueAutoTopUp = "auto_topup"
+
+// autoFailed has an org whose auto top-up could not be decided looked at again later.
+func (p *Payments) autoFailed(ctx context.Context, org id.Org, why error) error {
+	wait, err := notify.DeadLetter(ctx, p.d, queueAutoTopUp, org.String(), why)
+	if err != nil {
+		return err
+	}
+	return p.d.Q.SetAutoTopupNext(ctx, wait.Seconds(), org)
+}
+
+// capWait is the longest time until an org at its daily cap is looked at again. Top-ups that fail free the cap earlier than
+// their age does.
+const capWait = time.Hour
+
+// autoTopUp decides under the lock of the org's wish, so that replicas do not both pay.
+func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox, err error) {
+	wish, err := p.AutoTopUp(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	on, err := p.taxOn(ctx, org, tax.TopUp, wish.Amount)
+	if err != nil {
+		return nil, err
+	}
+	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		send = nil
+		a, err := tx.Q.AutoTopupForUpdate(ctx, org)
+		if err != nil {
+			return err
+		}
+		now, err := tx.Q.AutoTopupFacts(ctx, pgtype.UUID{Bytes: org.UUID(), Valid: true}, p.cfg.Currency)
+		if err != nil {
+			return err
+		}
+		if !a.Enabled || now.Postpaid || now.Pending > 0 || money.Nano(now.Available) >= a.Threshold || a.Amount != wish.Amount { // changed meanwhile: next time
+			return tx.Q.SetAutoTopupNext(ctx, 0, org)
+		}
+		if money.Nano(now.LastDay)+a.Amount > a.DailyCap {
+			if err := tx.Q.SetAutoTopupNext(ctx, min(now.FreesS, capWait.Seconds()), org); err != nil {
+				return fmt.Errorf("auto top-up of %s: %w", org, err)
+			}
+			return p.capped(ctx, tx, org, a.DailyCap)
+		}
+		if err := p.allow(ctx, tx, org, a.Amount); err != nil {
+			f := fault.From(err)
+			if f == nil || f.Kind != fault.QuotaExceeded && f.Kind != fault.Forbidden {
+				return err
+			}
+			return p.stopAuto(ctx, tx, org, sentence(f.Message))
+		}
+		payer := account.Principal{Org: org, User: a.UserID, Email: a.Email, OrgName: a.OrgName}
+		out := &outgoing{tx: tx}
+		method, err := p.customer(ctx, out, payer)
+		if err != nil {
+			return err
+		}
+		if method == "" {
+			method = p.cfg.DefaultMethod
+		}
+		if method == "" {
+			return p.stopAuto(ctx, tx, org, "There is no card to pay with.")
+		}
+		topup := id.New[id.TopUp]()
+		if err := p.insert(ctx, tx, topup, org, a.UserID, a.Amount, true, on); err != nil {
+			return err
+		}
+		meta, err := topupMeta(org, a.UserID, a.Amount, on, true)
+		if err != nil {
+			return err
+		}
+		err = out.add(ctx, kindPayment, topup.String(), topupKey(topup), stripe.NewPayment{TopUp: topup.String(), Method: method,
+			Cents: int64((a.Amount + on.Amount()) / money.Cent), Currency: p.cfg.Currency, Description: p.describe(a.Amount, on), Receipt: a.Email, Meta: meta})
+		if err != nil {
+			return err
+		}
+		send = out.rows
+		return tx.Q.SetAutoTopupNext(ctx, 0, org) // while the payment is under way the org is not due
+	})
+	return send, err
+}
+
+// capped tells once a day that no more is added.
+func (p *Payments) capped(ctx context.Context, tx *db.Tx, org id.Org, most money.Nano) error {
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = notify.Add(ctx, tx, notify.Notice{
+		Org: org, Key: "auto_topup:cap:" + now.Format("2006-01-02"), Severity: notify.Warn, Object: org.String(),
+		Title: "Auto top-up has reached its daily cap",
+		Body:  fmt.Sprintf("It would add credit now, and has added as much as it may in 24 hours (at most %s %s). Add credit yourself, or raise the cap.", most.Plain(), p.cfg.Currency),
+	})
+	return err
+}
+
+// stopAuto switches auto top-up off and tells its org why.
+func (p *Payments) stopAuto(ctx context.Context, tx *db.Tx, org id.Org, why string) error {
+	n, err := tx.Q.StopAutoTopup(ctx, why, org)
+	if err != nil || n == 0 {
+		return err
+	}
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = notify.Add(ctx, tx, notify.Notice{
+		Org: org, Key: "auto_topup:stopped:" + now.Format("2006-01-02T15:04:05.000"), Severity: notify.Bad, Object: org.String(),
+		Title: "Auto top-up was switched off",
+		Body:  why + " No credit is added any more: your clusters stop when what there is has been used. Add credit yourself or change the card, then switch it on again.",
+	})
+	return err
+}

@@ -1,0 +1,256 @@
+package payment
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe"
+)
+
+// billingParams are the frozen parameters of the rows that bill, but for usage.
+type billingParams struct {
+	Org          id.Org     `json:"org"`
+	Subscription string     `json:"subscription,omitempty"`
+	Now          bool       `json:"now,omitempty"`
+	Invoice      string     `json:"invoice,omitempty"`
+	Lines        []BillLine `json:"lines,omitempty"`
+}
+
+type usageParams struct {
+	Org        id.Org      `json:"org"`
+	Identifier string      `json:"identifier"`
+	Value      money.Micro `json:"value"`
+	At         time.Time   `json:"at"`
+}
+
+// answer is what a sender returns: the id of Stripe's object, what books the answer, and what went wrong.
+type answer = func(context.Context, *db.Tx) error
+
+// billed reads a row's parameters, and its org's customer and default card ("": none).
+func (p *Payments) billed(ctx context.Context, row Row) (b billingParams, customer, method string, err error) {
+	if err := json.Unmarshal(row.Params, &b); err != nil {
+		return b, "", "", err
+	}
+	customer, method, err = p.customerOf(ctx, b.Org)
+	return b, customer, method, err
+}
+
+func (p *Payments) customerOf(ctx context.Context, org id.Org) (customer, method string, err error) {
+	c, err := p.d.Q.StripeCustomer(ctx, org)
+	if db.NoRows(err) {
+		return "", "", errNoCustomer
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("customer of %s: %w", org, err)
+	}
+	if c.PaymentMethod == "" {
+		return c.CustomerID, p.cfg.DefaultMethod, nil
+	}
+	return c.CustomerID, c.PaymentMethod, nil
+}
+
+// useCard says at Stripe which card pays the customer's invoices. A card that Stripe does not have any more is no reason to
+// stop: the invoice is open until another one pays it.
+func (p *Payments) useCard(ctx context.Context, client *stripe.Client, key, customer, method string) error {
+	if method == "" {
+		return nil
+	}
+	err := client.SetDefaultMethod(ctx, key+":card:"+method, customer, method)
+	if e := stripe.As(err); e != nil && (e.Outcome == stripe.Rejected || e.Outcome == stripe.Missing) {
+		p.log.WarnContext(ctx, "Stripe refuses a card for invoices", "customer", customer, "method", method, "error", e)
+		return nil
+	}
+	return err
+}
+
+// inTurn refuses, for now, a row that an earlier one about the same subscription has to precede.
+func (p *Payments) inTurn(ctx context.Context, row Row) error {
+	waits, err := p.d.Q.OutboxBefore(ctx, row.Key, []string{KindSubscribe, KindUnsubscribe})
+	if err != nil {
+		return fmt.Errorf("rows before %s: %w", row.Key, err)
+	}
+	if waits {
+		return &stripe.Error{Outcome: stripe.Later, Code: "in_turn", Message: "an earlier change of the subscription is still to be said"}
+	}
+	return nil
+}
+
+func (p *Payments) sendCard(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
+	_, customer, method, err := p.billed(ctx, row)
+	if err == nil {
+		err = p.useCard(ctx, client, row.Key, customer, method)
+	}
+	return method, func(context.Context, *db.Tx) error { return nil }, err
+}
+
+func (p *Payments) sendSubscribe(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
+	b, customer, method, err := p.billed(ctx, row)
+	if err == nil {
+		err = p.inTurn(ctx, row)
+	}
+	if err == nil {
+		err = p.useCard(ctx, client, row.Key, customer, method)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	// Whatever an earlier attempt did, or an earlier row, shows here.
+	there, err := client.FindSubscription(ctx, customer, b.Org.String())
+	var s stripe.Subscription
+	switch {
+	case err != nil:
+	case there != nil && there.Ending:
+		s, err = client.ResumeSubscription(ctx, row.Key+":resume", there.ID)
+	case there != nil:
+		s = *there
+	default:
+		s, err = p.subscribe(ctx, client, row.Key, stripe.SubscribeRequest{Customer: customer, Org: b.Org.String(), Currency: p.cfg.Currency})
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	return s.ID, func(ctx context.Context, tx *db.Tx) error { return p.biller.Subscription(ctx, tx, b.Org, s) }, nil
+}
+
+// subscribe makes the subscription, and in the sandbox, which nobody sets up, what it needs.
+func (p *Payments) subscribe(ctx context.Context, client *stripe.Client, key string, r stripe.SubscribeRequest) (stripe.Subscription, error) {
+	s, err := client.Subscribe(ctx, key, r)
+	if e := stripe.As(err); e == nil || e.Code != stripe.CodeNoPrice || !p.cfg.Sandbox {
+		return s, err
+	}
+	var setup StripeSetup
+	if err := setup.meter(ctx, client); err != nil {
+		return s, err
+	}
+	if err := setup.price(ctx, client, r.Currency); err != nil {
+		return s, err
+	}
+	return client.Subscribe(ctx, key, r)
+}
+
+func (p *Payments) sendUnsubscribe(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
+	b, _, _, err := p.billed(ctx, row)
+	if err == nil {
+		err = p.inTurn(ctx, row)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	if err := client.CancelSubscription(ctx, row.Key, b.Subscription, b.Now); err != nil {
+		return "", nil, err
+	}
+	s, err := client.Subscription(ctx, b.Subscription)
+	if err != nil {
+		return "", nil, err
+	}
+	return s.ID, func(ctx context.Context, tx *db.Tx) error { return p.biller.Subscription(ctx, tx, b.Org, s) }, nil
+}
+
+func (p *Payments) sendUsage(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
+	var u usageParams
+	if err := json.Unmarshal(row.Params, &u); err != nil {
+		return "", nil, err
+	}
+	customer, _, err := p.customerOf(ctx, u.Org)
+	if err != nil {
+		return "", nil, err
+	}
+	done := func(context.Context, *db.Tx) error { return nil } // what Stripe counts changes nothing here
+	if row.Old {
+		minute := u.At.Truncate(time.Minute)
+		counted, err := client.Usage(ctx, customer, minute, minute.Add(time.Minute))
+		if err != nil {
+			return "", nil, orNotSetUp(err)
+		}
+		if counted >= u.Value {
+			return u.Identifier, done, nil
+		}
+	}
+	err = client.SendUsage(ctx, stripe.UsageEvent{Identifier: u.Identifier, Customer: customer, Value: u.Value, At: u.At})
+	if e := stripe.As(err); e != nil && e.Outcome == stripe.Rejected {
+		if m, asked := client.FindMeter(ctx, stripe.UsageMeter); asked == nil && m.ID == "" {
+			err = &stripe.Error{Outcome: stripe.Later, Code: stripe.CodeNoMeter, Message: e.Message}
+		}
+	}
+	return u.Identifier, done, err
+}
+
+// orNotSetUp has a row wait whose meter is not there: muster server stripe-setup makes it.
+func orNotSetUp(err error) error {
+	if e := stripe.As(err); e != nil && e.Code == stripe.CodeNoMeter {
+		return &stripe.Error{Outcome: stripe.Later, Code: e.Code, Message: e.Message}
+	}
+	return err
+}
+
+func (p *Payments) sendClose(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
+	b, customer, method, err := p.billed(ctx, row)
+	if err == nil {
+		err = p.useCard(ctx, client, row.Key, customer, method)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	for _, l := range b.Lines {
+		if final, err := p.sendLine(ctx, client, row, b.Invoice, customer, l); err != nil {
+			return "", nil, err
+		} else if final {
+			break
+		}
+	}
+	in, err := client.FinaliseInvoice(ctx, row.Key, b.Invoice)
+	return p.invoiceAnswer(b.Org, in, err)
+}
+
+// sendLine adds a line; final says that the invoice is no draft any more, and that the line is left out.
+func (p *Payments) sendLine(ctx context.Context, client *stripe.Client, row Row, invoice, customer string, l BillLine) (final bool, err error) {
+	if row.Old {
+		if there, err := client.FindInvoiceLine(ctx, invoice, l.Ref); err != nil || there {
+			return false, err
+		}
+	}
+	err = client.AddInvoiceLine(ctx, row.Key+":line:"+l.Ref, stripe.InvoiceLine{Invoice: invoice, Customer: customer, Cents: l.Cents, Currency: p.cfg.Currency,
+		Description: l.Description, Ref: l.Ref})
+	if e := stripe.As(err); e != nil && e.Outcome == stripe.Rejected {
+		if in, asked := client.Invoice(ctx, invoice); asked == nil && in.Status != stripe.InvoiceDraft {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
+func (p *Payments) sendCollect(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
+	b, customer, method, err := p.billed(ctx, row)
+	if err == nil {
+		err = p.useCard(ctx, client, row.Key, customer, method)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	in, err := client.PayInvoice(ctx, row.Key, b.Invoice, "")
+	return p.invoiceAnswer(b.Org, in, err)
+}
+
+// sendWriteOff may be said again at any time, also when Stripe has forgotten the key: an invoice that is uncollectible is not
+// marked twice.
+func (p *Payments) sendWriteOff(ctx context.Context, client *stripe.Client, row Row) (string, answer, error) {
+	var b billingParams
+	if err := json.Unmarshal(row.Params, &b); err != nil {
+		return "", nil, err
+	}
+	in, err := client.GiveUpInvoice(ctx, row.Key, b.Invoice)
+	return p.invoiceAnswer(b.Org, in, err)
+}
+
+// invoiceAnswer hands an invoice that was changed to the biller.
+func (p *Payments) invoiceAnswer(org id.Org, in stripe.Invoice, err error) (string, answer, error) {
+	return in.ID, func(ctx context.Context, tx *db.Tx) error {
+		_, err := p.biller.Invoice(ctx, tx, org, in, BillTax{})
+		return err
+	}, err
+}

@@ -1,0 +1,340 @@
+package payment
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/dbtest"
+)
+
+func TestAnOrgIsBilledAfterwards(t *testing.T) {
+	t.Parallel()
+	b := newTab(t, dbtest.New(t), "pm_card_visa")
+	b.p.SendNow(t.Context(), b.subscribe())
+	if b.sub.Status != "active" || b.sub.Org != b.payer.Org.String() {
+		t.Fatalf("%+v", b.sub)
+	}
+	b.move(time.Hour)
+	b.use(1_234_567)
+	b.use(9_999)
+	b.sendAll()
+	if n, sum := b.stripe.Metered(b.customer()); n != 2 || sum != 1_244_566 {
+		t.Fatal(n, sum)
+	}
+	b.stripe.Deliveries()
+	draft := b.stripe.EndPeriod(b.customer())[0]
+	b.receive(b.stripe.Deliveries())
+	b.sendAll() // a residue of −0.01, then final
+	b.stripe.Bill()
+	b.receive(b.stripe.Deliveries())
+	in, err := b.p.stripe.Invoice(t.Context(), draft)
+	if err != nil || in.Status != stripe.InvoicePaid || in.Total != 124 || in.Metered != 124 {
+		t.Fatalf("%+v %v", in, err)
+	}
+	if r := b.reconcile(); r.Matched != 1 || r.Suspense != 0 {
+		t.Fatalf("%+v", r)
+	}
+	b.even(124)
+	b.use(7_777) // 0.9999… cents short of the next: 1252343 µ in all
+	b.use(7_000)
+	b.sendAll()
+	b.stripe.EndPeriod(b.customer())
+	b.receive(b.stripe.Deliveries())
+	b.sendAll()
+	b.stripe.Bill()
+	b.receive(b.stripe.Deliveries())
+	b.reconcile()
+	b.even(124) // a cent is too little to charge: it is owed still
+	if len(b.refused) != 0 {
+		t.Fatal(b.refused)
+	}
+}
+
+// Events in any order, repeated and lost, with answers lost besides: what is asked for and the reconciliation end in books
+// that say what Stripe did.
+func TestInvoiceEventsInAnyOrder(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(7, 8))
+	faults := []sandbox.Fault{sandbox.None, sandbox.Error500, sandbox.RateLimited, sandbox.Down, sandbox.Truncated, sandbox.InUse, sandbox.LostAnswer}
+	for range 3 {
+		b := newTab(t, dbtest.New(t), "pm_card_visa")
+		b.subscribe()
+		b.sendAll()
+		b.move(time.Minute)
+		var kept []sandbox.Delivery
+		var invoices []string
+		for range 40 {
+			switch r.IntN(8) {
+			case 0, 1, 2:
+				b.use(money.Micro(r.IntN(3_000_000)))
+			case 3:
+				invoices = append(invoices, b.stripe.EndPeriod(b.customer())...)
+				b.move(time.Minute)
+			case 4:
+				if len(invoices) > 0 {
+					b.stripe.HourOver(invoices[r.IntN(len(invoices))])
+				}
+			case 5:
+				for range r.IntN(4) {
+					b.stripe.Fail(faults[r.IntN(len(faults))])
+				}
+				b.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
+				if _, err := b.p.SendDue(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				b.stripe.Heal()
+			case 6:
+				b.reconcile()
+			case 7:
+				ds := append(b.stripe.Deliveries(), kept...)
+				ds = append(ds, ds...)
+				r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
+				kept = ds[r.IntN(len(ds)+1):]
+				b.receive(ds[:len(ds)-len(kept)])
+			}
+		}
+		// The rest of the events is lost.
+		b.stripe.Deliveries()
+		for range 3 { // the draft is seen, closed, and paid
+			b.sendAll()
+			b.refresh()
+			b.stripe.Bill()
+		}
+		b.reconcile()
+		_, cents := b.stripe.Charged()
+		b.even(cents)
+		// One last period: the invoices say to the cent what was used.
+		b.use(1_000_000)
+		b.sendAll()
+		b.stripe.EndPeriod(b.customer())
+		for range 3 {
+			b.refresh()
+			b.sendAll()
+			b.stripe.Bill()
+		}
+		b.reconcile()
+		_, cents = b.stripe.Charged()
+		b.even(cents)
+		var billed int64
+		for _, w := range b.wanted {
+			billed += w
+		}
+		if n, sum := b.stripe.Metered(b.customer()); billed != int64(b.used/10_000) || sum != int64(b.used) || len(b.refused) != 0 {
+			t.Fatalf("billed %d of %d; Stripe counts %d events of %d; refused %v", billed, b.used, n, sum, b.refused)
+		}
+	}
+}
+
+// A day after an answer was lost Stripe knows neither key nor identifier: what was counted is looked up, and counts once.
+func TestUsageWhoseAnswerWasLostForADay(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []sandbox.Fault{sandbox.Error500, sandbox.Down} {
+		b := newTab(t, dbtest.New(t), "pm_card_visa")
+		b.p.SendNow(t.Context(), b.subscribe())
+		b.use(1_000_000)
+		b.stripe.Fail(fault, fault)
+		b.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state = 'pending'")
+		if _, err := b.p.SendDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.stripe.Heal()
+		b.move(25 * time.Hour)
+		b.stripe.ForgetKeys()
+		b.exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '25 hours'")
+		b.sendAll()
+		if n, sum := b.stripe.Metered(b.customer()); n != 1 || sum != 1_000_000 {
+			t.Fatal(fault, n, sum)
+		}
+	}
+	b := newTab(t, dbtest.New(t), "pm_card_visa")
+	b.p.SendNow(t.Context(), b.subscribe())
+	b.use(1_000_000)
+	b.move(36 * 24 * time.Hour)
+	b.sendAll()
+	if !slices.Equal(b.refused, []string{KindUsage}) {
+		t.Fatal(b.refused)
+	}
+}
+
+// However often and fast billing is switched on and off, and whatever is lost on the way, the last word holds and there is
+// one subscription.
+func TestTheLastWordOnASubscriptionHolds(t *testing.T) {
+	t.Parallel()
+	b := newTab(t, dbtest.New(t), "pm_card_visa")
+	off := func(now bool) {
+		b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) {
+			return b.p.Unsubscribe(ctx, tx, b.payer.Org, b.sub.ID, now)
+		})
+	}
+	b.subscribe()
+	b.subscribe()
+	b.stripe.Fail(sandbox.Error500, sandbox.Error500, sandbox.Truncated, sandbox.Error500)
+	b.sendAll()
+	if b.sub.Status != "active" || len(b.stripe.InvoicesOf(b.customer())) != 1 {
+		t.Fatalf("%+v %v", b.sub, b.stripe.InvoicesOf(b.customer()))
+	}
+	first := b.sub.ID
+	off(false)
+	b.subscribe()
+	off(false)
+	b.stripe.Fail(sandbox.Down, sandbox.Error500)
+	b.sendAll()
+	if b.sub.ID != first || !b.sub.Ending {
+		t.Fatalf("%+v", b.sub)
+	}
+	b.subscribe()
+	b.sendAll()
+	if b.sub.ID != first || b.sub.Ending {
+		t.Fatalf("%+v", b.sub)
+	}
+	b.use(2_000_000)
+	b.sendAll()
+	off(true)
+	b.stripe.Fail(sandbox.Error500)
+	b.sendAll()
+	if b.sub.ID != first || b.sub.Status != "canceled" {
+		t.Fatalf("%+v", b.sub)
+	}
+	for range 3 {
+		b.refresh() // the last invoice
+		b.sendAll()
+		b.stripe.Bill()
+	}
+	b.reconcile()
+	b.even(200)
+	b.subscribe()
+	b.sendAll()
+	if b.sub.ID == first || b.sub.Status != "active" {
+		t.Fatalf("%+v", b.sub)
+	}
+}
+
+// Another card may pay an invoice that the first did not; a bank that takes the payment back makes it owed again.
+func TestAnInvoiceIsCollectedAndDisputed(t *testing.T) {
+	t.Parallel()
+	b := newTab(t, dbtest.New(t), "pm_card_chargeCustomerFail")
+	b.p.SendNow(t.Context(), b.subscribe())
+	b.use(5_000_000)
+	b.sendAll()
+	in := b.stripe.EndPeriod(b.customer())[0]
+	b.refresh()
+	b.sendAll()
+	b.stripe.Bill()
+	collect := func() {
+		b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) {
+			return b.p.CollectInvoice(ctx, tx, b.payer.Org, in)
+		})
+		b.sendAll()
+	}
+	collect()
+	if !slices.Equal(b.refused, []string{KindCollect}) {
+		t.Fatal(b.refused)
+	}
+	b.even(0)
+	b.p.cfg.DefaultMethod = "pm_card_visa"
+	collect()
+	collect() // paid already
+	b.reconcile()
+	b.even(500)
+	now, err := b.p.stripe.Invoice(t.Context(), in)
+	if err != nil || now.Status != stripe.InvoicePaid {
+		t.Fatalf("%+v %v", now, err)
+	}
+	dispute := b.stripe.Dispute(now.Payment, 500)
+	b.reconcile() // no event came
+	b.even(0)
+	b.stripe.Decide(dispute, true)
+	b.receive(b.stripe.Deliveries())
+	b.reconcile()
+	b.even(500)
+}
+
+// What somebody bills a customer of ours for at Stripe by hand pays nothing that is owed here: it goes to suspense.
+func TestAnInvoiceByHandIsNotOurs(t *testing.T) {
+	t.Parallel()
+	b := newTab(t, dbtest.New(t), "pm_card_visa")
+	b.p.SendNow(t.Context(), b.subscribe())
+	b.use(5_000_000)
+	b.sendAll()
+	in := b.stripe.InvoiceByHand(b.customer(), "eur", 700)
+	b.receive(b.stripe.Deliveries())
+	if r := b.reconcile(); r.New != 1 || r.Matched != 0 {
+		t.Fatalf("%+v", r)
+	}
+	b.exec("UPDATE stripe_balance SET seen_at = seen_at - interval '2 hours'")
+	if r := b.reconcile(); r.Suspense != 1 {
+		t.Fatalf("%+v", r)
+	}
+	if _, seen := b.wanted[in]; seen {
+		t.Fatal("the biller heard of it")
+	}
+	if owed, err := ledger.Balance(t.Context(), b.d.Q, ledger.Receivable(b.payer.Org, "EUR")); err != nil || owed != -5*money.Unit {
+		t.Fatal(owed, err)
+	}
+}
+
+// A card that is saved or chosen later pays what the earlier one did not, when Stripe tries again.
+func TestTheDefaultCardPaysInvoices(t *testing.T) {
+	t.Parallel()
+	b := newTab(t, dbtest.New(t), "")
+	save := func(card string) CardSetup {
+		t.Helper()
+		x, err := b.p.AddCard(t.Context(), b.payer, "", idem.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.sendAll()
+		row, err := b.d.Q.OutboxByKey(t.Context(), "setup:"+x.ID.String())
+		if err != nil || !b.stripe.Pay(row.ResultID, card) {
+			t.Fatal(err)
+		}
+		b.receive(b.stripe.Deliveries())
+		b.sendAll()
+		return x
+	}
+	b.subscribe() // without a card
+	b.sendAll()
+	b.use(5_000_000)
+	b.sendAll()
+	in := b.stripe.EndPeriod(b.customer())[0]
+	b.receive(b.stripe.Deliveries())
+	b.sendAll()
+	b.stripe.Bill()
+	tried := func(attempts int, status string) {
+		t.Helper()
+		got, err := b.p.stripe.Invoice(t.Context(), in)
+		if err != nil || got.Status != status || got.Attempts != attempts {
+			t.Fatalf("%+v %v", got, err)
+		}
+	}
+	tried(1, stripe.InvoiceOpen)
+	save("pm_card_chargeCustomerFail")
+	b.move(73 * time.Hour)
+	b.stripe.Bill()
+	tried(2, stripe.InvoiceOpen)
+	save("pm_card_visa")
+	cards, err := b.p.Cards(t.Context(), b.payer.Org)
+	if err != nil || len(cards) != 2 {
+		t.Fatal(cards, err)
+	}
+	if err := b.p.SetDefaultCard(t.Context(), b.payer, cards[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	b.sendAll()
+	b.move(73 * time.Hour)
+	b.stripe.Bill()
+	tried(3, stripe.InvoicePaid)
+	b.receive(b.stripe.Deliveries())
+	b.reconcile()
+	b.even(500)
+}

@@ -1,0 +1,163 @@
+package payment
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/document"
+	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe"
+)
+
+// CreditNote corrects the receipt of a payment, or an invoice, of which a part was given back or taken back by the card's
+// bank. It is issued with the entry of the ledger that books this, and never changes.
+type CreditNote struct {
+	Number   string        `json:"number"`
+	IssuedAt time.Time     `json:"issued_at"`
+	Corrects string        `json:"corrects"` // number of the receipt or invoice
+	Cancels  string        `json:"cancels"`  // number of an earlier credit note that this one cancels; "": none
+	Kind     tax.Kind      `json:"kind"`     // refund, refund_returned, dispute_lost, invoice_refund, invoice_refund_returned
+	Ref      string        `json:"ref"`      // id of the refund, or of the payment that was disputed
+	TopUp    *id.TopUp     `json:"topup_id"` // null: an invoice is corrected
+	Merchant account.Party `json:"merchant"` // both parties as on the document that is corrected
+	Customer account.Party `json:"customer"`
+	Net      money.Nano    `json:"net"` // given back; negative: a credit note is cancelled
+	Tax      Tax           `json:"tax"` // given back with it
+	Total    money.Nano    `json:"total"`
+	Currency string        `json:"currency"`
+	Sandbox  bool          `json:"sandbox"` // no real money moved
+}
+
+// creditTopup issues the credit note for a part of a top-up that went back (net and amount, its tax, are negative), or that
+// did not get there after all: then it cancels the credit note of the refund.
+func (p *Payments) creditTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, kind tax.Kind, key, ref string, net, amount money.Nano) error {
+	c := CreditNote{Kind: kind, Ref: ref, TopUp: &t.ID, Net: -net, Tax: ViewTax(taxOf(t), -amount), Currency: t.Currency}
+	d := document.Draft{Org: t.OrgID, Key: creditKey(key), Corrects: receiptKey(t.ID)}
+	if kind == tax.RefundReturned {
+		d.Corrects = creditKey("refund:" + ref + ":asked")
+	}
+	r, found, err := receiptContent(ctx, tx.Q, t.ID)
+	gone := errors.Is(err, errErased)
+	if err != nil && !gone {
+		return err
+	}
+	if !found && !gone && t.PaymentIntentID != nil && t.SettledAt != nil { // paid before there were receipts
+		if err := p.issue(ctx, tx, t, *t.PaymentIntentID, *t.SettledAt); err != nil {
+			return err
+		}
+		if r, _, err = receiptContent(ctx, tx.Q, t.ID); err != nil {
+			return err
+		}
+	}
+	c.Corrects, c.Merchant, c.Customer = r.Number, r.Merchant, r.Customer
+	if c.Customer.Name == "" { // the receipt follows in this transaction
+		if c.Customer, _, err = account.PartyOf(ctx, tx.Q, t.OrgID); err != nil {
+			return err
+		}
+		c.Merchant = p.cfg.Merchant
+		c.Merchant.Address = append([]string{}, c.Merchant.Address...)
+	}
+	return p.issueCredit(ctx, tx, d, c)
+}
+
+// creditInvoice issues the credit note for a refund of an invoice's payment that was made at Stripe, or cancels it.
+func (p *Payments) creditInvoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice, refund string, kind tax.Kind, key string, net, amount money.Nano, of tax.Tax) error {
+	customer, _, err := account.PartyOf(ctx, tx.Q, org)
+	if err != nil {
+		return err
+	}
+	d := document.Draft{Org: org, Key: creditKey(key)}
+	if kind == tax.InvoiceRefundReturned {
+		d.Corrects = creditKey("refund:" + refund)
+	}
+	merchant := p.cfg.Merchant
+	merchant.Address = append([]string{}, merchant.Address...)
+	return p.issueCredit(ctx, tx, d, CreditNote{Corrects: in.Number, Kind: kind, Ref: refund, Merchant: merchant, Customer: customer,
+		Net: -net, Tax: ViewTax(of, -amount), Currency: in.Currency})
+}
+
+func (p *Payments) issueCredit(ctx context.Context, tx *db.Tx, d document.Draft, c CreditNote) error {
+	c.Total, c.Sandbox = c.Net+c.Tax.Amount, p.cfg.Sandbox
+	if c.Total == 0 && c.Net == 0 {
+		return nil
+	}
+	if c.Kind == tax.RefundReturned || c.Kind == tax.InvoiceRefundReturned {
+		// A refund from before there were credit notes has none to be cancelled.
+		if _, found, err := document.Find(ctx, tx.Q, d.Corrects); err != nil || !found {
+			return err
+		}
+	}
+	d.Series, d.Content = document.CreditNote, c
+	return document.Issue(ctx, tx, d)
+}
+
+// creditKey is the key, in the register of documents, of the credit note for an entry of the ledger.
+func creditKey(entry string) string { return "credit_note:" + entry }
+
+// creditNotesShown bounds a year's list.
+const creditNotesShown = 5000
+
+// CreditNotes are the org's of a calendar year (UTC), newest first. Fault: Invalid (the year).
+func (p *Payments) CreditNotes(ctx context.Context, org id.Org, year string) ([]CreditNote, error) {
+	n, err := strconv.Atoi(year)
+	if err != nil || n < 2000 || n > 9999 {
+		return nil, fault.InvalidField("year", "is a calendar year, such as 2026")
+	}
+	rows, err := document.List(ctx, p.d.Q, org, document.CreditNote, n, creditNotesShown)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]CreditNote, len(rows))
+	for i, d := range rows {
+		if out[i], err = creditOf(d); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// CreditNote is one of the org's, by its number. Fault: NotFound.
+func (p *Payments) CreditNote(ctx context.Context, org id.Org, number string) (CreditNote, error) {
+	d, err := document.Get(ctx, p.d.Q, org, document.CreditNote, number)
+	if err != nil {
+		return CreditNote{}, err
+	}
+	return creditOf(d)
+}
+
+func creditOf(d document.Issued) (c CreditNote, err error) {
+	if err := json.Unmarshal(d.Content, &c); err != nil {
+		return c, fmt.Errorf("credit note %s: %w", d.Number, err)
+	}
+	c.Number, c.IssuedAt = d.Number, d.IssuedAt
+	switch {
+	case c.Kind == tax.RefundReturned || c.Kind == tax.InvoiceRefundReturned:
+		c.Cancels = d.Corrects
+	case c.Corrects == "": // the receipt was issued in the same transaction
+		c.Corrects = d.Corrects
+	}
+	return c, nil
+}
+
+// CreditNotesCSV writes credit notes as a table with a heading.
+func CreditNotesCSV(w io.Writer, list []CreditNote) error {
+	out := csv.NewWriter(w)
+	rows := [][]string{{"number", "issued", "corrects", "cancels", "kind", "customer", "vat_id", "net", "tax_percent", "tax", "tax_country", "total", "currency"}}
+	for _, c := range list {
+		rows = append(rows, []string{c.Number, c.IssuedAt.Format(time.DateOnly), c.Corrects, c.Cancels, string(c.Kind), c.Customer.Name, c.Customer.VATID,
+			c.Net.String(), c.Tax.Percent, c.Tax.Amount.String(), c.Tax.Country, c.Total.String(), c.Currency})
+	}
+	return out.WriteAll(rows)
+}

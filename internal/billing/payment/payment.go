@@ -1,0 +1,119 @@
+// Package payment takes money in: top-ups through Stripe.
+//
+// What always holds:
+//   - The ledger is credited only for a payment that Stripe itself says has succeeded, when asked: an event is a hint
+//     to ask, never a fact. The entry's key names the payment ("topup:pi_…"), so that the call, the webhook and the
+//     poller may all find out, in any order and any number of times, and credit once.
+//   - What must be said to Stripe is a row of stripe_outbox, written in the transaction that decides it, with frozen
+//     parameters and an idempotency key of its own. The key is reused for 24 h, as long as Stripe remembers it; after
+//     that the object is looked up by its metadata before anything is said again under a new key.
+//   - A failed payment credits nothing; it is final, and trying again is a new top-up.
+//   - Amounts exclude tax. What tax a payment bears is decided and kept when it is made; it is charged beside the amount,
+//     booked with it to tax_payable, and goes back with it in proportion (package tax).
+//   - What is disputed cannot be spent or given back: it is set aside, and as far as there is nothing to set aside it is reserved
+//     in the org's wallet, so that whatever is credited later counts towards it. What a lost dispute cost is repaid the same way.
+//   - A card whose owner took a payment back pays for nobody any more.
+//   - A payment's receipt is written in the transaction that books it, and never changes: whatever its parties call
+//     themselves later.
+package payment
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe"
+)
+
+// Bounds of one top-up.
+const (
+	MinTopUp = money.Unit
+	MaxTopUp = 50_000 * money.Unit
+)
+
+// Config of payments.
+type Config struct {
+	Currency string // ISO 4217, upper case; one of money.Currencies
+	// DefaultMethod is the payment method of orgs that have saved none: the sandbox's test card "pm_card_visa". Empty:
+	// they are sent to Stripe's checkout page.
+	DefaultMethod string
+	// ReturnURL is where the checkout page, the page for saving a card and the payer's bank send people back to.
+	ReturnURL string
+	// UnverifiedLimit is what an org may add before an owner's e-mail address and a card are verified; 0: any amount.
+	UnverifiedLimit money.Nano
+	// DisputedLimit is what an org may add while a payment of it is disputed; 0: DefaultDisputedLimit.
+	DisputedLimit money.Nano
+	// Merchant is who sells, as receipts name it: of record.
+	Merchant account.Party
+	// Taxer says what tax a payment bears; nil: none.
+	Taxer   tax.Taxer
+	Sandbox bool // the Stripe behind it is our own fake; no real money moves
+}
+
+// Payments is the use cases. Safe for concurrent use.
+type Payments struct {
+	d      *db.DB
+	stripe *stripe.Client
+	cfg    Config
+	log    *slog.Logger
+
+	senders  map[string]Sender // of nouns above, by kind of row
+	watchers map[string]func(ctx context.Context, object string) (note string, err error)
+	biller   *Biller // nil: nobody bills orgs afterwards
+
+	refusedNotified sync.Map // reason a webhook was refused for → day on which administrators were last told
+}
+
+// State of a top-up.
+type State string
+
+const (
+	Pending   State = "pending"   // Stripe or the payer has yet to answer
+	Succeeded State = "succeeded" // credited
+	Failed    State = "failed"    // Failure says why
+	Canceled  State = "canceled"  // the checkout page was left to expire
+)
+
+// TopUp is one payment into an org's wallet.
+type TopUp struct {
+	ID          id.TopUp   `json:"id"`
+	Amount      money.Nano `json:"amount"` // goes into the wallet
+	Tax         Tax        `json:"tax"`    // as it was decided when the payment was made
+	Total       money.Nano `json:"total"`  // is charged
+	Currency    string     `json:"currency"`
+	State       State      `json:"state"`
+	CheckoutURL string     `json:"checkout_url,omitempty"` // where to pay, while pending
+	ActionURL   string     `json:"action_url,omitempty"`   // where the payer's bank asks them (3-D Secure), while pending
+	ReceiptURL  string     `json:"receipt_url,omitempty"`  // Stripe's receipt, once succeeded
+	Automatic   bool       `json:"automatic,omitempty"`    // made by auto top-up
+	Failure     string     `json:"failure,omitempty"`      // for the payer
+	CreatedAt   time.Time  `json:"created_at"`
+	SettledAt   *time.Time `json:"settled_at,omitempty"`
+	Sandbox     bool       `json:"sandbox,omitempty"`
+}
+
+// New checks the configuration.
+func New(d *db.DB, client *stripe.Client, cfg Config, log *slog.Logger) (*Payments, error) {
+	switch {
+	case cfg.ReturnURL == "":
+		return nil, errors.New("payments need a return URL for the checkout page")
+	}
+	if err := money.CheckCurrency(cfg.Currency); err != nil {
+		return nil, err
+	}
+	if cfg.DisputedLimit == 0 {
+		cfg.DisputedLimit = DefaultDisputedLimit
+	}
+	if cfg.Taxer == nil {
+		cfg.Taxer = tax.None{}
+	}
+	return &Payments{d: d, stripe: client, cfg: cfg, log: log, senders: map[string]Sender{},
+		watchers: map[string]func(context.Context, string) (string, error){}}, nil
+}

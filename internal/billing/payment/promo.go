@@ -1,0 +1,213 @@
+package payment
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// PromoCode gives credit away: to each org once, so many times. It can be spent and not given back.
+type PromoCode struct {
+	Code      string     `json:"code"`
+	Amount    money.Nano `json:"amount"`
+	Currency  string     `json:"currency"`
+	MaxUses   int        `json:"max_uses"`
+	Uses      int        `json:"uses"`
+	ExpiresAt *time.Time `json:"expires_at"`
+	CreatedAt time.Time  `json:"created_at"`
+}
+
+const (
+	maxPromo        = 1000 * money.Unit
+	promoTries      = 10 // per org and hour
+	minPromoLetters = 8  // fewer could be guessed
+)
+
+// CreatePromoCode makes a code; only a platform operator may, with a reason for the audit trail. The code is letters, digits
+// and dashes, at least eight. Faults: Forbidden, Invalid, Conflict.
+func (p *Payments) CreatePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, c PromoCode, reason string) (PromoCode, error) {
+	if !who.Admin {
+		return c, fault.New(fault.Forbidden, "only a platform operator can give credit away")
+	}
+	c.Code, c.Currency, c.Uses = promoName(c.Code), p.cfg.Currency, 0
+	var bad fault.Fields
+	if len(c.Code) < minPromoLetters || len(c.Code) > 40 || strings.Trim(c.Code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != "" {
+		bad.Add("code", "has to be %d to 40 letters, digits and dashes", minPromoLetters)
+	}
+	if c.Amount < money.Cent || c.Amount > maxPromo || c.Amount%money.Cent != 0 {
+		bad.Add("amount", "must be whole cents between %s and %s", money.Cent.Plain(), maxPromo.Plain())
+	}
+	if c.MaxUses < 1 || c.MaxUses > 100_000 {
+		bad.Add("max_uses", "must be between 1 and 100000")
+	}
+	reason = auditReason(&bad, reason)
+	if err := bad.Err(); err != nil {
+		return c, err
+	}
+	n, err := tx.Q.InsertPromoCode(ctx, dbq.InsertPromoCodeParams{Code: c.Code, Amount: c.Amount, Currency: c.Currency, MaxUses: int32(c.MaxUses), ExpiresAt: c.ExpiresAt, UserID: who.User})
+	if err != nil {
+		return c, fmt.Errorf("insert promo code: %w", err)
+	}
+	if n == 0 {
+		return c, fault.New(fault.Conflict, "there is such a code already")
+	}
+	if c.CreatedAt, err = tx.Now(ctx); err != nil {
+		return c, err
+	}
+	return c, audit.Record(ctx, tx, who.Event("promo.create", "", map[string]any{"amount": c.Amount.String(), "max_uses": c.MaxUses, "reason": reason}))
+}
+
+// auditReason is a reason that only the audit trail keeps.
+func auditReason(bad *fault.Fields, reason string) string {
+	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
+		bad.Add("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+	}
+	return reason
+}
+
+func promoName(s string) string { return strings.ToUpper(strings.TrimSpace(s)) }
+
+// CountPromoTry counts a try before it is looked at, in a statement of its own: a failed one counts too. Fault: RateLimited.
+func (p *Payments) CountPromoTry(ctx context.Context, payer account.Principal) error {
+	n, err := p.d.Q.CountPromoAttempt(ctx, payer.Org)
+	if err != nil {
+		return fmt.Errorf("count promo attempt: %w", err)
+	}
+	if n > promoTries {
+		f := fault.New(fault.RateLimited, "too many codes were tried: wait an hour")
+		f.RetryAfter = time.Hour
+		return f
+	}
+	return nil
+}
+
+// Redeem adds a code's credit to the org's wallet; call CountPromoTry first. Faults: NotFound (no such code, or it is
+// used up or over: which of them is not said), Conflict (the org had it before),
+// QuotaExceeded (the org's e-mail address has to be verified first).
+func (p *Payments) Redeem(ctx context.Context, tx *db.Tx, payer account.Principal, code string) (money.Nano, error) {
+	s, err := p.standing(ctx, tx.Q, payer.Org)
+	if err != nil {
+		return 0, err
+	}
+	if s.Limit != nil && !s.EmailVerified {
+		return 0, fault.New(fault.QuotaExceeded, "codes are for verified accounts: confirm your e-mail address (the account page sends the link)")
+	}
+	code = promoName(code)
+	c, err := tx.Q.UsePromoCode(ctx, code)
+	if db.NoRows(err) {
+		return 0, fault.New(fault.NotFound, "this code cannot be used: there is no such code, or it is used up or over")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("use promo code: %w", err)
+	}
+	n, err := tx.Q.InsertPromoRedemption(ctx, code, payer.Org, payer.User)
+	if err != nil {
+		return 0, fmt.Errorf("redeem: %w", err)
+	}
+	if n == 0 {
+		return 0, fault.New(fault.Conflict, "your organisation has used this code already")
+	}
+	if _, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "promo", Key: "promo:" + code + ":" + payer.Org.String(), Ref: payer.Org.String(), Memo: "promotional credit",
+		Transfers: []ledger.Transfer{{Debit: ledger.Promo(c.Currency), Credit: ledger.Wallet(payer.Org, c.Currency), Amount: c.Amount}}}); err != nil {
+		return 0, err
+	}
+	return c.Amount, audit.Record(ctx, tx, payer.Event("promo.redeem", payer.Org.String(), map[string]any{"amount": c.Amount.String()}))
+}
+
+// PromoCodes are the last codes made; only a platform operator sees them. Fault: Forbidden.
+func (p *Payments) PromoCodes(ctx context.Context, who account.Principal) ([]PromoCode, error) {
+	if !who.Admin {
+		return nil, fault.New(fault.Forbidden, "only a platform operator sees the codes")
+	}
+	rows, err := p.d.Q.ListPromoCodes(ctx, 200)
+	if err != nil {
+		return nil, fmt.Errorf("promo codes: %w", err)
+	}
+	out := make([]PromoCode, len(rows))
+	for i, r := range rows {
+		out[i] = promoOf(r)
+	}
+	return out, nil
+}
+
+func promoOf(r dbq.PromoCode) PromoCode {
+	return PromoCode{r.Code, r.Amount, r.Currency, int(r.MaxUses), int(r.Uses), r.ExpiresAt, r.CreatedAt}
+}
+
+// DisablePromoCode ends a code now, for good; only a platform operator may, with a reason for the audit trail. Credit that it
+// gave stays where it is: it was promised. Faults: Forbidden, Invalid, NotFound, Conflict (it is over already).
+func (p *Payments) DisablePromoCode(ctx context.Context, tx *db.Tx, who account.Principal, code, reason string) (PromoCode, error) {
+	if !who.Admin {
+		return PromoCode{}, fault.New(fault.Forbidden, "only a platform operator ends a code")
+	}
+	var bad fault.Fields
+	reason = auditReason(&bad, reason)
+	if err := bad.Err(); err != nil {
+		return PromoCode{}, err
+	}
+	code = promoName(code)
+	ended, err := tx.Q.EndPromoCode(ctx, code)
+	if db.NoRows(err) {
+		if _, err = tx.Q.PromoCode(ctx, code); err == nil {
+			return PromoCode{}, fault.New(fault.Conflict, "this code is over already")
+		}
+		if db.NoRows(err) {
+			return PromoCode{}, fault.New(fault.NotFound, "there is no such code")
+		}
+	}
+	if err != nil {
+		return PromoCode{}, fmt.Errorf("end promo code: %w", err)
+	}
+	return promoOf(ended), audit.Record(ctx, tx, who.Event("promo.disable", "", map[string]any{"code": code, "uses": ended.Uses, "max_uses": ended.MaxUses, "reason": reason}))
+}
+
+// Redemption is an org's use of a code.
+type Redemption struct {
+	Code     string     `json:"code"`
+	Org      id.Org     `json:"org_id"`
+	OrgName  string     `json:"org_name"`
+	Amount   money.Nano `json:"amount"`
+	Currency string     `json:"currency"`
+	At       time.Time  `json:"redeemed_at"`
+}
+
+// Cursor names the redemption for the list's next page.
+func (r Redemption) Cursor() string { return r.Code + "." + r.Org.String() }
+
+// Redemptions are the uses of a code ("": of all) by one org (zero: by all), newest first, those after the one that the cursor
+// names ("": from the newest), at most limit. Only a platform operator sees them. Faults: Forbidden, Invalid (the cursor).
+func (p *Payments) Redemptions(ctx context.Context, who account.Principal, code string, org id.Org, after string, limit int) ([]Redemption, error) {
+	if !who.Admin {
+		return nil, fault.New(fault.Forbidden, "only a platform operator sees who used a code")
+	}
+	in := dbq.PromoRedemptionsParams{Code: promoName(code), OrgID: pgtype.UUID{Bytes: org.UUID(), Valid: !org.IsZero()}, MaxRows: int32(limit)}
+	if after != "" {
+		last, by, _ := strings.Cut(after, ".")
+		user, err := id.Parse[id.Org](by)
+		if last == "" || err != nil {
+			return nil, fault.InvalidField("query.after", "is not a cursor of this list")
+		}
+		in.AfterCode, in.AfterOrg = last, pgtype.UUID{Bytes: user.UUID(), Valid: true}
+	}
+	rows, err := p.d.Q.PromoRedemptions(ctx, in)
+	if err != nil {
+		return nil, fmt.Errorf("promo redemptions: %w", err)
+	}
+	out := make([]Redemption, len(rows))
+	for i, r := range rows {
+		out[i] = Redemption{r.Code, r.OrgID, r.OrgName, r.Amount, r.Currency, r.CreatedAt}
+	}
+	return out, nil
+}

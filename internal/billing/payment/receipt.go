@@ -1,0 +1,149 @@
+package payment
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/document"
+	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Receipt is for one payment into a wallet. It is written with the payment's entry and never changed: it names both parties as
+// they were then. Only Returned and Left are of now.
+type Receipt struct {
+	Number        string        `json:"number"` // of the series of receipts; older ones keep the number they were issued under
+	IssuedAt      time.Time     `json:"issued_at"`
+	TopUp         id.TopUp      `json:"topup_id"`
+	PaidAt        time.Time     `json:"paid_at"`
+	Merchant      account.Party `json:"merchant"` // of record; no name: the platform's operator has set none
+	Customer      account.Party `json:"customer"`
+	CustomerKnown bool          `json:"customer_told"` // the customer had given its legal details
+	What          string        `json:"what"`          // was paid for
+	Net           money.Nano    `json:"net"`           // went into the wallet
+	Tax           Tax           `json:"tax"`
+	Total         money.Nano    `json:"total"` // was charged
+	Currency      string        `json:"currency"`
+	Payment       string        `json:"payment"` // Stripe's id
+	Automatic     bool          `json:"automatic"`
+	Sandbox       bool          `json:"sandbox"` // no real money moved
+
+	Returned []Returned `json:"returned"` // since then, oldest first
+	Left     money.Nano `json:"left"`     // of Total
+}
+
+// Returned is a part of a payment that went back, with the tax on it.
+type Returned struct {
+	At    time.Time  `json:"at"`
+	Kind  tax.Kind   `json:"kind"`  // refund, dispute_lost
+	State State      `json:"state"` // pending: on its way
+	Net   money.Nano `json:"net"`
+	Tax   money.Nano `json:"tax"`
+	Total money.Nano `json:"total"`
+}
+
+// issue writes the receipt of a payment that has arrived at a time, with the parties as they are now; one that is there stands.
+func (p *Payments) issue(ctx context.Context, tx *db.Tx, t dbq.Topup, payment string, paidAt time.Time) error {
+	customer, told, err := account.PartyOf(ctx, tx.Q, t.OrgID)
+	if err != nil {
+		return err
+	}
+	merchant := p.cfg.Merchant
+	merchant.Address = append([]string{}, merchant.Address...)
+	content, err := json.Marshal(Receipt{
+		TopUp: t.ID, PaidAt: paidAt.UTC(), Merchant: merchant, Customer: customer, CustomerKnown: told, What: what, Net: t.Amount,
+		Tax: ViewTax(taxOf(t), t.Tax), Total: t.Amount + t.Tax, Currency: t.Currency, Payment: payment, Automatic: t.Automatic, Sandbox: p.cfg.Sandbox,
+	})
+	if err != nil {
+		return err
+	}
+	n, err := tx.Q.IssueReceipt(ctx, t.ID, content)
+	if err != nil {
+		return fmt.Errorf("receipt of %s: %w", t.ID, err)
+	}
+	if n == 0 {
+		return nil
+	}
+	return document.Issue(ctx, tx, document.Draft{Series: document.Receipt, Org: t.OrgID, Key: receiptKey(t.ID), Content: struct{}{}})
+}
+
+// erased is the content of a document whose retention is over.
+const erased = `{"erased": true}`
+
+var errErased = fault.New(fault.NotFound, "the document was erased when its retention was over")
+
+// receiptKey is the receipt's key in the register of documents.
+func receiptKey(t id.TopUp) string { return "receipt:" + t.String() }
+
+// receiptContent is a receipt as it was issued, with its number. found is false when there is none.
+func receiptContent(ctx context.Context, q *dbq.Queries, topup id.TopUp) (r Receipt, found bool, err error) {
+	row, err := q.Receipt(ctx, topup)
+	if db.NoRows(err) {
+		return r, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(row.Content, &r)
+	}
+	if err != nil {
+		return r, false, fmt.Errorf("receipt of %s: %w", topup, err)
+	}
+	r.IssuedAt = row.IssuedAt.UTC()
+	if string(row.Content) == erased {
+		return r, false, errErased
+	}
+	if r.Number != "" { // issued before there was a series
+		return r, true, nil
+	}
+	d, ok, err := document.Find(ctx, q, receiptKey(topup))
+	if err != nil {
+		return r, false, err
+	}
+	if ok {
+		r.Number, r.IssuedAt = d.Number, d.IssuedAt
+	}
+	return r, true, nil
+}
+
+// Receipt is the receipt of one of the org's payments, with what went back of it since. Faults: NotFound, Conflict (nothing was
+// paid).
+func (p *Payments) Receipt(ctx context.Context, org id.Org, topup id.TopUp) (Receipt, error) {
+	t, err := p.d.Q.Topup(ctx, topup)
+	if err != nil && !db.NoRows(err) {
+		return Receipt{}, fmt.Errorf("top-up %s: %w", topup, err)
+	}
+	if err != nil || t.OrgID != org {
+		return Receipt{}, fault.New(fault.NotFound, "there is no such payment")
+	}
+	if State(t.State) != Succeeded || t.SettledAt == nil || t.PaymentIntentID == nil {
+		return Receipt{}, fault.New(fault.Conflict, "there is no receipt: nothing was paid")
+	}
+	r, found, err := receiptContent(ctx, p.d.Q, topup)
+	if err == nil && !found { // paid before receipts were written with the payment
+		if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			return p.issue(ctx, tx, t, *t.PaymentIntentID, *t.SettledAt)
+		}); err != nil {
+			return Receipt{}, err
+		}
+		r, _, err = receiptContent(ctx, p.d.Q, topup)
+	}
+	if err != nil {
+		return Receipt{}, err
+	}
+	rows, err := p.d.Q.ReturnedOfTopup(ctx, topup)
+	if err != nil {
+		return Receipt{}, fmt.Errorf("returned of %s: %w", topup, err)
+	}
+	r.Left, r.Returned = r.Total, []Returned{}
+	for _, x := range rows {
+		r.Returned = append(r.Returned, Returned{x.At.UTC(), tax.Kind(x.Kind), State(x.State), x.Amount, x.Tax, x.Amount + x.Tax})
+		r.Left -= x.Amount + x.Tax
+	}
+	return r, nil
+}

@@ -1,0 +1,323 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe"
+)
+
+const (
+	// matchFor is how long a change of Stripe's balance waits for its entry: webhook and poller are far quicker.
+	matchFor = time.Hour
+	// overlap is how far back each reading begins before what was read completely: Stripe's list is by second, and a change may
+	// come to light late.
+	overlap = 24 * time.Hour
+	// window is how much is read at a time, oldest first. What is stored of it counts as read when it is stored to the end.
+	window        = 24 * time.Hour
+	readLease     = 2 * time.Minute // longer than a window takes; after a crash another replica waits so long
+	reconcileRows = 500
+	// clockSkew is how far Stripe's clock may be ahead of PostgreSQL's. Test clocks of Stripe's are months ahead.
+	clockSkew = 365 * 24 * time.Hour
+)
+
+// Reconciled says what a pass of Reconcile did.
+type Reconciled struct {
+	New, Matched, Suspense int
+}
+
+// Reconcile reads every change of what Stripe holds for the platform and matches it, one to one, to the entry that says
+// the same of stripe_clearing. What Stripe kept is booked as its fee. A change that no entry matches in time goes to
+// the suspense account, and administrators are told, after its object was asked about (so a lost webhook costs minutes);
+// when its entry appears after all, it comes back from there. Run it every few minutes; any number of replicas may.
+func (p *Payments) Reconcile(ctx context.Context) (r Reconciled, err error) {
+	if r.New, err = p.readBalance(ctx); err != nil {
+		return r, fmt.Errorf("payment: read Stripe's balance: %w", err)
+	}
+	open, err := p.d.Q.OpenBalanceTxs(ctx, reconcileRows)
+	if err != nil {
+		return r, fmt.Errorf("payment: open changes: %w", err)
+	}
+	var errs []error
+	for _, b := range open {
+		state, err := p.match(ctx, b.ID)
+		if state == "waiting" && err == nil {
+			// Nobody told us of it yet: whatever it is, we ask.
+			if _, err = p.refresh(ctx, objectOf(b)); err == nil {
+				state, err = p.match(ctx, b.ID)
+			}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("payment: match %s: %w", b.ID, err))
+		}
+		switch state {
+		case "matched", "resolved":
+			r.Matched++
+		case "suspense":
+			r.Suspense++
+		}
+	}
+	return r, errors.Join(errs...)
+}
+
+// readBalance stores the changes of Stripe's balance that are not known yet and returns how many. Stripe lists the newest first, so
+// a reading that fails in the middle has a gap before what it stored: the mark moves only over windows that were read to the end.
+// One replica reads at a time; to the others nothing is new.
+func (p *Payments) readBalance(ctx context.Context) (n int, err error) {
+	lease, err := p.d.Q.LeaseStripeRead(ctx, readLease.Seconds())
+	if db.NoRows(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		err = errors.Join(err, p.d.Q.EndStripeRead(context.WithoutCancel(ctx)))
+	}()
+	for from := lease.Through.Add(-overlap); from.Before(lease.Now); from = from.Add(window) {
+		until := from.Add(window)
+		if !until.Before(lease.Now) {
+			until = lease.Now.Add(clockSkew) // the newest, whatever Stripe's clock says
+		}
+		if err := p.stripe.BalanceTxs(ctx, from, until, func(b stripe.BalanceTx) error {
+			did, err := p.storeBalanceTx(ctx, b)
+			n += did
+			return err
+		}); err != nil {
+			return n, err
+		}
+		if until.After(lease.Now) {
+			until = lease.Now
+		}
+		if err := p.d.Q.AdvanceStripeRead(ctx, until, readLease.Seconds()); err != nil {
+			return n, err
+		}
+	}
+	return n, p.compareFunds(ctx)
+}
+
+func (p *Payments) storeBalanceTx(ctx context.Context, b stripe.BalanceTx) (n int, err error) {
+	amount, err := fromCents(b.Cents)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", b.ID, err)
+	}
+	fee, err := fromCents(b.FeeCents)
+	if err != nil {
+		return 0, fmt.Errorf("the fee of %s: %w", b.ID, err)
+	}
+	did, err := p.d.Q.InsertBalanceTx(ctx, dbq.InsertBalanceTxParams{ID: b.ID, Type: b.Type, Source: b.Source,
+		Amount: amount, Fee: fee, Currency: b.Currency, Keys: entryKeys(b), At: b.CreatedAt})
+	return int(did), err
+}
+
+// entryKeys are the keys under which the books may hold a change, most likely first.
+func entryKeys(b stripe.BalanceTx) []string {
+	keys := []string{balanceKey(b.ID)}
+	add := func(kind, object string) {
+		if object != "" {
+			keys = append(keys, kind+":"+object)
+		}
+	}
+	switch b.Type {
+	case "charge", "payment":
+		if b.Invoice != "" {
+			return append(keys, InvoiceKey(b.Invoice))
+		}
+		add("topup", b.Payment)
+	case "refund", "payment_refund":
+		add("refund", b.Source)
+	case "refund_failure", "payment_failure_refund":
+		add("refund_failed", b.Source)
+	case "transfer_refund":
+		add("transfer_refund", b.Source)
+		add("transfer", b.Transfer) // never of this amount; it says whom to ask about
+	default:
+		add(b.Type, b.Source) // transfer:tr_…, transfer_refund:…, payout:po_…
+	}
+	return keys
+}
+
+// objectOf is Stripe's object that a change is about: a charge's payment or invoice, a reversal's transfer, else its source.
+func objectOf(b dbq.OpenBalanceTxsRow) string {
+	for _, k := range b.Keys {
+		for _, kind := range []string{"topup:", "transfer:", InvoiceKey("")} {
+			if object, ok := strings.CutPrefix(k, kind); ok {
+				return object
+			}
+		}
+	}
+	return b.Source
+}
+
+// match looks for the entry of one change and books what follows from finding it, or from not finding it in time.
+func (p *Payments) match(ctx context.Context, txn string) (state string, err error) {
+	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		b, err := tx.Q.BalanceTxForUpdate(ctx, matchFor.Seconds(), txn)
+		if err != nil {
+			return err
+		}
+		if state = b.State; state != "waiting" && state != "suspense" {
+			return nil
+		}
+		if state == "waiting" {
+			if err := p.bookOwn(ctx, tx, b); err != nil {
+				return err
+			}
+		}
+		found, err := tx.Q.ClearingByKey(ctx, b.Keys, b.Currency)
+		if err != nil {
+			return err
+		}
+		for _, f := range found {
+			if f.Amount != -int64(b.Amount) { // clearing is an asset: what came in is a debit
+				continue
+			}
+			if state == "suspense" {
+				if err := p.suspend(ctx, tx, b, true); err != nil {
+					return err
+				}
+				state = "resolved"
+			} else {
+				state = "matched"
+			}
+			return tx.Q.SetBalanceTx(ctx, state, f.Key, txn)
+		}
+		if state == "suspense" || !b.Late {
+			return nil
+		}
+		p.log.ErrorContext(ctx, "Stripe's balance changed and the books do not know why: it is in suspense", "change", b.ID, "type", b.Type,
+			"source", b.Source, "amount", b.Amount.String(), "currency", b.Currency)
+		if state = "suspense"; b.Amount != 0 {
+			if err := p.suspend(ctx, tx, b, false); err != nil {
+				return err
+			}
+		}
+		if err := notifySuspense(ctx, tx, b); err != nil {
+			return err
+		}
+		return tx.Q.SetBalanceTx(ctx, state, "", txn)
+	})
+	return state, err
+}
+
+// bookOwn books what only Stripe knows: its fee, and money it has paid out to the platform's own bank account.
+func (p *Payments) bookOwn(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpdateRow) error {
+	var entries []ledger.Entry
+	cents := func(n money.Nano) int64 { return int64(n / money.Cent) }
+	s := stripe.BalanceTx{ID: b.ID, Type: b.Type, FeeCents: cents(b.Fee), Currency: b.Currency}
+	if e, any := feeEntry(s, ""); any {
+		entries = append(entries, e)
+	}
+	other := ledger.Account{}
+	switch {
+	case b.Amount == 0:
+	case b.Type == "stripe_fee" || b.Type == "network_cost":
+		other = ledger.StripeFees(b.Currency)
+	case strings.HasPrefix(b.Type, "payout"):
+		other = ledger.Bank(b.Currency)
+	}
+	if other.Kind != "" {
+		x := ledger.Transfer{Debit: other, Credit: ledger.StripeClearing(b.Currency), Amount: -b.Amount}
+		if b.Amount > 0 {
+			x = ledger.Transfer{Debit: x.Credit, Credit: x.Debit, Amount: b.Amount}
+		}
+		entries = append(entries, ledger.Entry{Kind: "stripe_" + b.Type, Key: balanceKey(b.ID), Memo: b.Source, Transfers: []ledger.Transfer{x}})
+	}
+	_, err := ledger.PostAll(ctx, tx, entries)
+	return err
+}
+
+// suspend moves an unexplained change to the suspense account; back: from there, now that its entry is there.
+func (p *Payments) suspend(ctx context.Context, tx *db.Tx, b dbq.BalanceTxForUpdateRow, back bool) error {
+	x := ledger.Transfer{Debit: ledger.StripeClearing(b.Currency), Credit: ledger.Suspense(b.Currency), Amount: b.Amount}
+	key := "suspense:" + b.ID
+	if b.Amount < 0 {
+		x = ledger.Transfer{Debit: x.Credit, Credit: x.Debit, Amount: -b.Amount}
+	}
+	if back {
+		x.Debit, x.Credit, key = x.Credit, x.Debit, key+":resolved"
+	}
+	if b.Amount == 0 {
+		return nil
+	}
+	_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "stripe_suspense", Key: key, Memo: b.Type + " " + b.Source, Transfers: []ledger.Transfer{x}})
+	return err
+}
+
+// Reconciliation is how Stripe and the books stand to each other.
+type Reconciliation struct {
+	Currency   string     `json:"currency"`
+	Stripe     money.Nano `json:"stripe"`     // what Stripe holds, by the changes read
+	Clearing   money.Nano `json:"clearing"`   // the same, by the books
+	Difference money.Nano `json:"difference"` // Stripe − Clearing: what waits to be matched, or something is wrong
+	Matched    int64      `json:"matched"`
+	Waiting    int64      `json:"waiting"`
+	Suspense   int64      `json:"suspense"`
+	Open       []Change   `json:"open"`     // changes without an entry
+	Unproven   []Unproven `json:"unproven"` // entries without a change
+	Funds      *Funds     `json:"funds,omitempty" doc:"what Stripe itself says it holds; absent before it was asked"`
+}
+
+// Change is one of Stripe's balance that no entry matches.
+type Change struct {
+	ID     string     `json:"id"`
+	Type   string     `json:"type"`
+	Source string     `json:"source,omitempty"`
+	Amount money.Nano `json:"amount"`
+	State  string     `json:"state"` // waiting, suspense
+	At     time.Time  `json:"at"`
+}
+
+// Unproven is an entry of ours that no change of Stripe's balance matches.
+type Unproven struct {
+	Key    string     `json:"key"`
+	Kind   string     `json:"kind"`
+	Ref    string     `json:"ref,omitempty"`
+	Amount money.Nano `json:"amount"` // into Stripe
+	At     time.Time  `json:"at"`
+}
+
+// Reconciliation is read by platform operators only. Fault: Forbidden.
+func (p *Payments) Reconciliation(ctx context.Context, who account.Principal) (Reconciliation, error) {
+	out := Reconciliation{Currency: p.cfg.Currency, Open: []Change{}, Unproven: []Unproven{}}
+	if !who.Admin {
+		return out, fault.New(fault.Forbidden, "only a platform operator sees the platform's own books")
+	}
+	t, err := p.d.Q.ReconcileTotals(ctx, p.cfg.Currency)
+	if err != nil {
+		return out, fmt.Errorf("payment: reconciliation: %w", err)
+	}
+	clearing, err := ledger.Balance(ctx, p.d.Q, ledger.StripeClearing(p.cfg.Currency))
+	if err != nil {
+		return out, err
+	}
+	out.Stripe, out.Clearing, out.Matched, out.Waiting, out.Suspense = money.Nano(t.Stripe), -clearing, t.Matched, t.Waiting, t.Suspense
+	out.Difference = out.Stripe - out.Clearing
+	if out.Funds, err = p.Funds(ctx, out.Clearing); err != nil {
+		return out, err
+	}
+	open, err := p.d.Q.ListOpenBalanceTxs(ctx, 100)
+	if err != nil {
+		return out, fmt.Errorf("payment: reconciliation: %w", err)
+	}
+	for _, b := range open {
+		out.Open = append(out.Open, Change{b.ID, b.Type, b.Source, b.Amount, b.State, b.At})
+	}
+	lost, err := p.d.Q.UnmatchedClearing(ctx, matchFor.Seconds(), 100)
+	if err != nil {
+		return out, fmt.Errorf("payment: reconciliation: %w", err)
+	}
+	for _, x := range lost {
+		out.Unproven = append(out.Unproven, Unproven{x.Key, x.Kind, x.Ref, money.Nano(-x.Amount), x.CreatedAt})
+	}
+	return out, nil
+}

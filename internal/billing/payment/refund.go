@@ -1,0 +1,329 @@
+package payment
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/stripe"
+)
+
+// Refund is unused balance on its way back to the card that paid it.
+type Refund struct {
+	ID        id.Refund  `json:"id"`
+	TopUp     id.TopUp   `json:"topup_id"` // the original payment
+	Amount    money.Nano `json:"amount"`   // leaves the wallet
+	Tax       money.Nano `json:"tax"`      // goes back with it
+	Total     money.Nano `json:"total"`    // arrives on the card
+	Currency  string     `json:"currency"`
+	State     State      `json:"state"` // pending, succeeded, failed
+	Failure   string     `json:"failure,omitempty"`
+	CreatedAt time.Time  `json:"created_at"`
+	SettledAt *time.Time `json:"settled_at,omitempty"`
+}
+
+// Refundable is what of the org's balance can be given back now: what is available, and no more than what is left of
+// its payments. Credit that was given away counts as spent first; a disputed payment gives nothing back.
+func (p *Payments) Refundable(ctx context.Context, org id.Org) (money.Nano, error) {
+	rows, err := p.d.Q.RefundableTopups(ctx, org, p.cfg.Currency)
+	if err != nil {
+		return 0, fmt.Errorf("refundable of %s: %w", org, err)
+	}
+	wallet, err := ledger.Balance(ctx, p.d.Q, ledger.Wallet(org, p.cfg.Currency))
+	if err != nil {
+		return 0, err
+	}
+	bond, err := p.inBond(ctx, p.d.Q, org)
+	if err != nil {
+		return 0, err
+	}
+	claims, err := p.d.Q.DisputeClaims(ctx, org, p.cfg.Currency)
+	if err != nil {
+		return 0, fmt.Errorf("claims on %s: %w", org, err)
+	}
+	return refundable(wallet-money.Nano(claims.Short+claims.Debt), bond, rows), nil
+}
+
+// inBond is what an org moved from its wallet into the bond of its hosts: paid in, and not there to be given back.
+func (p *Payments) inBond(ctx context.Context, q *dbq.Queries, org id.Org) (money.Nano, error) {
+	n, err := q.BondDeposited(ctx, org, p.cfg.Currency)
+	if err != nil && !db.NoRows(err) {
+		return 0, fmt.Errorf("bond of %s: %w", org, err)
+	}
+	return n, nil
+}
+
+// refundable is what of a wallet's balance, less what disputes claim, can go back to the payments, in whole cents.
+func refundable(wallet, bond money.Nano, rows []dbq.RefundableTopupsRow) money.Nano {
+	var left money.Nano
+	for _, t := range rows {
+		left += refundableOf(t)
+	}
+	n := max(0, min(wallet, left-bond)) // an org's credit is not its money
+	return n - n%money.Cent
+}
+
+func refundableOf(t dbq.RefundableTopupsRow) money.Nano {
+	if t.Disputed {
+		return 0
+	}
+	return max(0, t.Amount-money.Nano(t.Refunded))
+}
+
+// GiveBack sends unused balance back to the payments it came from, newest first, each at most what is left of it. The
+// money leaves the wallet at once, and the tax that was charged on it goes back with it. Faults: Invalid (the amount),
+// Conflict (more than Refundable; the message says how much that is). With an idempotency key the same refunds are returned again, in their present state.
+func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount money.Nano, key idem.Request) ([]Refund, error) {
+	switch {
+	case amount < money.Cent || amount > 100*MaxTopUp:
+		return nil, fault.InvalidField("amount", "must be at least %s", money.Cent.Plain())
+	case amount%money.Cent != 0:
+		return nil, fault.InvalidField("amount", "must be whole cents")
+	}
+	var made []id.Refund
+	var send []id.Outbox
+	err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		made, send = nil, nil
+		earlier, err := key.Begin(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if earlier != nil {
+			return json.Unmarshal(earlier.Body, &made)
+		}
+		out := &outgoing{tx: tx}
+		if made, err = p.allot(ctx, out, payer, amount); err != nil {
+			return err
+		}
+		send = out.rows
+		if _, err := key.Finish(ctx, tx, http.StatusCreated, made); err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, payer.Event("billing.refund", payer.Org.String(), map[string]any{"amount": amount.String()}))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("give back: %w", err)
+	}
+	p.send(ctx, send)
+	return p.refunds(ctx, payer.Org, made)
+}
+
+// allot spreads amount over the org's payments and writes a refund for each part.
+func (p *Payments) allot(ctx context.Context, out *outgoing, payer account.Principal, amount money.Nano) (made []id.Refund, err error) {
+	tx := out.tx
+	if _, err := tx.Q.LockTopupsOfOrg(ctx, payer.Org); err != nil {
+		return nil, fmt.Errorf("lock top-ups: %w", err)
+	}
+	rows, err := tx.Q.RefundableTopups(ctx, payer.Org, p.cfg.Currency)
+	if err != nil {
+		return nil, fmt.Errorf("top-ups: %w", err)
+	}
+	wallet := ledger.Wallet(payer.Org, p.cfg.Currency)
+	books, err := ledger.Lock(ctx, tx, wallet, ledger.Refunds(p.cfg.Currency))
+	if err != nil {
+		return nil, err
+	}
+	bond, err := p.inBond(ctx, tx.Q, payer.Org)
+	if err != nil {
+		return nil, err
+	}
+	if most := refundable(books.Balance(wallet)-books.Reserved(wallet), bond, rows); amount > most {
+		return nil, tooMuch(most)
+	}
+	var entries []ledger.Entry
+	left := amount
+	for _, t := range rows {
+		part := min(left, refundableOf(t))
+		if part <= 0 {
+			continue
+		}
+		r, back := id.New[id.Refund](), taxBack(t.Amount, t.Tax, money.Nano(t.Refunded), part, money.Nano(t.TaxRefunded))
+		if err := tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{ID: r, OrgID: payer.Org, TopupID: t.ID, UserID: payer.User, Amount: part, Currency: p.cfg.Currency, Tax: back}); err != nil {
+			return nil, fmt.Errorf("insert refund: %w", err)
+		}
+		if err := out.add(ctx, kindRefund, r.String(), "refund:"+r.String(), stripe.NewRefund{
+			Refund: r.String(), Payment: *t.PaymentIntentID, Cents: int64((part + back) / money.Cent), Meta: refundMeta(part)}); err != nil {
+			return nil, err
+		}
+		entries = append(entries, ledger.Entry{Kind: "refund", Key: "refund:" + r.String() + ":asked", Ref: r.String(), Memo: "unused balance, back to the card",
+			Transfers: withTax(ledger.Refunds(p.cfg.Currency), wallet, false, part, back)})
+		if err := p.recordRefundTax(ctx, tx, t.ID, tax.Refund, "refund:"+r.String()+":asked", r, -part, -back); err != nil {
+			return nil, err
+		}
+		made, left = append(made, r), left-part
+	}
+	_, err = ledger.PostAll(ctx, tx, entries)
+	return made, err
+}
+
+// tooMuch is no lack of funds: to add credit would not make more of it refundable than was just added.
+func tooMuch(most money.Nano) *fault.Fault {
+	if most == 0 {
+		return fault.New(fault.Conflict, "nothing can be given back now: only what is unused and was paid by card, and is not disputed, goes back")
+	}
+	return fault.New(fault.Conflict, "only %s can be given back: what is unused, and left of your payments; ask for that or less", most.Plain())
+}
+
+func (p *Payments) refunds(ctx context.Context, org id.Org, only []id.Refund) ([]Refund, error) {
+	all, err := p.Refunds(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Refund, 0, len(only))
+	for _, r := range all {
+		for _, o := range only {
+			if r.ID == o {
+				out = append(out, r)
+			}
+		}
+	}
+	return out, nil
+}
+
+// refundsShown bounds a list of refunds.
+const refundsShown = 200
+
+// Refunds are the org's last ones, newest first.
+func (p *Payments) Refunds(ctx context.Context, org id.Org) ([]Refund, error) {
+	rows, err := p.d.Q.ListRefunds(ctx, org, refundsShown)
+	if err != nil {
+		return nil, fmt.Errorf("refunds of %s: %w", org, err)
+	}
+	out := make([]Refund, len(rows))
+	for i, r := range rows {
+		out[i] = Refund{r.ID, r.TopupID, r.Amount, r.Tax, r.Amount + r.Tax, r.Currency, State(r.State), r.Failure, r.CreatedAt, r.SettledAt}
+	}
+	return out, nil
+}
+
+func (p *Payments) sendRefund(ctx context.Context, o dbq.ClaimOutboxRow, old bool) (fail, err error) {
+	var n stripe.NewRefund
+	if err := json.Unmarshal(o.Params, &n); err != nil {
+		return nil, err
+	}
+	r, err := id.Parse[id.Refund](o.Ref)
+	if err != nil {
+		return nil, err
+	}
+	var got stripe.Refund
+	if old { // Stripe has forgotten the key: what it did is looked up first, and said anew only if it did nothing
+		found, fail := p.stripe.FindRefund(ctx, n.Payment, n.Refund)
+		if fail != nil {
+			return fail, nil
+		}
+		if found == nil {
+			return &stripe.Error{Outcome: stripe.Rejected, Code: "given_up", Message: "The payment service could not be reached for a day."}, nil
+		}
+		got = *found
+	} else if got, fail = p.stripe.CreateRefund(ctx, o.IdemKey, n); fail != nil {
+		return fail, nil
+	}
+	return nil, p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if err := p.settleRefund(ctx, tx, r, got); err != nil {
+			return err
+		}
+		return finish(ctx, tx, o, stateDone, got.ID, "")
+	})
+}
+
+// settleRefund books what Stripe says of a refund, any number of times and in any order.
+func (p *Payments) settleRefund(ctx context.Context, tx *db.Tx, ours id.Refund, got stripe.Refund) error {
+	r, err := tx.Q.RefundForUpdate(ctx, ours)
+	if err != nil {
+		return fmt.Errorf("refund %s: %w", ours, err)
+	}
+	switch {
+	case got.Status == stripe.Succeeded && State(r.State) == Pending:
+		if err := postRefundPaid(ctx, tx, r, got.ID); err != nil {
+			return err
+		}
+		return tx.Q.SettleRefund(ctx, dbq.SettleRefundParams{State: string(Succeeded), RefundID: &got.ID, ID: ours})
+	case got.Status == stripe.Failed || got.Status == stripe.Canceled:
+		why := "The bank sent it back (" + strings.ReplaceAll(got.Failure, "_", " ") + ")."
+		if State(r.State) == Pending && !got.Booked {
+			why = "Stripe could not make it."
+		} else if State(r.State) == Pending {
+			// It had left Stripe's balance before anybody told us, and is there again.
+			if err := postRefundPaid(ctx, tx, r, got.ID); err != nil {
+				return err
+			}
+			r.State = string(Succeeded)
+		}
+		return p.failRefund(ctx, tx, r, got.ID, why)
+	}
+	return nil
+}
+
+func postRefundPaid(ctx context.Context, tx *db.Tx, r dbq.Refund, stripeID string) error {
+	_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "refund_paid", Key: "refund:" + stripeID, Ref: r.ID.String(),
+		Transfers: []ledger.Transfer{{Debit: ledger.Refunds(r.Currency), Credit: ledger.StripeClearing(r.Currency), Amount: r.Amount + r.Tax}}})
+	return err
+}
+
+// failRefund puts the money back into the wallet: from Stripe when the refund had been paid, else from its way there.
+func (p *Payments) failRefund(ctx context.Context, tx *db.Tx, r dbq.Refund, stripeID, why string) error {
+	from, key := ledger.Refunds(r.Currency), "refund:"+r.ID.String()+":returned"
+	switch State(r.State) {
+	case Failed:
+		return nil
+	case Succeeded:
+		from, key = ledger.StripeClearing(r.Currency), "refund_failed:"+stripeID
+	}
+	booked, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "refund_returned", Key: key, Ref: r.ID.String(), Memo: why,
+		Transfers: withTax(from, ledger.Wallet(r.OrgID, r.Currency), true, r.Amount, r.Tax)})
+	if err == nil && booked {
+		err = p.recordRefundTax(ctx, tx, r.TopupID, tax.RefundReturned, key, r.ID, r.Amount, r.Tax)
+	}
+	if err != nil {
+		return err
+	}
+	p2 := dbq.SettleRefundParams{State: string(Failed), Failure: why, ID: r.ID}
+	if stripeID != "" {
+		p2.RefundID = &stripeID
+	}
+	if err := tx.Q.SettleRefund(ctx, p2); err != nil {
+		return fmt.Errorf("refund %s: %w", r.ID, err)
+	}
+	_, err = notify.Add(ctx, tx, notify.Notice{Org: r.OrgID, Key: "refund:" + r.ID.String(), Severity: notify.Warn, Object: r.OrgID.String(),
+		Title: fmt.Sprintf("A refund of %s %s did not work", r.Amount.Plain(), r.Currency), Body: why + " The money is in your wallet again."})
+	return err
+}
+
+func (p *Payments) recordRefundTax(ctx context.Context, tx *db.Tx, topup id.TopUp, kind tax.Kind, key string, r id.Refund, net, amount money.Nano) error {
+	t, err := tx.Q.Topup(ctx, topup)
+	if err != nil {
+		return fmt.Errorf("top-up %s: %w", topup, err)
+	}
+	return p.recordTax(ctx, tx, t, kind, key, r.String(), net, amount)
+}
+
+// refreshRefund asks Stripe about a refund and books the answer.
+func (p *Payments) refreshRefund(ctx context.Context, object string) (note string, err error) {
+	got, err := p.stripe.Refund(ctx, object)
+	if err != nil {
+		return ifMissing(err)
+	}
+	ours, err := id.Parse[id.Refund](got.Refund)
+	if err != nil {
+		return p.refreshInvoiceRefund(ctx, got)
+	}
+	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.settleRefund(ctx, tx, ours, got) })
+	if db.NoRows(err) {
+		return "not a refund of this platform", nil
+	}
+	return "", err
+}

@@ -1,0 +1,370 @@
+package payment
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/dbtest"
+)
+
+// level reconciles and asserts that Stripe holds exactly what the books say, that nothing is open, and that they balance.
+func (s *shop) level() Reconciliation {
+	s.t.Helper()
+	if _, err := s.p.Reconcile(context.Background()); err != nil {
+		s.t.Fatal(err)
+	}
+	r, err := s.p.Reconciliation(context.Background(), account.Principal{Admin: true})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	cents := s.stripe.BalanceCents("eur")
+	if r.Difference != 0 || r.Clearing != money.Nano(cents)*money.Cent || len(r.Open) != 0 || len(r.Unproven) != 0 {
+		s.t.Fatalf("Stripe holds %d cents; %+v", cents, r)
+	}
+	if b, err := ledger.Check(context.Background(), s.d); err != nil || !b.Balanced() {
+		s.t.Fatal(b.Problems, err)
+	}
+	return r
+}
+
+func (s *shop) balanceOf(a ledger.Account) money.Nano {
+	s.t.Helper()
+	n, err := ledger.Balance(context.Background(), s.d.Q, a)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+func (s *shop) giveBack(n money.Nano) ([]Refund, error) {
+	return s.p.GiveBack(context.Background(), s.payer, n, idem.Request{})
+}
+
+func TestUnusedBalanceGoesBackToItsPayments(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "pm_card_visa")
+	first, second := s.topUp(10*money.Unit), s.topUp(20*money.Unit)
+	s.spend(4 * money.Unit)
+	for _, bad := range []money.Nano{0, -money.Unit, money.Cent / 2, money.Unit + 1, 1 << 62} {
+		if _, err := s.giveBack(bad); !fault.Is(err, fault.Invalid) {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+	if _, err := s.giveBack(27 * money.Unit); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "only 26.00 can") {
+		t.Fatal("more than there is:", err)
+	}
+	if _, err := s.giveBack(900 * money.Unit); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "only 26.00 can") {
+		t.Fatal("more than was paid:", err)
+	}
+	list, err := s.giveBack(23 * money.Unit)
+	if err != nil || len(list) != 2 || list[0].State != Succeeded || list[1].State != Succeeded {
+		t.Fatal(list, err)
+	}
+	per := map[id.TopUp]money.Nano{}
+	for _, r := range list {
+		per[r.TopUp] += r.Amount
+	}
+	if per[second.ID] != 20*money.Unit || per[first.ID] != 3*money.Unit || s.wallet() != 3*money.Unit {
+		t.Fatal(per, s.wallet())
+	}
+	if n, err := s.p.Refundable(t.Context(), s.payer.Org); err != nil || n != 3*money.Unit {
+		t.Fatal(n, err)
+	}
+	s.level()
+	// A bank sends one back days later: the money is in the wallet again.
+	s.stripe.FailRefund(s.stripe.Refunds()[0])
+	s.deliver(s.stripe.Deliveries())
+	if s.wallet() != 3*money.Unit+list[0].Amount && s.wallet() != 3*money.Unit+list[1].Amount {
+		t.Fatal(s.wallet())
+	}
+	s.level()
+}
+
+// What was given away cannot be taken out, and no code is used twice, guessed or overused.
+func TestPromoCredit(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "pm_card_visa")
+	admin := account.Principal{User: id.New[id.User](), Admin: true}
+	create := func(who account.Principal, c PromoCode) (err error) {
+		return s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			_, err := s.p.CreatePromoCode(ctx, tx, who, c, "a test")
+			return err
+		})
+	}
+	good := PromoCode{Code: "welcome-2026", Amount: 5 * money.Unit, MaxUses: 2}
+	if err := create(s.payer, good); !fault.Is(err, fault.Forbidden) {
+		t.Fatal(err)
+	}
+	if err := create(admin, good); err != nil {
+		t.Fatal(err)
+	}
+	if err := create(admin, good); !fault.Is(err, fault.Conflict) {
+		t.Fatal(err)
+	}
+	for _, c := range []PromoCode{{Code: "short", Amount: money.Unit, MaxUses: 1}, {Code: "with space", Amount: money.Unit, MaxUses: 1},
+		{Code: "long-enough", Amount: 0, MaxUses: 1}, {Code: "long-enough", Amount: -money.Unit, MaxUses: 1}, {Code: "long-enough", Amount: money.Unit + 1, MaxUses: 1},
+		{Code: "long-enough", Amount: 1 << 62, MaxUses: 1}, {Code: "long-enough", Amount: money.Unit}} {
+		if err := create(admin, c); !fault.Is(err, fault.Invalid) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	redeem := func(who account.Principal, code string) error {
+		if err := s.p.CountPromoTry(t.Context(), who); err != nil {
+			return err
+		}
+		return s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { _, err := s.p.Redeem(ctx, tx, who, code); return err })
+	}
+	if err := redeem(s.payer, " Welcome-2026"); err != nil {
+		t.Fatal(err)
+	}
+	if err := redeem(s.payer, "welcome-2026"); !fault.Is(err, fault.Conflict) {
+		t.Fatal(err)
+	}
+	other := newShopOn(t, s.d, "pm_card_visa").payer
+	third := newShopOn(t, s.d, "pm_card_visa").payer
+	if err := redeem(other, "welcome-2026"); err != nil {
+		t.Fatal(err)
+	}
+	if err := redeem(third, "welcome-2026"); !fault.Is(err, fault.NotFound) {
+		t.Fatal("a code that is used up:", err)
+	}
+	for _, c := range []struct {
+		code string
+		org  id.Org
+		want int
+	}{{"", id.Org{}, 2}, {"welcome-2026", id.Org{}, 2}, {"no-such-code", id.Org{}, 0}, {"", other.Org, 1}, {"Welcome-2026", s.payer.Org, 1}, {"", third.Org, 0}} {
+		if all, err := s.p.Redemptions(t.Context(), admin, c.code, c.org, "", 10); err != nil || len(all) != c.want {
+			t.Errorf("%+v: %+v %v", c, all, err)
+		}
+	}
+	page, err := s.p.Redemptions(t.Context(), admin, "", id.Org{}, "", 1)
+	if err != nil || len(page) != 1 || page[0].Org != other.Org || page[0].Amount != 5*money.Unit || page[0].OrgName == "" {
+		t.Fatalf("%+v %v", page, err)
+	}
+	if page, err = s.p.Redemptions(t.Context(), admin, "", id.Org{}, page[0].Cursor(), 5); err != nil || len(page) != 1 || page[0].Org != s.payer.Org {
+		t.Fatalf("the second page: %+v %v", page, err)
+	}
+	if _, err := s.p.Redemptions(t.Context(), s.payer, "", id.Org{}, "", 1); !fault.Is(err, fault.Forbidden) {
+		t.Error(err)
+	}
+	if _, err := s.p.Redemptions(t.Context(), admin, "", id.Org{}, "x", 1); !fault.Is(err, fault.Invalid) {
+		t.Error(err)
+	}
+	for range promoTries {
+		err = redeem(third, "no-such-code")
+	}
+	if !fault.Is(err, fault.RateLimited) {
+		t.Fatal(err)
+	}
+	if _, err := s.giveBack(money.Unit); !fault.Is(err, fault.Conflict) {
+		t.Fatal("promotional credit was paid out:", err)
+	}
+	s.topUp(10 * money.Unit)
+	if n, err := s.p.Refundable(t.Context(), s.payer.Org); err != nil || n != 10*money.Unit {
+		t.Fatal(n, err)
+	}
+	if s.wallet() != 15*money.Unit || s.balanceOf(ledger.Promo("EUR")) != -10*money.Unit {
+		t.Fatal(s.wallet())
+	}
+}
+
+func TestDisputes(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	for name, c := range map[string]struct {
+		spent       money.Nano
+		won         bool
+		wallet, bad money.Nano
+	}{
+		"won, nothing spent":  {0, true, 10 * money.Unit, 0},
+		"won, some spent":     {4 * money.Unit, true, 6 * money.Unit, 0},
+		"lost, nothing spent": {0, false, 0, 0},
+		"lost, some spent":    {4 * money.Unit, false, 0, 4 * money.Unit},
+	} {
+		for _, late := range []bool{false, true} { // late: nothing is heard before it is decided
+			s := newShopOn(t, d, "pm_card_visa")
+			bad := s.balanceOf(ledger.BadDebt("EUR"))
+			top := s.topUp(10 * money.Unit)
+			if c.spent > 0 {
+				s.spend(c.spent)
+			}
+			dp := s.stripe.Dispute(s.session(topupKey(top.ID)), 1000)
+			if !late {
+				s.deliver(s.stripe.Deliveries())
+				if s.wallet() != 0 {
+					t.Fatalf("%s: %s is still there to spend", name, s.wallet())
+				}
+				if _, err := s.giveBack(money.Unit); !fault.Is(err, fault.Conflict) {
+					t.Fatalf("%s: a disputed payment was refunded: %v", name, err)
+				}
+			}
+			s.stripe.Decide(dp, c.won)
+			ds := s.stripe.Deliveries()
+			s.deliver(append(ds, ds...))
+			if s.wallet() != c.wallet || s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")) != 0 || bad-s.balanceOf(ledger.BadDebt("EUR")) != c.bad {
+				t.Errorf("%s, late %t: wallet %s, set aside %s, bad debt %s", name, late, s.wallet(),
+					s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")), bad-s.balanceOf(ledger.BadDebt("EUR")))
+			}
+			if n := s.notices("dispute:%"); n != 1 {
+				t.Errorf("%s: told %d times", name, n)
+			}
+		}
+	}
+}
+
+// What the books do not know goes to suspense and comes back when they learn of it; what only Stripe knows is booked.
+func TestReconciliation(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "pm_card_visa")
+	s.topUp(10 * money.Unit)
+	if r := s.level(); r.Matched != 1 || s.balanceOf(ledger.StripeFees("EUR")) != -59*money.Cent {
+		t.Fatalf("%+v, fees %s", r, s.balanceOf(ledger.StripeFees("EUR")))
+	}
+	s.stripe.Stray("payout", "eur", -500)
+	s.stripe.Stray("stripe_fee", "eur", -7)
+	if s.level(); s.balanceOf(ledger.Bank("EUR")) != -5*money.Unit {
+		t.Fatal(s.balanceOf(ledger.Bank("EUR")))
+	}
+	boss := s.admin()
+	s.stripe.Stray("charge", "eur", 1234) // somebody was charged in Stripe's dashboard
+	if _, err := s.p.Reconcile(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.p.Reconciliation(t.Context(), account.Principal{Admin: true})
+	if err != nil || r.Waiting != 1 || r.Difference != 1234*money.Cent {
+		t.Fatalf("%+v %v", r, err)
+	}
+	s.exec("UPDATE stripe_balance SET seen_at = seen_at - interval '2 hours'")
+	for range 2 {
+		if _, err := s.p.Reconcile(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if told := s.noticeTitles(boss, "stripe_suspense:"); len(told) < 1 || len(told) > 2 || !strings.Contains(told[0], "12.34") { // over midnight twice
+		t.Errorf("administrators were told %q", told)
+	}
+	r, err = s.p.Reconciliation(t.Context(), account.Principal{Admin: true})
+	if err != nil || r.Suspense != 1 || r.Difference != 0 || s.balanceOf(ledger.Suspense("EUR")) != 1234*money.Cent {
+		t.Fatalf("%+v %v", r, err)
+	}
+	if _, err := s.p.Reconciliation(t.Context(), s.payer); !fault.Is(err, fault.Forbidden) {
+		t.Fatal(err)
+	}
+}
+
+// A payment whose answer and webhooks are lost is found by what Stripe's balance says, whatever the outbox does.
+func TestALostPaymentIsFoundByTheBalance(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "pm_card_visa")
+	s.topUp(money.Unit)
+	s.stripe.Fail(sandbox.Error500)
+	lost := s.topUp(8 * money.Unit)
+	s.want(lost, Pending)
+	s.level()
+	s.want(lost, Succeeded)
+	s.sendAll()
+	s.square(2)
+}
+
+// An entry that comes hours after its change takes it back out of suspense.
+func TestSuspenseIsResolved(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "pm_card_visa")
+	s.topUp(10 * money.Unit)
+	s.stripe.Stray("transfer", "eur", -300)
+	for range 2 {
+		if _, err := s.p.Reconcile(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.exec("UPDATE stripe_balance SET seen_at = seen_at - interval '2 hours', next_at = clock_timestamp()")
+	}
+	r, err := s.p.Reconciliation(t.Context(), account.Principal{Admin: true})
+	if err != nil || r.Suspense != 1 || s.balanceOf(ledger.Suspense("EUR")) != -3*money.Unit {
+		t.Fatalf("%+v %v", r, err)
+	}
+	err = s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "transfer", Key: "transfer:" + r.Open[0].Source,
+			Transfers: []ledger.Transfer{{Debit: ledger.Fee("EUR"), Credit: ledger.StripeClearing("EUR"), Amount: 3 * money.Unit}}})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.level()
+	if got := s.balanceOf(ledger.Suspense("EUR")); got != 0 {
+		t.Fatal(got)
+	}
+}
+
+// Payments, refunds and disputes under random faults, with webhooks shuffled, repeated and lost: in the end Stripe and
+// the books agree to the cent, and no payment gave back more than it brought.
+func TestMoneyComesAndGoesUnderFaults(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "pm_card_visa")
+	r := rand.New(rand.NewPCG(3, 14))
+	kinds := []sandbox.Fault{sandbox.None, sandbox.None, sandbox.LostAnswer, sandbox.Error500, sandbox.RateLimited,
+		sandbox.Truncated, sandbox.InUse, sandbox.Down}
+	s.topUp(5 * money.Unit)
+	for range 40 {
+		s.stripe.Fail(kinds[r.IntN(len(kinds))])
+	}
+	for i := range 30 {
+		switch r.IntN(4) {
+		case 0, 1:
+			s.topUp(money.Nano(1+r.IntN(20)) * money.Unit)
+		case 2:
+			if n, err := s.p.Refundable(t.Context(), s.payer.Org); err != nil {
+				t.Fatal(err)
+			} else if n >= money.Unit {
+				if _, err := s.giveBack(n / 3 / money.Cent * money.Cent); err != nil {
+					t.Fatal(err)
+				}
+			}
+		case 3:
+			list, err := s.p.List(t.Context(), s.payer.Org, id.TopUp{}, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if top := list[r.IntN(len(list))]; top.State == Succeeded {
+				if dp := s.stripe.Dispute(s.session(topupKey(top.ID)), 100); dp != "" {
+					s.stripe.Decide(dp, i%2 == 0)
+				}
+			}
+		}
+		s.exec("UPDATE payment_standing SET state = 'ok'") // what disputes forbid is tested elsewhere
+		if ds := s.stripe.Deliveries(); r.IntN(3) > 0 {
+			ds = append(ds, ds...)
+			r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
+			s.deliver(ds)
+		} else {
+			kept := ds[:0]
+			for _, d := range ds {
+				if r.IntN(2) == 0 {
+					kept = append(kept, d)
+				}
+			}
+			s.deliver(kept)
+		}
+	}
+	s.stripe.Heal()
+	s.sendAll()
+	if _, err := s.p.poll(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	s.level()
+	var over int
+	if err := s.d.Pool.QueryRow(t.Context(), `SELECT count(*) FROM topup t WHERE t.amount <
+		(SELECT coalesce(sum(r.amount), 0) FROM refund r WHERE r.topup_id = t.id AND r.state <> 'failed')`).Scan(&over); err != nil || over != 0 {
+		t.Fatal(over, err)
+	}
+}

@@ -1,0 +1,211 @@
+package payment
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe"
+)
+
+// A payment page takes cards only, whatever is switched on in Stripe's dashboard.
+func TestPagesTakeCardsOnly(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "")
+	page := s.session(topupKey(s.topUp(9 * money.Unit).ID))
+	if s.stripe.Pay(page, "pm_sepa") {
+		t.Error("a debit that takes days was accepted")
+	}
+	if !s.stripe.Pay(page, "pm_card_visa") {
+		t.Error("a card was not accepted")
+	}
+}
+
+// refundOf gives all of the wallet back and is Stripe's id of the refund.
+func (s *shop) refundOf(amount money.Nano) (Refund, string) {
+	s.t.Helper()
+	made, err := s.p.GiveBack(s.t.Context(), s.payer, amount, idem.Request{})
+	if err != nil || len(made) != 1 {
+		s.t.Fatal(made, err)
+	}
+	all := s.stripe.Refunds()
+	return made[0], all[len(all)-1]
+}
+
+func (s *shop) refundNow(r Refund) Refund {
+	s.t.Helper()
+	all, err := s.p.refunds(s.t.Context(), s.payer.Org, []id.Refund{r.ID})
+	if err != nil || len(all) != 1 {
+		s.t.Fatal(all, err)
+	}
+	return all[0]
+}
+
+// A refund may wait at Stripe and then be made, or fail without ever having left Stripe's balance: then nothing of it is booked
+// against that balance, and the money is in the wallet again.
+func TestPendingRefunds(t *testing.T) {
+	t.Parallel()
+	for _, well := range []bool{true, false} {
+		s := newShop(t, "pm_card_pendingRefund")
+		s.topUp(10 * money.Unit)
+		s.level()
+		r, re := s.refundOf(10 * money.Unit)
+		if got := s.refundNow(r); got.State != Pending || s.wallet() != 0 {
+			t.Fatalf("%s, wallet %s", got.State, s.wallet())
+		}
+		s.level()
+		s.stripe.FinishRefund(re, well)
+		s.deliver(s.stripe.Deliveries())
+		got, want, wallet := s.refundNow(r), Succeeded, money.Nano(0)
+		if !well {
+			want, wallet = Failed, 10*money.Unit
+		}
+		if got.State != want || s.wallet() != wallet || s.balanceOf(ledger.Refunds("EUR")) != 0 {
+			t.Errorf("well %t: %s, wallet %s, on its way %s", well, got.State, s.wallet(), s.balanceOf(ledger.Refunds("EUR")))
+		}
+		s.level()
+		var moved int
+		if err := s.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM ledger_tx WHERE kind = 'refund_paid'").Scan(&moved); err != nil || (moved == 1) != well {
+			t.Errorf("well %t: %d entries of a refund that left Stripe's balance (%v)", well, moved, err)
+		}
+	}
+}
+
+// A refund that Stripe has no money for waits there, and is made once there is some.
+func TestARefundWaitsForFunds(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "pm_card_visa")
+	s.stripe.NeedFunds()
+	s.topUp(10 * money.Unit) // of which Stripe keeps its fee
+	r, re := s.refundOf(10 * money.Unit)
+	if got := s.refundNow(r); got.State != Pending {
+		t.Fatal(got.State)
+	}
+	s.stripe.Stray("topup", "eur", 100)
+	s.stripe.FinishRefund(re, true)
+	s.deliver(s.stripe.Deliveries())
+	if got := s.refundNow(r); got.State != Succeeded {
+		t.Fatal(got.State)
+	}
+}
+
+// A key that was used with other parameters is no refusal: what was done under it is looked up.
+func TestAReusedKeyIsLookedUp(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "pm_card_visa")
+	s.topUp(money.Unit) // the customer is made
+	s.stripe.Fail("error_500")
+	charged := s.topUp(8 * money.Unit) // and nobody knows
+	s.exec(`UPDATE stripe_outbox SET params = jsonb_set(params, '{description}', '"another version''s words"') WHERE idem_key = $1`, topupKey(charged.ID))
+	s.sendAll()
+	s.want(charged, Succeeded)
+	s.square(2)
+
+	// Nothing is found, and the first request may still be running: the top-up is not called failed for an hour.
+	s.stripe.Fail("down")
+	lost := s.topUp(3 * money.Unit)
+	customer := ""
+	if err := s.d.Pool.QueryRow(t.Context(), "SELECT customer_id FROM stripe_customer").Scan(&customer); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.p.stripe.CreatePayment(t.Context(), topupKey(lost.ID), stripe.NewPayment{TopUp: "another", Customer: customer, Method: "pm_card_visa", Cents: 300, Currency: "EUR"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		s.exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
+		if _, err := s.p.SendDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.want(lost, Pending)
+	s.exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '61 minutes' WHERE idem_key = $1", topupKey(lost.ID))
+	s.sendAll()
+	s.want(lost, Failed)
+}
+
+// A bank's inquiry takes no money. Escalated it is a dispute like others; closed, all is as before.
+func TestInquiries(t *testing.T) {
+	t.Parallel()
+	for _, disputed := range []bool{true, false} {
+		s := newShop(t, "pm_card_visa")
+		pi := s.paymentOf(s.topUp(10 * money.Unit))
+		dp := s.stripe.Inquire(pi, 1000)
+		s.deliver(s.stripe.Deliveries())
+		s.level()
+		s.stripe.Escalate(dp, disputed)
+		s.deliver(s.stripe.Deliveries())
+		if disputed {
+			s.stripe.Decide(dp, false)
+			s.deliver(s.stripe.Deliveries())
+		}
+		s.level()
+		want := 10 * money.Unit
+		if disputed {
+			want = 0
+		}
+		if s.wallet() != want || s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")) != 0 {
+			t.Errorf("disputed %t: wallet %s, set aside %s", disputed, s.wallet(), s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")))
+		}
+	}
+}
+
+// A dispute that was prevented is over: lost when it took money, else as if it had not been.
+func TestPreventedDisputes(t *testing.T) {
+	t.Parallel()
+	for back, want := range map[int64]money.Nano{1000: 0, 0: 10 * money.Unit} {
+		s := newShop(t, "pm_card_visa")
+		s.stripe.Prevent(s.paymentOf(s.topUp(10*money.Unit)), 1000, back)
+		s.deliver(s.stripe.Deliveries())
+		s.level()
+		if s.wallet() != want || s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")) != 0 {
+			t.Errorf("%d cents given back: wallet %s, set aside %s", back, s.wallet(), s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")))
+		}
+	}
+}
+
+func (s *shop) paymentOf(x TopUp) (pi string) {
+	s.t.Helper()
+	if err := s.d.Pool.QueryRow(s.t.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1", x.ID).Scan(&pi); err != nil {
+		s.t.Fatal(err)
+	}
+	return pi
+}
+
+// An early fraud warning stops auto top-up, and administrators learn of it once.
+func TestEarlyFraudWarning(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "pm_card_visa")
+	boss := s.admin()
+	pi := s.paymentOf(s.topUp(10 * money.Unit))
+	s.wish(AutoTopUp{Enabled: true, Threshold: 5 * money.Unit, Amount: 10 * money.Unit, DailyCap: 10 * money.Unit})
+	s.stripe.Warn(pi)
+	ds := s.stripe.Deliveries()
+	s.deliver(append(ds, ds...))
+	a, err := s.p.AutoTopUp(t.Context(), s.payer.Org)
+	if told := s.noticeTitles(boss, "fraud_warning:"); err != nil || a.Enabled || len(told) != 1 || !strings.Contains(told[0], pi) {
+		t.Errorf("%+v, told %q, %v", a, told, err)
+	}
+}
+
+// Stripe accepts reports of usage first and refuses them later, by an event of its version 2.
+func TestMeterErrorsAreNotified(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "pm_card_visa")
+	boss := s.admin()
+	if _, err := s.p.stripe.CreateMeter(t.Context(), "m", stripe.UsageMeter, "usage"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.p.stripe.SendUsage(t.Context(), stripe.UsageEvent{Identifier: id.New[id.LedgerTx]().String(), Customer: "cus_gone", Value: 5, At: time.Now()}); err != nil {
+			t.Fatal("refused at once:", err)
+		}
+	}
+	s.deliver(s.stripe.Deliveries())
+	if told := s.noticeTitles(boss, "meter_errors:"); len(told) != 1 { // over midnight twice
+		t.Errorf("told %q", told)
+	}
+}

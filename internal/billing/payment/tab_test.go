@@ -1,0 +1,219 @@
+package payment
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/sandbox"
+)
+
+// tab is a platform with an org that pays afterwards, a Stripe with a clock that a test moves, and a noun that bills: it
+// has each invoice be what it wants, whatever the meter says.
+type tab struct {
+	*shop
+	ahead atomic.Int64 // of the real time, seconds
+	used  money.Micro  // in all
+
+	mu      sync.Mutex
+	sub     stripe.Subscription
+	wanted  map[string]int64 // cents, by invoice
+	refused []string         // kinds
+}
+
+func newTab(t testing.TB, d *db.DB, card string) *tab {
+	t.Helper()
+	b := &tab{wanted: map[string]int64{}}
+	fake, err := sandbox.New(sandbox.Config{WebhookSecret: secret, PublicURL: "http://pay.test", Now: b.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(fake)
+	t.Cleanup(srv.Close)
+	c, err := stripe.New(stripe.Config{Key: "sk_test_x", WebhookSecret: secret, URL: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(d, c, Config{Currency: "EUR", DefaultMethod: card, ReturnURL: "http://muster.test/billing", Sandbox: true}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.shop = &shop{t: t, d: d, p: p, stripe: fake, payer: account.Principal{Org: id.New[id.Org](), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"}}
+	b.exec("INSERT INTO org (id, name, personal) VALUES ($1, 'o', true)", b.payer.Org)
+	p.Bill(Biller{Subscription: b.subscription, Invoice: b.invoice, Refused: b.refuse,
+		Taxable: func(context.Context, id.Org, stripe.Invoice) (int64, bool, error) { return 0, false, nil },
+		TakenBack: func(ctx context.Context, tx *db.Tx, org id.Org, _ string, more []ledger.Account, book func(context.Context, *ledger.Locked, tax.Tax) error) error {
+			books, err := ledger.Lock(ctx, tx, append(more, ledger.Wallet(org, "EUR"), ledger.Receivable(org, "EUR"), ledger.StripeClearing("EUR"), ledger.Goodwill("EUR"))...)
+			if err != nil {
+				return err
+			}
+			return book(ctx, books, tax.Tax{})
+		}})
+	return b
+}
+
+func (b *tab) now() time.Time { return time.Now().Add(time.Duration(b.ahead.Load()) * time.Second) }
+
+func (b *tab) move(d time.Duration) { b.ahead.Add(int64(d / time.Second)) }
+
+func (b *tab) subscription(_ context.Context, _ *db.Tx, org id.Org, s stripe.Subscription) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if org != b.payer.Org {
+		return fmt.Errorf("%s is not %s", org, b.payer.Org)
+	}
+	b.sub = s
+	return nil
+}
+
+func (b *tab) refuse(_ context.Context, _ *db.Tx, kind, _ string, _ *stripe.Error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refused = append(b.refused, kind)
+	return nil
+}
+
+func (b *tab) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice, _ BillTax) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if org != b.payer.Org {
+		return "", fmt.Errorf("%s is not %s", org, b.payer.Org)
+	}
+	if in.Status == stripe.InvoiceDraft {
+		want, seen := b.wanted[in.ID]
+		if !seen {
+			want = int64(b.used / 10_000)
+			for _, w := range b.wanted {
+				want -= w
+			}
+			b.wanted[in.ID] = want
+		}
+		var lines []BillLine
+		if want != in.Metered {
+			lines = []BillLine{{Ref: "residue", Description: "Residue", Cents: want - in.Metered}}
+		}
+		_, err := b.p.CloseInvoice(ctx, tx, org, in.ID, lines)
+		return "", err
+	}
+	b.wanted[in.ID] = in.Total // final
+	if e, any := InvoicePaid(org, in); any {
+		_, err := ledger.Post(ctx, tx, e)
+		return "", err
+	}
+	return "nothing came", nil
+}
+
+// do runs f in a transaction.
+func (b *tab) do(f func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error)) []id.Outbox {
+	b.t.Helper()
+	var rows []id.Outbox
+	if err := b.d.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) (err error) {
+		rows, err = f(ctx, tx)
+		return err
+	}); err != nil {
+		b.t.Fatal(err)
+	}
+	return rows
+}
+
+func (b *tab) subscribe() []id.Outbox {
+	b.t.Helper()
+	return b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) { return b.p.Subscribe(ctx, tx, b.payer.Org) })
+}
+
+// use books usage and reports it.
+func (b *tab) use(v money.Micro) (identifier string) {
+	b.t.Helper()
+	identifier = id.New[id.LedgerTx]().String()
+	b.used += v
+	b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) {
+		if _, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "usage", Key: identifier, Transfers: []ledger.Transfer{{
+			Debit: ledger.Receivable(b.payer.Org, "EUR"), Credit: ledger.Fee("EUR"), Amount: v.Nano()}}}); err != nil {
+			return nil, err
+		}
+		return b.p.ReportUsage(ctx, tx, b.payer.Org, identifier, v, b.now())
+	})
+	b.move(time.Minute)
+	return identifier
+}
+
+func (b *tab) customer() string {
+	b.t.Helper()
+	c, err := b.d.Q.StripeCustomer(context.Background(), b.payer.Org)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return c.CustomerID
+}
+
+// receive takes in deliveries, signed now: Stripe's clock is ahead of ours.
+func (b *tab) receive(ds []sandbox.Delivery) {
+	b.t.Helper()
+	for i := range ds {
+		ds[i].Signature = sandbox.Sign(ds[i].Payload, secret, time.Now())
+	}
+	for _, d := range ds {
+		if err := b.p.ReceiveWebhook(context.Background(), d.Payload, d.Signature); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	for n := 1; n > 0; {
+		var err error
+		if n, err = b.p.ProcessEvents(context.Background()); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func (b *tab) reconcile() Reconciled {
+	b.t.Helper()
+	r, err := b.p.Reconcile(context.Background())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+func (b *tab) refresh() {
+	b.t.Helper()
+	if err := b.p.RefreshBilling(context.Background(), b.payer.Org, b.sub.ID); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// even asserts that the books say of Stripe's money and of what is owed what Stripe says.
+func (b *tab) even(paidCents int64) {
+	b.t.Helper()
+	balance := func(a ledger.Account) money.Nano {
+		n, err := ledger.Balance(context.Background(), b.d.Q, a)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return n
+	}
+	if got, want := -balance(ledger.Receivable(b.payer.Org, "EUR")), b.used.Nano()-money.Nano(paidCents)*money.Cent; got != want {
+		b.t.Fatalf("owed %s, want %s", got, want)
+	}
+	if got, want := -balance(ledger.StripeClearing("EUR")), money.Nano(b.stripe.BalanceCents("eur"))*money.Cent; got != want {
+		b.t.Fatalf("clearing %s, Stripe has %s", got, want)
+	}
+	if x, err := ledger.Check(context.Background(), b.d); err != nil || !x.Balanced() {
+		b.t.Fatal(x.Problems, err)
+	}
+	var open int
+	if err := b.d.Pool.QueryRow(context.Background(), "SELECT count(*) FROM stripe_balance WHERE state <> 'matched'").Scan(&open); err != nil || open != 0 {
+		b.t.Fatal(open, "changes of Stripe's balance without an entry", err)
+	}
+}

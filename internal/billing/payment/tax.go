@@ -1,0 +1,129 @@
+package payment
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Tax is what tax a payment bears, for its payer.
+type Tax struct {
+	Amount  money.Nano `json:"amount"`  // whole cents
+	Percent string     `json:"percent"` // the rate, such as "19" or "25.5"; "0": none
+	Name    string     `json:"name"`    // such as VAT; "": none
+	Country string     `json:"country"` // where it is taxed, or would be; "": unknown
+	Reason  tax.Reason `json:"reason"`
+	Note    string     `json:"note"` // a sentence that belongs on the invoice, often ""
+}
+
+// Price is what paying in an amount costs.
+type Price struct {
+	Amount   money.Nano `json:"amount"` // goes into the wallet
+	Tax      Tax        `json:"tax"`
+	Total    money.Nano `json:"total"` // is charged
+	Currency string     `json:"currency"`
+}
+
+// Price says, before anything is paid, what is charged for an amount paid in by the org. Faults: Invalid (the amount),
+// Unavailable.
+func (p *Payments) Price(ctx context.Context, org id.Org, amount money.Nano) (Price, error) {
+	if err := checkAmount(amount); err != nil {
+		return Price{}, err
+	}
+	t, err := p.taxOn(ctx, org, tax.TopUp, amount)
+	if err != nil {
+		return Price{}, err
+	}
+	return Price{amount, ViewTax(t, t.Amount()), amount + t.Amount(), p.cfg.Currency}, nil
+}
+
+// taxOn is the tax on an amount that the org pays in now, or is invoiced. Outside of transactions: who says it may be asked over a network.
+func (p *Payments) taxOn(ctx context.Context, org id.Org, kind tax.Kind, amount money.Nano) (tax.Tax, error) {
+	legal, err := account.LegalOf(ctx, p.d.Q, org)
+	if err != nil {
+		return tax.Tax{}, err
+	}
+	t, err := p.cfg.Taxer.Tax(ctx, tax.Sale{Kind: kind, Country: legal.Country, VATID: legal.VATID, Cents: int64(amount / money.Cent), Currency: p.cfg.Currency})
+	if err != nil {
+		return t, fault.Wrap(err, fault.Unavailable, "the tax cannot be worked out now: nothing was charged; try again in a minute")
+	}
+	if t.Cents < 0 || t.Reason == "" {
+		return t, fmt.Errorf("payment: a tax of %d cents for %q on %s of %s", t.Cents, t.Reason, amount, org)
+	}
+	return t, nil
+}
+
+// insert writes a top-up with the tax it bears for good.
+func (p *Payments) insert(ctx context.Context, tx *db.Tx, topup id.TopUp, org id.Org, user id.User, amount money.Nano, automatic bool, t tax.Tax) error {
+	err := tx.Q.InsertTopup(ctx, dbq.InsertTopupParams{ID: topup, OrgID: org, UserID: user, Amount: amount, Currency: p.cfg.Currency, Automatic: automatic,
+		Tax: t.Amount(), TaxPpm: int32(t.PPM), TaxName: t.Name, TaxReason: string(t.Reason), TaxCountry: t.Country, TaxVatID: t.VATID})
+	if err != nil {
+		return fmt.Errorf("insert: %w", err)
+	}
+	return nil
+}
+
+// describe is how a payment is named to its payer, on Stripe's page and receipt.
+func (p *Payments) describe(amount money.Nano, t tax.Tax) string {
+	switch {
+	case t.Cents > 0:
+		return fmt.Sprintf("%s %s %s, plus %s %s %s", what, inCents(amount), p.cfg.Currency, tax.Label(t.Name, t.PPM), inCents(t.Amount()), p.cfg.Currency)
+	case t.Reason == tax.ReverseCharge:
+		return what + " (reverse charge)"
+	}
+	return what
+}
+
+// taxOf is the tax that was decided for a top-up.
+func taxOf(t dbq.Topup) tax.Tax {
+	return tax.Tax{Cents: int64(t.Tax / money.Cent), PPM: int64(t.TaxPpm), Name: t.TaxName, Country: t.TaxCountry, VATID: t.TaxVatID, Reason: tax.Reason(t.TaxReason)}
+}
+
+// ViewTax is a tax that comes to an amount, for its payer.
+func ViewTax(t tax.Tax, amount money.Nano) Tax {
+	return Tax{amount, tax.Percent(t.PPM), t.Name, t.Country, t.Reason, tax.Note(t.Reason, t.Country)}
+}
+
+// recordTax writes a line of the tax book for a top-up, and the credit note for what goes back of it, in the transaction
+// that posts the entry with this key. Payments made before there were taxes are not in the book.
+func (p *Payments) recordTax(ctx context.Context, tx *db.Tx, t dbq.Topup, kind tax.Kind, key, ref string, net, amount money.Nano) error {
+	if kind != tax.TopUp {
+		if err := p.creditTopup(ctx, tx, t, kind, key, ref, net, amount); err != nil {
+			return err
+		}
+	}
+	if t.TaxReason == "" {
+		return nil
+	}
+	return tax.Record(ctx, tx, tax.Line{Key: key, Org: t.OrgID, Kind: kind, Ref: ref, Net: net, Tax: amount, Currency: t.Currency, Of: taxOf(t)})
+}
+
+// withTax is a transfer of the net amount and one of the tax on it, where there is any: with the wallet or what stands for
+// it on one side of the first, tax_payable on that side of the second, and other on the other side of both. in: to them.
+func withTax(other, wallet ledger.Account, in bool, net, amount money.Nano) []ledger.Transfer {
+	var out []ledger.Transfer
+	for _, x := range []ledger.Transfer{{Debit: other, Credit: wallet, Amount: net}, {Debit: other, Credit: ledger.TaxPayable(wallet.Currency), Amount: amount}} {
+		if x.Amount == 0 {
+			continue
+		}
+		if !in {
+			x.Debit, x.Credit = x.Credit, x.Debit
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// taxBack is how much of a payment's tax goes back with the next part of it; in nano-units of whole cents.
+func taxBack(whole, charged, before, part, gone money.Nano) money.Nano {
+	c := func(n money.Nano) int64 { return int64(n / money.Cent) }
+	return money.Nano(tax.Back(c(charged), c(whole), c(before), c(part), c(gone))) * money.Cent
+}

@@ -1,0 +1,191 @@
+package payment
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe"
+)
+
+// TopUpRequest asks for a payment into an org's wallet.
+type TopUpRequest struct {
+	Amount money.Nano // whole cents between MinTopUp and MaxTopUp
+	Card   id.Card    // zero: the default one
+	// Total is what the payer has been told that they are charged, tax included; zero: they take what it is.
+	Total money.Nano
+	// ReturnURL is where the payer's bank or the checkout page sends them back to; empty: Config.ReturnURL.
+	ReturnURL string
+}
+
+// TopUp pays into the org's wallet: with a saved card, else through the checkout page its answer names. Faults: Invalid
+// (the amount), NotFound (the card), QuotaExceeded (the limit before verification), Conflict (Total is not what is charged now), Unavailable (the tax is not
+// known, or sending is paused). With an idempotency key the same top-up is returned again, in its present state. A
+// declined card is a top-up in state Failed, no error. When the payer's bank wants to ask them, the top-up is Pending
+// and its ActionURL says where. When Stripe does not answer, the top-up is returned Pending and settles by itself.
+func (p *Payments) TopUp(ctx context.Context, payer account.Principal, r TopUpRequest, key idem.Request) (TopUp, error) {
+	if err := checkAmount(r.Amount); err != nil {
+		return TopUp{}, err
+	}
+	on, err := p.taxOn(ctx, payer.Org, tax.TopUp, r.Amount)
+	if err != nil {
+		return TopUp{}, fmt.Errorf("top up: %w", err)
+	}
+	var ref struct {
+		ID id.TopUp `json:"id"`
+	}
+	var send []id.Outbox
+	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		send = nil
+		earlier, err := key.Begin(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if earlier != nil {
+			return json.Unmarshal(earlier.Body, &ref)
+		}
+		ref.ID = id.New[id.TopUp]()
+		if send, err = p.decide(ctx, tx, payer, ref.ID, r, on); err != nil {
+			return err
+		}
+		_, err = key.Finish(ctx, tx, http.StatusCreated, ref)
+		return err
+	})
+	if err != nil {
+		return TopUp{}, fmt.Errorf("top up: %w", err)
+	}
+	p.send(ctx, send)
+	return p.Get(ctx, payer.Org, ref.ID)
+}
+
+func checkAmount(n money.Nano) error {
+	switch {
+	case n < MinTopUp || n > MaxTopUp:
+		return fault.InvalidField("amount", "must be between %s and %s", MinTopUp.Plain(), MaxTopUp.Plain())
+	case n%money.Cent != 0:
+		return fault.InvalidField("amount", "must be whole cents")
+	}
+	return nil
+}
+
+// what is how a payment is named to the payer.
+const what = "Muster credit"
+
+// decide writes the top-up and what is to be said to Stripe, in the order in which to say it.
+func (p *Payments) decide(ctx context.Context, tx *db.Tx, payer account.Principal, topup id.TopUp, r TopUpRequest, on tax.Tax) ([]id.Outbox, error) {
+	total := r.Amount + on.Amount()
+	if r.Total != 0 && r.Total != total {
+		return nil, fault.New(fault.Conflict, "with tax it is %s %s now, not %s: look at it again and confirm", inCents(total), p.cfg.Currency, inCents(r.Total))
+	}
+	if err := refusePaused(ctx, tx.Q); err != nil {
+		return nil, err
+	}
+	if err := p.allow(ctx, tx, payer.Org, r.Amount); err != nil {
+		return nil, err
+	}
+	out := &outgoing{tx: tx}
+	method, err := p.customer(ctx, out, payer)
+	if err != nil {
+		return nil, err
+	}
+	if !r.Card.IsZero() {
+		card, err := tx.Q.CardForUpdate(ctx, r.Card, payer.Org)
+		if db.NoRows(err) {
+			return nil, errNoCard()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("card %s: %w", r.Card, err)
+		}
+		method = card.MethodID
+	}
+	if err := p.insert(ctx, tx, topup, payer.Org, payer.User, r.Amount, false, on); err != nil {
+		return nil, err
+	}
+	if method == "" {
+		method = p.cfg.DefaultMethod
+	}
+	back := r.ReturnURL
+	if back == "" {
+		back = p.cfg.ReturnURL
+	}
+	cents, named := int64(total/money.Cent), p.describe(r.Amount, on)
+	meta, err := topupMeta(payer.Org, payer.User, r.Amount, on, false)
+	if err != nil {
+		return nil, err
+	}
+	if method != "" {
+		err = out.add(ctx, kindPayment, topup.String(), topupKey(topup), stripe.NewPayment{
+			TopUp: topup.String(), Method: method, Cents: cents, Currency: p.cfg.Currency, Description: named, ReturnURL: back, Receipt: payer.Email, Meta: meta})
+	} else {
+		err = out.add(ctx, kindCheckout, topup.String(), topupKey(topup), stripe.NewCheckout{
+			TopUp: topup.String(), Cents: cents, Currency: p.cfg.Currency, Description: named, SuccessURL: back, CancelURL: back, Receipt: payer.Email, Meta: meta})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out.rows, audit.Record(ctx, tx, payer.Event("billing.topup", topup.String(), map[string]any{"amount": r.Amount.String(), "total": total.String()}))
+}
+
+// customer has the org's customer made if there is none, and is the org's default payment method, "" for none.
+func (p *Payments) customer(ctx context.Context, out *outgoing, payer account.Principal) (method string, err error) {
+	c, err := out.tx.Q.StripeCustomer(ctx, payer.Org)
+	if db.NoRows(err) {
+		return "", out.add(ctx, kindCustomer, payer.Org.String(), customerKey(payer.Org),
+			stripe.Customer{Org: payer.Org.String(), Name: payer.OrgName, Email: payer.Email})
+	}
+	if err != nil {
+		return "", fmt.Errorf("customer: %w", err)
+	}
+	return c.PaymentMethod, nil
+}
+
+// Idempotency keys, which are also how a row is found again.
+func customerKey(org id.Org) string   { return "customer:" + org.String() }
+func topupKey(topup id.TopUp) string  { return "topup:" + topup.String() }
+func ledgerKey(payment string) string { return "topup:" + payment }
+func noticeKey(topup id.TopUp) string { return "topup:" + topup.String() }
+
+// Get is one of the org's top-ups; another org's is fault.NotFound.
+func (p *Payments) Get(ctx context.Context, org id.Org, topup id.TopUp) (TopUp, error) {
+	t, err := p.d.Q.Topup(ctx, topup)
+	if err != nil && !db.NoRows(err) {
+		return TopUp{}, fmt.Errorf("top-up %s: %w", topup, err)
+	}
+	if err != nil || t.OrgID != org {
+		return TopUp{}, fault.New(fault.NotFound, "there is no such top-up")
+	}
+	return p.view(t), nil
+}
+
+// List is the org's top-ups, newest first, those older than before (zero: from the newest).
+func (p *Payments) List(ctx context.Context, org id.Org, before id.TopUp, limit int) ([]TopUp, error) {
+	rows, err := p.d.Q.ListTopups(ctx, org, pgtype.UUID{Bytes: before.UUID(), Valid: true}, int32(limit))
+	if err != nil {
+		return nil, fmt.Errorf("top-ups of %s: %w", org, err)
+	}
+	out := make([]TopUp, len(rows))
+	for i, t := range rows {
+		out[i] = p.view(t)
+	}
+	return out, nil
+}
+
+func (p *Payments) view(t dbq.Topup) TopUp {
+	return TopUp{
+		ID: t.ID, Amount: t.Amount, Tax: ViewTax(taxOf(t), t.Tax), Total: t.Amount + t.Tax, Currency: t.Currency, State: State(t.State), CheckoutURL: t.CheckoutURL, Failure: t.Failure,
+		ActionURL: t.ActionURL, ReceiptURL: t.ReceiptURL, Automatic: t.Automatic,
+		CreatedAt: t.CreatedAt, SettledAt: t.SettledAt, Sandbox: p.cfg.Sandbox,
+	}
+}

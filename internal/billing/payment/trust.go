@@ -1,0 +1,264 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+// StandingState says whether an org may pay in and rent as usual.
+type StandingState string
+
+const (
+	StandingOK StandingState = "ok"
+	// StandingDisputed: a payment of the org is disputed. It rents with prepaid money only, and what it adds is limited.
+	StandingDisputed StandingState = "disputed"
+	// StandingSuspended: the org has lost several disputes. It adds nothing and rents nothing new until staff forgive them.
+	StandingSuspended StandingState = "suspended"
+)
+
+const (
+	// lostUntilSuspended is how many lost disputes suspend an org.
+	lostUntilSuspended = 3
+	// DefaultDisputedLimit is what an org may add while a payment of it is disputed, when nothing else is configured.
+	DefaultDisputedLimit = 100 * money.Unit
+)
+
+// standingAfter is the state of an org with so many disputes open and lost, of which staff have forgiven some of the lost ones.
+func standingAfter(open, lost, forgiven int64) StandingState {
+	switch {
+	case lost-forgiven >= lostUntilSuspended:
+		return StandingSuspended
+	case open > 0:
+		return StandingDisputed
+	}
+	return StandingOK
+}
+
+// updateStanding stores the org's state after a dispute was opened or closed. The caller holds the lock on the org's wallet.
+func (p *Payments) updateStanding(ctx context.Context, tx *db.Tx, org id.Org) error {
+	was, err := tx.Q.PaymentStandingForUpdate(ctx, org)
+	if err != nil && !db.NoRows(err) {
+		return fmt.Errorf("payment standing of %s: %w", org, err)
+	}
+	n, err := tx.Q.DisputeCounts(ctx, org)
+	if err != nil {
+		return fmt.Errorf("disputes of %s: %w", org, err)
+	}
+	state := standingAfter(n.Open, n.Lost, int64(was.Forgiven))
+	if err := tx.Q.SetPaymentStanding(ctx, dbq.SetPaymentStandingParams{OrgID: org, State: string(state), Forgiven: was.Forgiven, Note: was.Note}); err != nil {
+		return fmt.Errorf("payment standing of %s: %w", org, err)
+	}
+	if state != StandingSuspended || was.State == string(StandingSuspended) {
+		return nil
+	}
+	why := fmt.Sprintf("%d disputed payments were decided for the card's owner.", n.Lost)
+	if err := p.stopAuto(ctx, tx, org, why); err != nil {
+		return err
+	}
+	key := fmt.Sprintf("suspended:%d", n.Lost)
+	if _, err := notify.Add(ctx, tx, notify.Notice{Org: org, Key: key, Severity: notify.Bad, Object: org.String(), Title: "Your organisation is suspended",
+		Body: why + " You cannot rent anything new or add credit. Write to us if this is a mistake."}); err != nil {
+		return err
+	}
+	return notifyAdmins(ctx, tx, notify.Notice{Key: key + ":" + org.String(), Severity: notify.Warn, Object: org.String(), Title: "An organisation was suspended",
+		Body: why + " It cannot rent anything new or add credit until the disputes are forgiven, on its page or with muster admin standing."})
+}
+
+// reserve makes what the org's disputes claim unavailable in its wallet, whatever is credited to it later. books has the wallet.
+func (p *Payments) reserve(ctx context.Context, tx *db.Tx, books *ledger.Locked, wallet ledger.Account) error {
+	c, err := tx.Q.DisputeClaims(ctx, wallet.Org, wallet.Currency)
+	if err != nil {
+		return fmt.Errorf("claims on %s: %w", wallet.Org, err)
+	}
+	return books.Reserve(ctx, wallet, money.Nano(c.Short+c.Debt))
+}
+
+// CollectClaims moves what disputes claim out of the wallets it has returned to: of an open dispute to dispute_hold, of a lost one
+// to bad_debt. It returns how many wallets it dealt with. Nothing depends on when it runs, because what is claimed cannot be
+// spent meanwhile. Run it every few seconds; any number of replicas may.
+func (p *Payments) CollectClaims(ctx context.Context) (n int, err error) {
+	rows, err := p.d.Q.WalletsWithClaims(ctx, batchRows)
+	if err != nil {
+		return 0, fmt.Errorf("payment: wallets with claims: %w", err)
+	}
+	var errs []error
+	for _, r := range rows {
+		if err := p.collect(ctx, r.OrgID, r.Currency); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		n++
+	}
+	return n, errors.Join(errs...)
+}
+
+// collect is CollectClaims for one wallet. Open disputes come first, the oldest of each kind first.
+func (p *Payments) collect(ctx context.Context, org id.Org, currency string) error {
+	err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		rows, err := tx.Q.LockDisputesWithClaims(ctx, org, currency)
+		if err != nil {
+			return fmt.Errorf("disputes: %w", err)
+		}
+		wallet, aside, bad := ledger.Wallet(org, currency), ledger.DisputeHold(org, currency), ledger.BadDebt(currency)
+		books, err := ledger.Lock(ctx, tx, wallet, aside, bad)
+		if err != nil {
+			return err
+		}
+		have := max(0, books.Balance(wallet))
+		var entries []ledger.Entry
+		for _, open := range []bool{true, false} {
+			for _, d := range rows {
+				part := min(have, money.Nano(d.Claim))
+				if (d.State == disputeOpen) != open || part == 0 {
+					continue
+				}
+				e := ledger.Entry{Ref: org.String(), Transfers: []ledger.Transfer{{Debit: wallet, Credit: aside, Amount: part}}}
+				if open {
+					e.Kind, e.Key, e.Memo = "dispute", fmt.Sprintf("dispute:%s:aside:%d", d.ID, int64(d.Held+part)), "a payment is disputed"
+					err = tx.Q.SetDisputeHeld(ctx, d.Held+part, d.ID)
+				} else {
+					e.Kind, e.Key, e.Memo = "dispute_repaid", fmt.Sprintf("dispute:%s:repaid:%d", d.ID, int64(d.Debt-part)), "repays a lost dispute"
+					e.Transfers[0].Credit = bad
+					err = tx.Q.SetDisputeDebt(ctx, d.Debt-part, d.ID)
+				}
+				if err != nil {
+					return fmt.Errorf("dispute %s: %w", d.ID, err)
+				}
+				entries, have = append(entries, e), have-part
+			}
+		}
+		if err := books.Reserve(ctx, wallet, 0); err != nil { // what is reserved is taken now
+			return err
+		}
+		for _, e := range entries {
+			booked, err := books.Post(ctx, e)
+			if err != nil {
+				return err
+			}
+			if !booked { // the row and the books move together or not at all
+				return fmt.Errorf("%s is in the books and not on its row", e.Key)
+			}
+		}
+		return p.reserve(ctx, tx, books, wallet)
+	})
+	if err != nil {
+		return fmt.Errorf("payment: collect from %s: %w", org, err)
+	}
+	return nil
+}
+
+// allowDisputed refuses a top-up that the org's disputes forbid. Faults: Forbidden (suspended), QuotaExceeded.
+func (p *Payments) allowDisputed(ctx context.Context, tx *db.Tx, org id.Org, amount money.Nano) error {
+	s, err := tx.Q.PaymentStanding(ctx, org)
+	if db.NoRows(err) || err == nil && s.State == string(StandingOK) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("payment standing of %s: %w", org, err)
+	}
+	if s.State == string(StandingSuspended) {
+		return fault.New(fault.Forbidden, "your organisation is suspended because of lost disputes: no credit can be added")
+	}
+	if err := tx.Q.LockTopups(ctx, org.String()); err != nil {
+		return fmt.Errorf("lock top-ups of %s: %w", org, err)
+	}
+	left, err := p.leftWhileDisputed(ctx, tx.Q, org)
+	if err != nil || amount <= left {
+		return err
+	}
+	return fault.New(fault.QuotaExceeded, "while a payment is disputed, at most %s %s more can be added", inCents(left), p.cfg.Currency)
+}
+
+// leftWhileDisputed is what an org with an open dispute may still add: the limit, or as much as is missing for the dispute.
+func (p *Payments) leftWhileDisputed(ctx context.Context, q *dbq.Queries, org id.Org) (money.Nano, error) {
+	added, err := q.AddedWhileDisputed(ctx, org)
+	if err != nil {
+		return 0, fmt.Errorf("added by %s: %w", org, err)
+	}
+	c, err := q.DisputeClaims(ctx, org, p.cfg.Currency)
+	if err != nil {
+		return 0, fmt.Errorf("claims on %s: %w", org, err)
+	}
+	claims := money.Nano(c.Short + c.Debt)
+	return max(p.cfg.DisputedLimit-money.Nano(added), claims+(money.Cent-claims%money.Cent)%money.Cent), nil
+}
+
+// QueueStanding reads an org's state as part of a pipe; the result is for after Send. Rents are decided by it.
+func QueueStanding(ctx context.Context, pipe *db.Pipe, org id.Org) (read func() StandingState) {
+	asked := pipe.Q.PaymentStandings(ctx, []id.Org{org})
+	return func() StandingState {
+		var rows []string
+		asked.Query(db.Keep(pipe, &rows))
+		if len(rows) == 0 {
+			return StandingOK
+		}
+		return StandingState(rows[0])
+	}
+}
+
+// NotInGoodStanding is an org with open disputes, or one that is suspended.
+type NotInGoodStanding struct {
+	Org     id.Org        `json:"org_id"`
+	Name    string        `json:"name"`
+	State   StandingState `json:"state" enum:"disputed,suspended"`
+	Open    int64         `json:"open" doc:"disputes that are not decided"`
+	Lost    int64         `json:"lost" doc:"disputes that were decided for the card's owner"`
+	Debt    money.Nano    `json:"debt" doc:"what lost disputes cost and is not repaid"`
+	Changed time.Time     `json:"changed_at"`
+}
+
+// Standings lists the orgs that are not in good standing, the latest change first, at most 200. Only a platform operator sees
+// them. Fault: Forbidden.
+func (p *Payments) Standings(ctx context.Context, who account.Principal) ([]NotInGoodStanding, error) {
+	if !who.Admin {
+		return nil, fault.New(fault.Forbidden, "only a platform operator sees the standing of every organisation")
+	}
+	rows, err := p.d.Q.OrgsNotInGoodStanding(ctx, p.cfg.Currency, 200)
+	if err != nil {
+		return nil, fmt.Errorf("payment standings: %w", err)
+	}
+	out := make([]NotInGoodStanding, len(rows))
+	for i, r := range rows {
+		out[i] = NotInGoodStanding{r.OrgID, r.Name, StandingState(r.State), r.Open, r.Lost, money.Nano(r.Debt), r.ChangedAt}
+	}
+	return out, nil
+}
+
+// Forgive makes the org's lost disputes of today not count towards a suspension; debts stay, and so do blocked cards. Only a
+// platform operator may, with a reason for the audit trail. Faults: Forbidden, Invalid, Conflict (nothing was lost).
+func (p *Payments) Forgive(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, reason string) error {
+	if !who.Admin {
+		return fault.New(fault.Forbidden, "only a platform operator forgives lost disputes")
+	}
+	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
+		return fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+	}
+	if _, err := ledger.Lock(ctx, tx, ledger.Wallet(org, p.cfg.Currency)); err != nil {
+		return err
+	}
+	n, err := tx.Q.DisputeCounts(ctx, org)
+	if err != nil {
+		return fmt.Errorf("disputes of %s: %w", org, err)
+	}
+	if n.Lost == 0 {
+		return fault.New(fault.Conflict, "the organisation has lost no dispute")
+	}
+	state := standingAfter(n.Open, n.Lost, n.Lost)
+	if err := tx.Q.SetPaymentStanding(ctx, dbq.SetPaymentStandingParams{OrgID: org, State: string(state), Forgiven: int32(n.Lost), Note: reason}); err != nil {
+		return fmt.Errorf("payment standing of %s: %w", org, err)
+	}
+	return audit.Record(ctx, tx, who.Event("billing.disputes_forgive", org.String(), map[string]any{"lost": n.Lost, "reason": reason}))
+}

@@ -1,0 +1,122 @@
+package payout
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// openDispute opens a dispute of a top-up at Stripe and delivers what Stripe says of it.
+func (x *admin) openDispute(payment string, amount money.Nano) (dispute string) {
+	x.t.Helper()
+	if dispute = x.fake.Dispute(payment, int64(amount/money.Cent)); dispute == "" {
+		x.t.Fatal("the payment cannot be disputed")
+	}
+	x.deliver(x.fake.Deliveries())
+	return dispute
+}
+
+func (x *admin) intent(topup id.TopUp) (pi string) {
+	x.t.Helper()
+	if err := x.d.Pool.QueryRow(x.t.Context(), "SELECT payment_intent_id FROM topup WHERE id = $1", topup).Scan(&pi); err != nil {
+		x.t.Fatal(err)
+	}
+	return pi
+}
+
+// What was earned from a payment that its card's owner got back stays with the platform until a person has decided.
+func TestALostDisputeIsReviewed(t *testing.T) {
+	t.Parallel()
+	const u = money.Unit
+	for _, paid := range []bool{false, true} { // whether it was payable already when the dispute opened
+		x := funded(t, 500*u)
+		x.other(30 * u) // another renter's
+		x.payable()
+		x.payDue()
+		x.sent("before", 1, 30*u)
+		top := x.topUp(100 * u)
+		x.earn(85 * u)
+		if paid {
+			x.payable()
+		}
+		dp := x.openDispute(x.intent(top.ID), 100*u)
+		x.payable()
+		x.payDue()
+		x.sent("while it is open", 1, 30*u)
+		x.fake.Decide(dp, false)
+		x.deliver(x.fake.Deliveries())
+		if x.payDue(); !paid { // before anything matures again
+			x.payable()
+		}
+		x.payable()
+		x.payDue()
+		x.sent("lost", 1, 30*u)
+		r := x.review()
+		if r.InReview != 85*u || len(r.Reasons) != 1 || r.Reasons[0] != "lost_dispute" || r.Advice != AdviseRefuse || r.Limit == nil || *r.Limit != 100*u {
+			t.Fatalf("paid %t: %+v", paid, r)
+		}
+		// Later earnings from the same renter are held up to what was lost, and no further.
+		x.earn(40 * u)
+		x.payable()
+		if r = x.review(); r.InReview != 100*u {
+			t.Fatalf("%+v", r)
+		}
+		x.payDue()
+		x.sent("beyond what was lost", 2, 55*u)
+		if err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
+			_, err := x.p.Refuse(ctx, tx, x.boss, r.ID, "a stolen card")
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		x.earn(20 * u)
+		x.payable()
+		x.payDue()
+		x.sent("after the decision", 3, 75*u)
+		if b, err := ledger.Check(t.Context(), x.d); err != nil || !b.Balanced() {
+			t.Fatal(b.Problems, err)
+		}
+	}
+}
+
+func TestAdviceOnALostDispute(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		age          time.Duration
+		earned, from money.Nano
+		want         Advice
+	}{
+		{10 * day, 1000, 10, AdviseRefuse},
+		{200 * day, 1000, 10, AdviseRelease},
+		{200 * day, 1000, 501, AdviseRefuse},
+		{200 * day, 0, 0, AdviseRelease},
+	} {
+		if got := adviceOn(c.age, c.earned*money.Unit, c.from*money.Unit); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
+func TestNewOperatorsWaitLonger(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.earn(10)
+	h := Holdback{Usual: 0, New: 30 * 24 * time.Hour}
+	if _, err := MatureAfter(t.Context(), w.d, h); err != nil {
+		t.Fatal(err)
+	}
+	w.want("a new operator", 10, 0)
+	if _, err := w.d.Pool.Exec(t.Context(), "UPDATE ledger_account SET created_at = created_at - interval '91 days' WHERE kind = 'host_pending'"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := MatureAfter(t.Context(), w.d, h); err != nil {
+		t.Fatal(err)
+	}
+	w.want("three months later", 0, 10)
+}

@@ -1,0 +1,151 @@
+package payout
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/billing/bond"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// DefaultHoldback is how long earnings wait when nothing else is configured.
+const DefaultHoldback = 7 * 24 * time.Hour
+
+// idSlack is how far a server's clock, which makes ids, may be from PostgreSQL's.
+const idSlack = time.Hour
+
+// cutoffAt is the last moment whose earnings are past the holdback. Holdbacks of a day or more end with whole hours, by which
+// earnings are added up as they are booked: then nothing but those sums is read.
+func cutoffAt(now time.Time, holdback time.Duration) time.Time {
+	cutoff := now.Add(-holdback)
+	if holdback >= 24*time.Hour {
+		return cutoff.Truncate(time.Hour).Add(-time.Microsecond)
+	}
+	return cutoff
+}
+
+// Mature makes payable what every operator earned before the holdback began, and says for how many something did. Run it
+// every few minutes; any replica may, and a crash between operators loses nothing.
+func Mature(ctx context.Context, d *db.DB, holdback time.Duration) (n int, err error) {
+	return MatureAfter(ctx, d, Holdback{Usual: holdback})
+}
+
+// MatureAfter is Mature with a holdback that may be longer for new operators.
+func MatureAfter(ctx context.Context, d *db.DB, holdback Holdback) (n int, err error) {
+	all, err := d.Q.OperatorsWithPending(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("payout: operators: %w", err)
+	}
+	var errs []error
+	for _, o := range all {
+		if ctx.Err() != nil {
+			break
+		}
+		did := false
+		err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			now, err := tx.Now(ctx)
+			if err != nil {
+				return err
+			}
+			first, err := firstEarned(ctx, tx.Q, o.OrgID, o.Currency, now)
+			if err != nil {
+				return err
+			}
+			did, err = mature(ctx, tx, o.OrgID, o.Currency, cutoffAt(now, holdback.of(first, now)))
+			return err
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("payout: mature for %s: %w", o.OrgID, err))
+		}
+		if did && err == nil {
+			n++
+		}
+	}
+	return n, errors.Join(errs...)
+}
+
+// mature makes payable what one operator earned until the cutoff, less all that was ever taken from it, less what was
+// paid for with payments that are disputed, and less what is in review. What waits for two reasons is counted once.
+func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff time.Time) (did bool, err error) {
+	pending, payable, kept := ledger.HostPending(org, currency), ledger.HostPayable(org, currency), ledger.HostBond(org, currency)
+	retaining, err := bond.QueueRetaining(ctx, tx.Q, org, currency)
+	if err != nil {
+		return false, err
+	}
+	accounts := []ledger.Account{pending, payable}
+	if retaining.Any() {
+		accounts = append(accounts, kept)
+	}
+	books, err := ledger.Lock(ctx, tx, accounts...)
+	if err != nil {
+		return false, err
+	}
+	held, err := setAside(ctx, tx, org, currency, cutoff, max(0, books.Balance(pending))+books.Balance(payable)) // also while frozen: a link that is there now may be gone later
+	if err != nil {
+		return false, err
+	}
+	frozen, err := metering.Frozen(ctx, tx.Q, org)
+	if err != nil || len(frozen) > 0 {
+		return false, err
+	}
+	young, err := earnedSince(ctx, tx.Q, org, currency, cutoff)
+	if err != nil {
+		return false, err
+	}
+	disputes, err := disputesOf(ctx, tx.Q, org, currency, cutoff)
+	if err != nil {
+		return false, err
+	}
+	_, alone := disputed(disputes, true)
+	if err := tx.Q.SetMaturedThrough(ctx, org, currency, cutoff); err != nil {
+		return false, fmt.Errorf("payout: matured of %s: %w", org, err)
+	}
+	due := books.Balance(pending) - young - held - alone
+	if due <= 0 {
+		return false, nil
+	}
+	entry := id.New[id.LedgerTx]().String()
+	did, err = books.Post(ctx, ledger.Entry{
+		Kind: "payout_mature", Key: "payout_mature:" + entry, Ref: org.String(),
+		Memo:      fmt.Sprintf("%s is payable: earned until %s UTC", due, cutoff.Format("2006-01-02 15:04")),
+		Transfers: []ledger.Transfer{{Debit: pending, Credit: payable, Amount: due}},
+	})
+	if err != nil || !retaining.Any() {
+		return did, err
+	}
+	keep := retaining.Retained(due, books.Balance(kept))
+	if keep == 0 {
+		return did, nil
+	}
+	_, err = books.Post(ctx, ledger.Entry{
+		Kind: "bond_retain", Key: "bond_retain:" + entry, Ref: org.String(), Memo: "kept for the bond of your hosts",
+		Transfers: []ledger.Transfer{{Debit: payable, Credit: kept, Amount: keep}},
+	})
+	return did, err
+}
+
+func earnedSince(ctx context.Context, q *dbq.Queries, org id.Org, currency string, cutoff time.Time) (money.Nano, error) {
+	n, err := q.EarnedSince(ctx, pgtype.UUID{Bytes: org.UUID(), Valid: true}, currency, cutoff)
+	if err != nil {
+		return 0, fmt.Errorf("payout: earned by %s since %s: %w", org, cutoff, err)
+	}
+	return money.Nano(n), nil
+}
+
+// firstID is before all version 7 UUIDs made at t or later.
+func firstID(t time.Time) pgtype.UUID {
+	var b uuid.UUID
+	binary.BigEndian.PutUint64(b[:8], uint64(max(0, t.UnixMilli()))<<16)
+	return pgtype.UUID{Bytes: b, Valid: true}
+}

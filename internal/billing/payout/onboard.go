@@ -1,0 +1,300 @@
+package payout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/stripe"
+)
+
+// AccountState is how far an operator is with their account at Stripe.
+type AccountState string
+
+const (
+	NoAccount  AccountState = "none"       // not asked for yet
+	Making     AccountState = "making"     // asked for, and Stripe has yet to answer
+	Refused    AccountState = "refused"    // Stripe would not make it; Failure says why
+	Incomplete AccountState = "incomplete" // Stripe wants to know more: Due
+	Checking   AccountState = "checking"   // Stripe is verifying what was told
+	Ready      AccountState = "ready"      // money sent there arrives
+	Disabled   AccountState = "disabled"   // Stripe switched it off: Disabled
+)
+
+// Account is where an operator is paid.
+type Account struct {
+	State    AccountState `json:"state"`
+	Country  string       `json:"country,omitempty"`
+	Due      []string     `json:"due"`                // what Stripe still wants, by its names, such as external_account
+	Disabled string       `json:"disabled,omitempty"` // Stripe's word for why it is off
+	Failure  string       `json:"failure,omitempty"`  // why it could not be made
+	Stopped  string       `json:"stopped,omitempty"`  // why a platform operator stopped payouts
+	NextAt   *time.Time   `json:"next_at"`            // of the next payout; null while there is no account
+	Sandbox  bool         `json:"sandbox,omitempty"`
+}
+
+// Account reads where the org is paid.
+func (p *Payouts) Account(ctx context.Context, org id.Org) (Account, error) {
+	r, err := p.d.Q.PayoutAccount(ctx, org)
+	if db.NoRows(err) {
+		return Account{State: NoAccount, Due: []string{}, Sandbox: p.cfg.Sandbox}, nil
+	}
+	if err != nil {
+		return Account{}, fmt.Errorf("payout: account of %s: %w", org, err)
+	}
+	a := Account{State: stateOf(r), Country: r.Country, Due: append([]string{}, r.Due...), Failure: r.Failure, Stopped: r.Stopped, NextAt: &r.NextAt, Sandbox: p.cfg.Sandbox}
+	if a.State == Disabled {
+		a.Disabled = r.Disabled
+	}
+	return a, nil
+}
+
+func stateOf(r dbq.PayoutAccount) AccountState {
+	switch {
+	case r.StripeAccount == nil && r.Failure != "":
+		return Refused
+	case r.StripeAccount == nil:
+		return Making
+	case r.Ready:
+		return Ready
+	case len(r.Due) > 0 || !r.Submitted:
+		return Incomplete
+	case r.Disabled != "" && r.Disabled != "requirements.pending_verification" && r.Disabled != "under_review":
+		return Disabled
+	}
+	return Checking
+}
+
+var twoLetters = regexp.MustCompile(`^[A-Z]{2}$`)
+
+// Onboard makes the org an account at Stripe unless it has one, and answers with the URL of Stripe's form, where the
+// account's owner tells who they are and where their bank is: for one visit, within minutes. country (ISO 3166-1, two
+// letters) cannot be changed once the account is made; it may be empty then. Faults: Invalid (the country), Unavailable
+// (Stripe cannot be reached: try again), Conflict (Stripe would not make it). With an idempotency key the account is asked for once.
+func (p *Payouts) Onboard(ctx context.Context, who account.Principal, country string, key idem.Request) (url string, err error) {
+	var send []id.Outbox
+	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		send = nil
+		earlier, err := key.Begin(ctx, tx)
+		if err != nil || earlier != nil {
+			return err
+		}
+		if send, err = p.wantAccount(ctx, tx, who, country); err != nil {
+			return err
+		}
+		_, err = key.Finish(ctx, tx, http.StatusCreated, struct{}{})
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("payout: onboard %s: %w", who.Org, err)
+	}
+	p.pay.SendNow(ctx, send)
+	r, err := p.d.Q.PayoutAccount(ctx, who.Org)
+	if err != nil {
+		return "", fmt.Errorf("payout: account of %s: %w", who.Org, err)
+	}
+	away := fault.New(fault.Unavailable, "Stripe cannot be reached now: try again in a minute")
+	switch {
+	case r.StripeAccount == nil && r.Failure != "":
+		return "", fault.New(fault.Conflict, "%s", r.Failure)
+	case r.StripeAccount == nil:
+		return "", away
+	}
+	url, err = p.pay.Stripe().CreateAccountLink(ctx, "account_link:"+id.New[id.Outbox]().String(),
+		stripe.NewAccountLink{Account: *r.StripeAccount, Refresh: p.cfg.PageURL + "?again=1", Return: p.cfg.PageURL + "?returned=1"})
+	if err != nil {
+		p.log.WarnContext(ctx, "Stripe makes no onboarding page", "org", who.Org, "error", err)
+		return "", away
+	}
+	return url, nil
+}
+
+// wantAccount writes down that the org's account is to be made, unless it is made or asked for already.
+func (p *Payouts) wantAccount(ctx context.Context, tx *db.Tx, who account.Principal, country string) ([]id.Outbox, error) {
+	r, err := tx.Q.PayoutAccountForUpdate(ctx, who.Org)
+	if err != nil && !db.NoRows(err) {
+		return nil, err
+	}
+	if err == nil && (r.StripeAccount != nil || r.Failure == "") {
+		return nil, nil
+	}
+	if !twoLetters.MatchString(country) {
+		return nil, fault.InvalidField("country", "is the two capital letters of the country in which you are paid, such as DE")
+	}
+	now, nowErr := tx.Now(ctx)
+	if nowErr != nil {
+		return nil, nowErr
+	}
+	if db.NoRows(err) {
+		n, err := tx.Q.InsertPayoutAccount(ctx, dbq.InsertPayoutAccountParams{OrgID: who.Org, UserID: who.User, Country: country, NextAt: next(now, p.cfg.Every)})
+		if err != nil || n == 0 { // another request was quicker
+			return nil, err
+		}
+		r.Tries = 1
+	} else {
+		if err := tx.Q.RetryPayoutAccount(ctx, who.User, country, who.Org); err != nil {
+			return nil, err
+		}
+		r.Tries++
+	}
+	if err := audit.Record(ctx, tx, who.Event("payout.account", who.Org.String(), map[string]any{"country": country})); err != nil {
+		return nil, err
+	}
+	return p.pay.Queue(ctx, tx, kindAccount, who.Org.String(), fmt.Sprintf("account:%s:%d", who.Org, r.Tries),
+		stripe.NewAccount{Org: who.Org.String(), Country: country, Email: who.Email,
+			Recipient: slices.Contains(p.cfg.RecipientCountries, country)})
+}
+
+// sendAccount makes an account. A second one, made a day later because no answer ever came, does no harm: the first one
+// that is booked stands, and no money goes to the other.
+func (p *Payouts) sendAccount(ctx context.Context, client *stripe.Client, row payment.Row) (string, func(context.Context, *db.Tx) error, error) {
+	var n stripe.NewAccount
+	if err := json.Unmarshal(row.Params, &n); err != nil {
+		return "", nil, err
+	}
+	org, err := id.Parse[id.Org](n.Org)
+	if err != nil {
+		return "", nil, err
+	}
+	a, err := client.CreateAccount(ctx, row.Key, n)
+	if err != nil {
+		return "", nil, err
+	}
+	return a.ID, func(ctx context.Context, tx *db.Tx) error {
+		if err := tx.Q.SetPayoutAccountID(ctx, &a.ID, org); err != nil {
+			return fmt.Errorf("payout: account of %s: %w", org, err)
+		}
+		return p.noteAccount(ctx, tx, org, a)
+	}, nil
+}
+
+func (p *Payouts) refuseAccount(ctx context.Context, tx *db.Tx, row payment.Row, why *stripe.Error) error {
+	org, err := id.Parse[id.Org](row.Ref)
+	if err != nil {
+		return err
+	}
+	return tx.Q.FailPayoutAccount(ctx, "Stripe made no account: "+why.Message, org)
+}
+
+// noteAccount keeps what Stripe says of an org's account, and tells the org when that changes what they have to do.
+func (p *Payouts) noteAccount(ctx context.Context, tx *db.Tx, org id.Org, a stripe.Account) error {
+	r, err := tx.Q.PayoutAccountForUpdate(ctx, org)
+	if err != nil {
+		return fmt.Errorf("payout: account of %s: %w", org, err)
+	}
+	if r.StripeAccount == nil || *r.StripeAccount != a.ID {
+		return nil // made twice: the other one stands
+	}
+	if err := tx.Q.SetPayoutAccountState(ctx, dbq.SetPayoutAccountStateParams{Submitted: a.Submitted, Ready: a.Ready(),
+		Due: append([]string{}, a.Due...), Checking: append([]string{}, a.Pending...), Disabled: a.Disabled, OrgID: org}); err != nil {
+		return fmt.Errorf("payout: account of %s: %w", org, err)
+	}
+	if !r.Ready || a.Ready() {
+		return nil
+	}
+	_, err = notify.Add(ctx, tx, notify.Notice{Org: org, Key: "payout_account:" + id.New[id.Payout]().String(), Severity: notify.Warn, Object: org.String(),
+		Title: "You cannot be paid now", Body: "Stripe wants to know more about your payout account. Until then your earnings wait: see the payouts page."})
+	return err
+}
+
+// refreshAccount asks Stripe about an account and keeps the answer.
+func (p *Payouts) refreshAccount(ctx context.Context, object string) (note string, err error) {
+	a, err := p.pay.Stripe().Account(ctx, object)
+	if e := stripe.As(err); e != nil && (e.Outcome == stripe.Missing || e.Code == stripe.CodeAccountInvalid) {
+		return p.accountGone(ctx, object)
+	}
+	if err != nil {
+		return "", err
+	}
+	org, err := id.Parse[id.Org](a.Org)
+	if err != nil {
+		return "not an account of this platform", nil
+	}
+	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.noteAccount(ctx, tx, org, a) })
+	if db.NoRows(err) {
+		return "not an account of this platform", nil
+	}
+	return "", err
+}
+
+// DisabledDisconnected is what Account.Disabled says of an account that is closed, or does not let the platform act for it.
+const DisabledDisconnected = "disconnected"
+
+// accountGone notes that an account is closed, or not connected to the platform any more: nothing can be sent there.
+func (p *Payouts) accountGone(ctx context.Context, object string) (note string, err error) {
+	org, err := p.d.Q.PayoutAccountOfStripe(ctx, &object)
+	if db.NoRows(err) {
+		return "not an account of this platform", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("payout: org of %s: %w", object, err)
+	}
+	return "Stripe does not know it", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return p.noteAccount(ctx, tx, org, stripe.Account{ID: object, Org: org.String(), Submitted: true, Disabled: DisabledDisconnected})
+	})
+}
+
+// RefreshAccount asks Stripe about the org's account now, for an operator who comes back from Stripe's form.
+func (p *Payouts) RefreshAccount(ctx context.Context, org id.Org) error {
+	r, err := p.d.Q.PayoutAccount(ctx, org)
+	if db.NoRows(err) || err == nil && r.StripeAccount == nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("payout: account of %s: %w", org, err)
+	}
+	_, err = p.refreshAccount(ctx, *r.StripeAccount)
+	return err
+}
+
+// PollAccounts asks Stripe about accounts that no event has told of for a while, and says how many it asked about.
+func (p *Payouts) PollAccounts(ctx context.Context) (n int, err error) {
+	stale, err := p.d.Q.StalePayoutAccounts(ctx, batchRows)
+	if err != nil {
+		return 0, fmt.Errorf("payout: accounts to ask about: %w", err)
+	}
+	var errs []error
+	for _, a := range stale {
+		if ctx.Err() != nil {
+			break
+		}
+		if _, err := p.refreshAccount(ctx, a); err != nil {
+			errs = append(errs, fmt.Errorf("payout: ask about %s: %w", a, err), p.pollFailed(ctx, a, err))
+			continue
+		}
+		errs = append(errs, notify.DropDeadLetter(ctx, p.d.Q, queueAccounts, a))
+		n++
+	}
+	return n, errors.Join(errs...)
+}
+
+// queueAccounts names accounts that cannot be asked about among the dead letters.
+const queueAccounts = "payout_account_poll"
+
+// pollFailed has an account that could not be asked about asked about again later.
+func (p *Payouts) pollFailed(ctx context.Context, stripeAccount string, why error) error {
+	if stripe.IsBackOff(why) {
+		return nil // in ten minutes, as the scan has said
+	}
+	wait, err := notify.DeadLetter(ctx, p.d, queueAccounts, stripeAccount, why)
+	if err != nil {
+		return err
+	}
+	return p.d.Q.PostponePayoutPoll(ctx, wait.Seconds(), &stripeAccount)
+}
+
+const batchRows = 50

@@ -1,0 +1,281 @@
+package payout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe"
+)
+
+// PayDue pays every operator whose time has come, and says how many it paid. Run it every minute; any replica may, and a
+// crash anywhere loses nothing and pays nothing twice.
+func (p *Payouts) PayDue(ctx context.Context) (n int, err error) {
+	if s, err := payment.SendingState(ctx, p.d.Q); err != nil || s.Paused {
+		return 0, err
+	}
+	due, err := p.d.Q.DuePayoutAccounts(ctx, batchRows)
+	if err != nil {
+		return 0, fmt.Errorf("payout: who is due: %w", err)
+	}
+	var errs []error
+	for _, org := range due {
+		if ctx.Err() != nil {
+			break
+		}
+		var send []id.Outbox
+		err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			send = nil
+			made, err := p.decide(ctx, tx, org, true)
+			if err == nil {
+				send = made.send
+			}
+			return err
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("payout: pay %s: %w", org, err))
+			continue
+		}
+		p.pay.SendNow(ctx, send)
+		n += min(1, len(send))
+	}
+	return n, errors.Join(errs...)
+}
+
+// PayNow pays an operator outside the schedule, with a reason for the audit trail. Only a platform operator may. Faults:
+// Forbidden, Invalid, NotFound (no account), Conflict (nothing can be paid; the message says why). The transfer is made after
+// the commit.
+func (p *Payouts) PayNow(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, reason string) (Payout, error) {
+	if !who.Admin {
+		return Payout{}, fault.New(fault.Forbidden, "only a platform operator makes payouts")
+	}
+	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
+		return Payout{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+	}
+	made, err := p.decide(ctx, tx, org, false)
+	if err != nil {
+		return Payout{}, fmt.Errorf("payout: pay %s: %w", org, err)
+	}
+	if made.why != "" {
+		return Payout{}, fault.New(fault.Conflict, "nothing is paid: %s", made.why)
+	}
+	tx.AfterCommit(func() { p.pay.SendNow(ctx, made.send) })
+	r, err := tx.Q.Payout(ctx, made.payout)
+	if err != nil {
+		return Payout{}, fmt.Errorf("payout %s: %w", made.payout, err)
+	}
+	return viewOf(r), audit.Record(ctx, tx, who.Event("payout.now", made.payout.String(), map[string]any{"org": org.String(), "amount": r.Amount.String(), "reason": reason}))
+}
+
+// decided is a payout that was written down, or why there is none.
+type decided struct {
+	payout id.Payout
+	send   []id.Outbox
+	why    string
+}
+
+// decide writes down the next payout of an org: all that can be paid, in whole cents, if that is enough. scheduled also
+// moves the org to its next time.
+func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled bool) (d decided, err error) {
+	a, err := tx.Q.PayoutAccountForUpdate(ctx, org)
+	if db.NoRows(err) {
+		return d, fault.New(fault.NotFound, "the organisation has no payout account")
+	}
+	if err != nil {
+		return d, err
+	}
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return d, err
+	}
+	pending, err := tx.Q.PayoutPending(ctx, org, p.cfg.Currency)
+	if err != nil {
+		return d, err
+	}
+	sending, err := payment.SendingState(ctx, tx.Q)
+	if err != nil {
+		return d, err
+	}
+	if d.why = obstacle(a, pending, sending); d.why == "" && scheduled && a.NextAt.After(now) {
+		d.why = "it is not time yet" // another replica was here
+	}
+	if d.why != "" {
+		return d, nil
+	}
+	books, err := ledger.Lock(ctx, tx, ledger.HostPending(org, p.cfg.Currency), ledger.HostPayable(org, p.cfg.Currency), ledger.Transfers(p.cfg.Currency))
+	if err != nil {
+		return d, err
+	}
+	disputed, err := disputedOutsideReview(ctx, tx.Q, org, p.cfg.Currency)
+	if err != nil {
+		return d, err
+	}
+	held, err := heldForReview(ctx, tx.Q, org, p.cfg.Currency)
+	if err != nil {
+		return d, err
+	}
+	// What is in review covers nothing that was given back or is disputed besides: a review may refuse it.
+	amount := available(books.Balance(ledger.HostPending(org, p.cfg.Currency))-held, books.Balance(ledger.HostPayable(org, p.cfg.Currency)), disputed)
+	amount -= amount % money.Cent
+	if scheduled {
+		if err := tx.Q.SetPayoutNext(ctx, next(now, p.cfg.Every), org); err != nil {
+			return d, err
+		}
+	}
+	if amount < p.cfg.Minimum {
+		d.why = p.tooLittle(amount)
+		return d, nil
+	}
+	d.payout = id.New[id.Payout]()
+	ref := d.payout.String()
+	if err := tx.Q.InsertPayout(ctx, dbq.InsertPayoutParams{ID: d.payout, OrgID: org, StripeAccount: *a.StripeAccount, Amount: amount, Currency: p.cfg.Currency}); err != nil {
+		return d, fmt.Errorf("insert: %w", err)
+	}
+	if d.send, err = p.pay.Queue(ctx, tx, kindTransfer, ref, "transfer:"+ref, stripe.NewTransfer{Payout: ref, Account: *a.StripeAccount,
+		Cents: int64(amount / money.Cent), Currency: p.cfg.Currency}); err != nil {
+		return d, err
+	}
+	_, err = books.Post(ctx, ledger.Entry{Kind: "payout", Key: "payout:" + ref + ":asked", Ref: ref, Memo: "to your account at Stripe",
+		Transfers: []ledger.Transfer{{Debit: ledger.HostPayable(org, p.cfg.Currency), Credit: ledger.Transfers(p.cfg.Currency), Amount: amount}}})
+	return d, err
+}
+
+// obstacle is what keeps an account from being paid, however much there is; "" = nothing.
+func obstacle(a dbq.PayoutAccount, onTheWay int64, sending payment.Sending) string {
+	switch {
+	case sending.Paused:
+		return "all sending of money is paused: " + sending.Reason
+	case a.StripeAccount == nil || !a.Ready:
+		return "the account at Stripe is not ready"
+	case a.Stopped != "":
+		return "payouts are stopped: " + a.Stopped
+	case onTheWay > 0:
+		return "a payout is on its way already"
+	}
+	return ""
+}
+
+// tooLittle is why an amount is not paid.
+func (p *Payouts) tooLittle(amount money.Nano) string {
+	return fmt.Sprintf("%s can be paid, and the least is %s", max(0, amount).Plain(), p.cfg.Minimum.Plain())
+}
+
+// available is what can be paid out: what is payable, less what was given back beyond what is pending, less what is
+// disputed beyond what is pending (that much of the disputed has become payable before the dispute).
+func available(pending, payable, disputed money.Nano) money.Nano {
+	return max(0, payable+min(0, pending)-max(0, disputed-max(0, pending)))
+}
+
+// Payout is money on its way to an operator, or there.
+type Payout struct {
+	ID        id.Payout  `json:"id"`
+	Org       id.Org     `json:"-"`
+	Amount    money.Nano `json:"amount"`
+	Currency  string     `json:"currency"`
+	State     State      `json:"state"`
+	Reversed  money.Nano `json:"reversed"` // of Amount, taken back
+	Transfer  string     `json:"transfer,omitempty"`
+	Failure   string     `json:"failure,omitempty"`
+	Reversal  *Reversal  `json:"reversal,omitempty" doc:"what is being taken back, or was not; absent when nothing is asked for, or all that was came back"`
+	CreatedAt time.Time  `json:"created_at"`
+	SettledAt *time.Time `json:"settled_at,omitempty"`
+}
+
+// Reversal is what a platform operator asked Stripe to take back of a payout, and what has not come back.
+type Reversal struct {
+	State   ReversalState `json:"state" enum:"asked,refused"`
+	Amount  money.Nano    `json:"amount"`
+	Failure string        `json:"failure,omitempty" doc:"Stripe's reason, when it refused; nothing moved"`
+}
+
+// ReversalState is how far a reversal is.
+type ReversalState string
+
+const (
+	ReversalRequested ReversalState = "asked"   // Stripe has yet to answer
+	ReversalRefused   ReversalState = "refused" // nothing moved; it may be asked for again
+)
+
+// State of a payout.
+type State string
+
+const (
+	Pending State = "pending" // Stripe has yet to answer
+	Paid    State = "paid"    // in the operator's account at Stripe, which pays it on to their bank
+	Failed  State = "failed"  // payable again; Failure says why
+)
+
+func viewOf(r dbq.Payout) Payout {
+	out := Payout{ID: r.ID, Org: r.OrgID, Amount: r.Amount, Currency: r.Currency, State: State(r.State), Reversed: r.Reversed, Failure: r.Failure,
+		CreatedAt: r.CreatedAt, SettledAt: r.SettledAt}
+	if r.StripeTransfer != nil {
+		out.Transfer = *r.StripeTransfer
+	}
+	if r.ReversalState != "" {
+		out.Reversal = &Reversal{ReversalState(r.ReversalState), r.ReversalAmount, r.ReversalFailure}
+	}
+	return out
+}
+
+// Get is one of the org's payouts; another's is fault.NotFound.
+func (p *Payouts) Get(ctx context.Context, org id.Org, payout id.Payout) (Payout, error) {
+	return p.GetIn(ctx, p.d.Q, org, payout)
+}
+
+// GetIn is Get inside a transaction.
+func (p *Payouts) GetIn(ctx context.Context, q *dbq.Queries, org id.Org, payout id.Payout) (Payout, error) {
+	r, err := q.Payout(ctx, payout)
+	if err != nil && !db.NoRows(err) {
+		return Payout{}, fmt.Errorf("payout %s: %w", payout, err)
+	}
+	if err != nil || r.OrgID != org {
+		return Payout{}, fault.New(fault.NotFound, "there is no such payout")
+	}
+	return viewOf(r), nil
+}
+
+// All is everybody's payouts, as List. Only a platform operator sees them; fault: Forbidden.
+func (p *Payouts) All(ctx context.Context, who account.Principal, before id.Payout, limit int) ([]Payout, error) {
+	if !who.Admin {
+		return nil, fault.New(fault.Forbidden, "only a platform operator sees everybody's payouts")
+	}
+	rows, err := p.d.Q.ListAllPayouts(ctx, pgtype.UUID{Bytes: before.UUID(), Valid: true}, int32(limit))
+	if err != nil {
+		return nil, fmt.Errorf("payouts: %w", err)
+	}
+	out := make([]Payout, len(rows))
+	for i, r := range rows {
+		out[i] = viewOf(r)
+	}
+	return out, nil
+}
+
+// List is the org's payouts, newest first, those before the given one (zero: from the newest), at most limit. Members
+// of the org and platform operators see them. Fault: Forbidden.
+func (p *Payouts) List(ctx context.Context, who account.Principal, org id.Org, before id.Payout, limit int) ([]Payout, error) {
+	if who.Org != org && !who.Admin {
+		return nil, fault.New(fault.Forbidden, "only a platform operator sees another organisation's payouts")
+	}
+	rows, err := p.d.Q.ListPayouts(ctx, org, pgtype.UUID{Bytes: before.UUID(), Valid: true}, int32(limit))
+	if err != nil {
+		return nil, fmt.Errorf("payouts of %s: %w", org, err)
+	}
+	out := make([]Payout, len(rows))
+	for i, r := range rows {
+		out[i] = viewOf(r)
+	}
+	return out, nil
+}

@@ -1,0 +1,101 @@
+// Package payout takes money out: what operators have earned becomes payable after a holdback, and is sent to their own
+// accounts at Stripe (Connect).
+//
+// What always holds:
+//   - What an operator earned less than the holdback ago is not payable: till then a renter's payment may still be
+//     disputed, or a host's fault found.
+//   - What is given back for a host's fault is taken from what is pending; should that not do, pending falls below zero and
+//     counts against what is payable until later earnings have covered it.
+//   - While a lease of the operator's is frozen, because its host signed two accounts of the same time, nothing becomes payable.
+//   - What was earned from payments that are disputed now is neither made payable nor paid out.
+//   - What was earned from a renter who is linked with the operator (one person in both, the same VAT id, name and address, or
+//     card) becomes payable only once a platform operator has released it; what they refuse never does.
+//   - What was earned from a payment that was taken back for good waits for a person too, as far as it is not paid out.
+//   - Nothing is made or lost: what leaves host_pending arrives in host_payable, which never falls below zero; what leaves
+//     host_payable is on its way, and ends at Stripe or back in host_payable.
+//   - Each nano-unit is paid out at most once. A payout leaves host_payable in the transaction that writes down the transfer
+//     to be made, under a key of its own; it returns only when Stripe surely did not make the transfer. The entry
+//     "transfer:tr_…" names the transfer, so that the call, the webhook and the reconciliation may all find out, in any order
+//     and any number of times, and book it once. Should a transfer turn up that was given up, it counts against what is pending.
+//   - Payouts are whole cents; what is left of a cent stays with the operator and is paid later.
+package payout
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Defaults of Config.
+const (
+	DefaultMinimum = 10 * money.Unit
+	DefaultEvery   = 7 * 24 * time.Hour
+)
+
+// Config of payouts.
+type Config struct {
+	Currency string        // ISO 4217, upper case
+	Holdback time.Duration // how long earnings wait before they are payable; 0 = DefaultHoldback
+	// NewHoldback is the holdback of operators that first earned less than 90 days ago; shorter than Holdback: the same.
+	NewHoldback time.Duration
+	Minimum     money.Nano    // less than this is not paid out; 0 = DefaultMinimum
+	Every       time.Duration // between payouts; 0 = DefaultEvery: on Mondays at 06:00 UTC
+	// PageURL is the operators' payouts page, absolute: Stripe's form sends them back there.
+	PageURL string
+	// RecipientCountries are those, ISO 3166-1 alpha-2, whose operators get accounts under Stripe's recipient service agreement.
+	RecipientCountries []string
+	Merchant           account.Party // of record: the recipient of self-billing documents
+	Sandbox            bool          // the Stripe behind it is our own fake
+}
+
+// Payouts is the use cases. Safe for concurrent use.
+type Payouts struct {
+	d   *db.DB
+	pay *payment.Payments
+	cfg Config
+	log *slog.Logger
+}
+
+// New checks the configuration and takes over, from pay, what is said to Stripe and what Stripe tells of accounts and
+// transfers. Call it before pay sends anything.
+func New(d *db.DB, pay *payment.Payments, cfg Config, log *slog.Logger) (*Payouts, error) {
+	if cfg.Minimum == 0 {
+		cfg.Minimum = DefaultMinimum
+	}
+	if cfg.Holdback == 0 {
+		cfg.Holdback = DefaultHoldback
+	}
+	if cfg.Every == 0 {
+		cfg.Every = DefaultEvery
+	}
+	switch {
+	case cfg.Minimum < money.Cent:
+		return nil, errors.New("the smallest payout cannot be below a cent")
+	case cfg.Every < time.Second:
+		return nil, errors.New("payouts cannot be made more often than every second")
+	case cfg.Holdback < 0:
+		return nil, errors.New("the holdback cannot be negative")
+	case cfg.PageURL == "":
+		return nil, fmt.Errorf("payouts need the URL of their page, where operators come back to")
+	}
+	p := &Payouts{d: d, pay: pay, cfg: cfg, log: log}
+	pay.Register(kindAccount, payment.Sender{Send: p.sendAccount, Refused: p.refuseAccount})
+	pay.Register(kindTransfer, payment.Sender{Send: p.sendTransfer, Refused: p.refuseTransfer})
+	pay.Register(kindReversal, payment.Sender{Send: p.sendReversal, Refused: p.refuseReversal})
+	pay.Watch("acct_", p.refreshAccount)
+	pay.Watch("tr_", p.refreshTransfer)
+	return p, nil
+}
+
+// Kinds of outbox rows.
+const (
+	kindAccount  = "account.create"
+	kindTransfer = "transfer.create"
+	kindReversal = "transfer.reverse"
+)

@@ -1,0 +1,178 @@
+package payout
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe/sandbox"
+)
+
+// ledgerHold earns for the operator as usage does: from the hold of one of the renter's clusters.
+func ledgerHold(x *admin) func(money.Nano) {
+	cl := id.New[id.Cluster]()
+	return func(n money.Nano) {
+		x.t.Helper()
+		hold := ledger.Hold(x.renter.Org, cl, eur)
+		x.post(ledger.Wallet(x.renter.Org, eur), hold, n)
+		x.post(hold, ledger.HostPending(x.operator, eur), n)
+	}
+}
+
+// The worker is killed at each statement of a payout in turn; whoever comes after it pays the operator once.
+func TestAKilledWorkerPaysOnce(t *testing.T) {
+	t.Parallel()
+	x := funded(t, 20_000*money.Unit)
+	const each = 11 * money.Unit
+	killed := 0
+	for n := int64(1); ; n++ {
+		if n > 200 {
+			t.Fatal("a payout takes more than 200 statements")
+		}
+		x.earn(each)
+		x.payable()
+		x.due()
+		x.k.Left.Store(n)
+		_, err := x.p.PayDue(t.Context()) // its error is the worker's death
+		done := x.k.Left.Swap(0) > 0
+		if err == nil && !done {
+			killed++ // after the decision: what is left to do is in the outbox
+		}
+		x.sendAll()
+		x.exec("UPDATE payout_account SET pay_at = 'epoch'") // a minute after the death
+		if _, err := x.p.PayDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		x.sendAll()
+		x.sent(fmt.Sprint("killed at statement ", n), int(n), money.Nano(n)*each)
+		if done {
+			if n < 10 || killed < 3 {
+				t.Fatalf("%d statements, %d of them after the decision: the killer does not kill", n, killed)
+			}
+			break
+		}
+	}
+	x.want("in the end", 0, 0)
+	x.square()
+}
+
+// Whatever fails, is lost after it took effect, comes twice, late or not at all, and wherever the worker dies: each nano-unit
+// is paid at most once, what is not paid is still the operator's, and the books agree with Stripe's balance.
+func TestEachNanoUnitIsPaidAtMostOnce(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			payAtRandom(t, rand.New(rand.NewPCG(seed, 42)))
+		})
+	}
+}
+
+func payAtRandom(t *testing.T, r *rand.Rand) {
+	x := funded(t, 40_000*money.Unit)
+	faults := []sandbox.Fault{sandbox.LostAnswer, sandbox.Truncated, sandbox.Error500, sandbox.RateLimited, sandbox.Down,
+		sandbox.Refused, sandbox.InUse, sandbox.None, sandbox.None}
+	var earned money.Nano // less what was given back
+	var late []sandbox.Delivery
+	ctx := t.Context()
+	for range 120 {
+		if r.IntN(3) == 0 {
+			x.k.Left.Store(int64(1 + r.IntN(25))) // somebody dies in what follows; their error is no matter
+		}
+		switch r.IntN(10) {
+		case 0, 1, 2:
+			x.k.Left.Store(0)
+			n := money.Nano(1 + r.Int64N(int64(60*money.Unit)))
+			x.earn(n)
+			earned += n
+		case 3:
+			x.k.Left.Store(0)
+			n := money.Nano(1 + r.Int64N(int64(5*money.Unit)))
+			x.post(ledger.HostPending(x.operator, eur), ledger.Wallet(x.renter.Org, eur), n) // for a host's fault
+			earned -= n
+		case 4:
+			_, _ = Mature(ctx, x.d, 0)
+		case 5, 6:
+			for range r.IntN(4) {
+				x.fake.Fail(faults[r.IntN(len(faults))])
+			}
+			_, _ = x.d.Pool.Exec(ctx, "UPDATE payout_account SET next_at = clock_timestamp() - interval '1 second', pay_at = 'epoch'")
+			_, _ = x.p.PayDue(ctx)
+		case 7:
+			_, _ = x.d.Pool.Exec(ctx, "UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
+			_, _ = x.pay.SendDue(ctx)
+		case 8:
+			for _, d := range append(late, x.fake.Deliveries()...) {
+				for range r.IntN(3) { // lost, told, told twice
+					_ = x.pay.ReceiveWebhook(ctx, d.Payload, d.Signature)
+				}
+				if late = nil; r.IntN(3) == 0 {
+					late = append(late, d)
+				}
+			}
+			r.Shuffle(len(late), func(i, j int) { late[i], late[j] = late[j], late[i] })
+			_, _ = x.pay.ProcessEvents(ctx)
+		case 9:
+			x.k.Left.Store(0)
+			switch all := x.fake.Transfers(); {
+			case len(all) > 0 && r.IntN(3) == 0:
+				x.fake.Reverse(all[r.IntN(len(all))], 1+r.Int64N(500))
+			case len(all) > 0 && r.IntN(3) == 0 && x.last().State == Paid:
+				_ = x.inTx(func(ctx context.Context, tx *db.Tx) error { // too much is refused
+					if _, err := x.p.Reverse(ctx, tx, x.boss, x.last().ID, money.Unit, "a test"); err != nil {
+						return err
+					}
+					return x.p.Stop(ctx, tx, x.boss, x.operator, false, "a test")
+				})
+			case r.IntN(3) == 0: // a day without an answer
+				x.fake.ForgetKeys()
+				x.exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '1 day' WHERE first_sent_at IS NOT NULL AND done_at IS NULL")
+			}
+		}
+		x.k.Left.Store(0)
+		x.owed(earned)
+	}
+	x.fake.Heal()
+	x.sendAll()
+	x.exec("UPDATE stripe_event SET next_at = clock_timestamp() WHERE processed_at IS NULL")
+	x.deliver(x.fake.Deliveries())
+	x.square()
+	x.owed(earned)
+	n, cents := x.fake.Transferred("")
+	s, err := x.p.Standing(ctx, x.operator)
+	if err != nil || s.Sending != 0 || s.Paid != money.Nano(cents)*money.Cent || n == 0 {
+		t.Fatalf("%d transfers of %d cents at Stripe; %+v %v", n, cents, s, err)
+	}
+	var paid int
+	if err := x.d.Pool.QueryRow(ctx, "SELECT count(*) FROM payout WHERE state = 'paid'").Scan(&paid); err != nil || paid != n {
+		t.Fatalf("%d transfers for %d payouts, %v", n, paid, err)
+	}
+}
+
+// owed asserts that what was earned is pending, payable, on its way or paid, to the nano-unit.
+func (x *admin) owed(earned money.Nano) {
+	x.t.Helper()
+	var sum money.Nano
+	for _, a := range []ledger.Account{ledger.HostPending(x.operator, eur), ledger.HostPayable(x.operator, eur), ledger.Transfers(eur)} {
+		n, err := ledger.Balance(x.t.Context(), x.d.Q, a)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		if a.Kind == ledger.KindHostPayable && n < 0 {
+			x.t.Fatalf("payable is %s", n)
+		}
+		sum += n
+	}
+	var paid money.Nano
+	if err := x.d.Pool.QueryRow(x.t.Context(), "SELECT coalesce(sum(amount - reversed), 0)::bigint FROM payout WHERE state = 'paid'").Scan(&paid); err != nil {
+		x.t.Fatal(err)
+	}
+	if sum+paid != earned {
+		x.t.Fatalf("%s earned; %s in the books and %s paid", earned, sum, paid)
+	}
+}

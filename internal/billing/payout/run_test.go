@@ -1,0 +1,90 @@
+package payout
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+func (x *admin) run() Next {
+	x.t.Helper()
+	all, err := x.p.Upcoming(x.t.Context(), x.boss)
+	if err != nil || len(all) != 1 || all[0].Org != x.operator {
+		x.t.Fatalf("%+v %v", all, err)
+	}
+	return all[0]
+}
+
+// The overview says beforehand what a run pays, to the cent, and why it pays nothing.
+func TestTheRunIsWhatItSaid(t *testing.T) {
+	t.Parallel()
+	x := newAdmin(t)
+	x.topUp(1000 * money.Unit)
+	if all, err := x.p.Upcoming(t.Context(), x.boss); err != nil || len(all) != 0 {
+		t.Fatal(all, err)
+	}
+	x.earn(25*money.Unit + 7)
+	x.payable()
+	if n := x.run(); n.Payable != 25*money.Unit+7 || n.Amount != 0 || !strings.Contains(n.Why, "no payout account") || n.NextAt != nil {
+		t.Fatalf("%+v", n)
+	}
+	x.onboard()
+	if n := x.run(); n.Amount != 25*money.Unit || n.Why != "" || n.NextAt == nil || n.OrgName != "o" {
+		t.Fatalf("%+v", n)
+	}
+	x.fake.Onboard(x.fake.Accounts()[0], "individual.verification.document") // and the event has not come yet
+	runs := func(want ...State) {
+		t.Helper()
+		made, err := x.p.PayAll(t.Context(), x.boss, "asked for")
+		if err != nil || len(made) != len(want) {
+			t.Fatal(made, err)
+		}
+		for i, m := range made {
+			if got, err := x.p.Get(t.Context(), x.operator, m.ID); err != nil || got.State != want[i] {
+				t.Fatal(got, err)
+			}
+		}
+	}
+	runs(Failed)
+	if n := x.run(); n.Failures != 1 || n.Failure == "" || n.Amount != 25*money.Unit {
+		t.Fatalf("%+v", n)
+	}
+	x.fake.Onboard(x.fake.Accounts()[0])
+	x.deliver(x.fake.Deliveries())
+	runs(Paid)
+	if n := x.run(); n.Failures != 0 || n.Failure != "" || n.Amount != 0 || n.Payable != 7 || !strings.Contains(n.Why, "the least is") {
+		t.Fatalf("%+v", n)
+	}
+	runs()
+	x.earn(30 * money.Unit)
+	x.payable()
+	if err := x.inTx(func(ctx context.Context, tx *db.Tx) error {
+		return x.p.Stop(ctx, tx, x.boss, x.operator, true, "a stolen card")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n := x.run(); n.Amount != 0 || !strings.Contains(n.Why, "a stolen card") || n.Account.Stopped == "" {
+		t.Fatalf("%+v", n)
+	}
+	runs()
+	x.sent("in the end", 1, 25*money.Unit)
+	if _, err := x.p.PayAll(t.Context(), x.boss, " "); fault.KindOf(err) != fault.Invalid {
+		t.Error(err)
+	}
+	for _, err := range []error{second(x.p.Upcoming(t.Context(), x.owner)), second(x.p.PayAll(t.Context(), x.owner, "mine")), second(x.p.ReviewsOf(t.Context(), x.owner, ReviewFilter{}, id.PayoutReview{}, 1))} {
+		if fault.KindOf(err) != fault.Forbidden {
+			t.Error(err)
+		}
+	}
+	var trail int
+	if err := x.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM audit_event WHERE action = 'payout.now' AND detail->>'reason' = 'asked for'").Scan(&trail); err != nil || trail != 2 {
+		t.Error(trail, err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

@@ -1,0 +1,123 @@
+package postpaid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+const batchOrgs = 200
+
+// Charge bills what orgs used on credit since they were last billed, once in every hour of the clock, and says how many it
+// looked at. Run it every minute or so, on any replica.
+func (p *Postpaid) Charge(ctx context.Context) (n int, err error) {
+	due, err := p.d.Q.ClaimPostpaidCharges(ctx, batchOrgs)
+	if err != nil {
+		return 0, fmt.Errorf("postpaid: who is due: %w", err)
+	}
+	var errs []error
+	for _, org := range due {
+		if ctx.Err() != nil {
+			break
+		}
+		if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.chargeHourly(ctx, tx, org) }); err != nil {
+			errs = append(errs, fmt.Errorf("postpaid: charge %s: %w", org, err), p.chargeFailed(ctx, org, err))
+			continue
+		}
+		errs = append(errs, notify.DropDeadLetter(ctx, p.d.Q, queueCharges, org.String()))
+		n++
+	}
+	return n, errors.Join(errs...)
+}
+
+// queueCharges names orgs that cannot be charged among the dead letters.
+const queueCharges = "postpaid_charge"
+
+// chargeFailed has an org that could not be charged charged again later.
+func (p *Postpaid) chargeFailed(ctx context.Context, org id.Org, why error) error {
+	wait, err := notify.DeadLetter(ctx, p.d, queueCharges, org.String(), why)
+	if err != nil {
+		return err
+	}
+	return p.d.Q.PostponePostpaidCharge(ctx, wait.Seconds(), org)
+}
+
+func (p *Postpaid) chargeHourly(ctx context.Context, tx *db.Tx, org id.Org) error {
+	a, err := p.lock(ctx, tx, org)
+	if err != nil {
+		return err
+	}
+	if a.row.State == string(Off) || a.row.ChargedAt != nil && !a.row.ChargedAt.Before(a.now.Truncate(time.Hour)) {
+		return nil // another replica was here
+	}
+	if err := p.charge(ctx, tx, a); err != nil {
+		return err
+	}
+	return p.wrapUp(ctx, tx, a)
+}
+
+// charge bills what is used and not billed, and lends what the terms leave then. The account is locked.
+func (p *Postpaid) charge(ctx context.Context, tx *db.Tx, a *acct) error {
+	have, err := ledger.OrgBalances(ctx, tx.Q, a.row.OrgID, a.row.Currency) // after the wallet's lock: holds only fall meanwhile, by usage
+	if err != nil {
+		return err
+	}
+	used := unbilled(a.locked.Balance(a.wallet()), have.Held)
+	before := a.row.Charged
+	if used > 0 {
+		a.row.Charges++
+		a.row.Charged += used
+		key := fmt.Sprintf("postpaid:%s:%d", a.row.OrgID, a.row.Charges)
+		booked, err := a.locked.Post(ctx, ledger.Entry{Kind: "postpaid", Key: key, Ref: a.row.OrgID.String(), Memo: "used on credit, to be invoiced",
+			Transfers: []ledger.Transfer{{Debit: a.receivable(), Credit: a.wallet(), Amount: used}}})
+		if err != nil {
+			return err
+		}
+		if !booked { // row and ledger move together or not at all
+			return fmt.Errorf("%s is in the books but not on its row", key)
+		}
+		ids, err := ledger.TransferIDs(ctx, tx.Q, key)
+		if err != nil || len(ids) != 1 {
+			return fmt.Errorf("%d transfers of %s: %w", len(ids), key, err)
+		}
+		told := micros(before, a.row.Charged)
+		if err := tx.Q.InsertPostpaidCharge(ctx, dbq.InsertPostpaidChargeParams{OrgID: a.row.OrgID, N: a.row.Charges, At: a.now, Amount: used,
+			Charged: a.row.Charged, Micro: told, TransferID: ids[0]}); err != nil {
+			return fmt.Errorf("charge: %w", err)
+		}
+		if told > 0 {
+			rows, err := p.pay.ReportUsage(ctx, tx, a.row.OrgID, ids[0].String(), told, a.now)
+			if err != nil {
+				return err
+			}
+			p.sendAfter(ctx, tx, rows)
+		}
+	}
+	a.row.ChargedAt = &a.now
+	if err := tx.Q.SetPostpaidCharged(ctx, dbq.SetPostpaidChargedParams{Charges: a.row.Charges, Charged: a.row.Charged, At: a.now, OrgID: a.row.OrgID}); err != nil {
+		return fmt.Errorf("charged: %w", err)
+	}
+	return a.lend(ctx)
+}
+
+// unbilled is what an org used beyond its own money and was not billed: what wallet and holds are short of together.
+func unbilled(wallet, held money.Nano) money.Nano { return max(0, -(wallet + held)) }
+
+// micros is what a meter of whole micro-units is told when the charges grow: the growth of their floor, so that nothing
+// drifts.
+func micros(before, after money.Nano) money.Micro { return money.Micro(after/1000 - before/1000) }
+
+// sendAfter says rows to Stripe once they are committed; what cannot be said then the outbox says.
+func (p *Postpaid) sendAfter(ctx context.Context, tx *db.Tx, rows []id.Outbox) {
+	if len(rows) > 0 {
+		tx.AfterCommit(func() { p.pay.SendNow(ctx, rows) })
+	}
+}

@@ -1,0 +1,267 @@
+// Package postpaid lets orgs pay afterwards: up to a credit limit that a platform operator sets, billed by Stripe.
+//
+// What always holds:
+//   - What an org has used or holds on credit, and what it was billed and has not paid, together never exceed its limit: its
+//     wallet may fall below zero by what is left of the limit, and the database guards that. A limit that is lowered, or
+//     credit that is stopped, lends nothing more; what is authorised already, an hour at most, runs on.
+//   - An org's own money counts first: prepaid, given by code or back for a host's fault. Only what is used beyond it is lent.
+//   - Credit changes in the transaction that changes what it depends on: limit, debt, standing.
+//   - What was used on credit is billed once: an hourly charge takes all that the wallet and the holds are short of together,
+//     into renter_receivable, and the meter's event is written down in the same transaction under the transfer's id.
+//   - An invoice is ⌊charged until its end⌋ in cents less all earlier invoices. Being cumulative, one that came out otherwise,
+//     because Stripe closed it before we saw it, is put right by the next. Its tax comes on top, is decided when the draft is
+//     seen, and is cumulative as well: what Stripe closed without its tax is taxed with the next.
+//   - An invoice is given up by a platform operator, not by Stripe: it becomes bad debt once both have said so. It lends nothing:
+//     while an invoice is written off and not paid after all, the org has no credit.
+//   - What Stripe says may come twice, late or in any order: each payment is booked once, under the invoice's id.
+//
+// Locks: the org's row here, then the ledger's accounts.
+package postpaid
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+// MaxLimit bounds what one org may owe.
+const MaxLimit = 10_000_000 * money.Unit
+
+// Config of paying afterwards.
+type Config struct {
+	Currency string // ISO 4217, upper case
+}
+
+// Postpaid is the use cases. Safe for concurrent use.
+type Postpaid struct {
+	d   *db.DB
+	pay *payment.Payments
+	cfg Config
+	log *slog.Logger
+
+	ahead time.Duration // of PostgreSQL's clock; tests let months pass with it
+}
+
+// New checks the configuration, and takes over from pay what Stripe tells of subscriptions and invoices. Call it before pay
+// sends anything.
+func New(d *db.DB, pay *payment.Payments, cfg Config, log *slog.Logger) (*Postpaid, error) {
+	if err := money.CheckCurrency(cfg.Currency); err != nil {
+		return nil, err
+	}
+	p := &Postpaid{d: d, pay: pay, cfg: cfg, log: log}
+	pay.Bill(payment.Biller{Subscription: p.subscription, Taxable: p.taxable, Invoice: p.invoice, TakenBack: p.takenBack, Refused: p.refused})
+	return p, nil
+}
+
+// State of an org's credit.
+type State string
+
+const (
+	On     State = "on"
+	Ending State = "ending" // switched off: nothing more is lent, what was used is still billed
+	Off    State = "off"    // pays ahead, like everybody
+)
+
+// Terms are an org's.
+type Terms struct {
+	Org      id.Org     `json:"org_id"`
+	Name     string     `json:"name,omitempty"`
+	State    State      `json:"state"`
+	Limit    money.Nano `json:"credit_limit"`      // used and not yet paid, at most
+	Stopped  string     `json:"stopped,omitempty"` // why nothing more is lent although the state is on
+	Reason   string     `json:"reason,omitempty"`  // of the last change, a platform operator's
+	Since    *time.Time `json:"since,omitempty"`   // the last change; nil: there was none
+	Currency string     `json:"currency"`
+	Used     money.Nano `json:"used"` // of Limit: used or held on credit, and billed and not paid
+	Owed     money.Nano `json:"owed"` // of Used: billed and not paid
+	Left     money.Nano `json:"left"` // what the org can spend now, its own money included
+	// WrittenOff was billed, given up, and not paid after all. It is not among Owed, and while it is there nothing is lent.
+	WrittenOff money.Nano `json:"written_off"`
+}
+
+// Change is what a platform operator says of an org's credit.
+type Change struct {
+	On     bool
+	Limit  money.Nano // when on; above zero
+	Reason string     // the org reads it
+}
+
+// Set switches paying afterwards on with a limit, changes the limit, or switches it off. Off, nothing more is lent; what is
+// authorised runs on, an hour at most, and what was used is billed. Only a platform operator may. Faults: Forbidden, NotFound,
+// Invalid.
+func (p *Postpaid) Set(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, c Change) (Terms, error) {
+	if !who.Admin {
+		return Terms{}, fault.New(fault.Forbidden, "only a platform operator decides who pays afterwards")
+	}
+	if err := c.check(); err != nil {
+		return Terms{}, err
+	}
+	if err := tx.Q.AddPostpaidOrg(ctx, p.cfg.Currency, who.User, org); err != nil {
+		return Terms{}, fmt.Errorf("postpaid: %s: %w", org, err)
+	}
+	a, err := p.lock(ctx, tx, org)
+	if err != nil {
+		return Terms{}, err
+	}
+	was := a.row
+	row := &a.row
+	switch {
+	case c.On:
+		row.State, row.CreditLimit = string(On), c.Limit
+	case row.State != string(Off):
+		row.State, row.CreditLimit = string(Ending), 0
+	}
+	row.Reason, row.ChangedBy = strings.TrimSpace(c.Reason), who.User
+	if err := tx.Q.SetPostpaidTerms(ctx, dbq.SetPostpaidTermsParams{State: row.State, CreditLimit: row.CreditLimit, Reason: row.Reason,
+		ChangedBy: row.ChangedBy, OrgID: org}); err != nil {
+		return Terms{}, fmt.Errorf("postpaid: terms of %s: %w", org, err)
+	}
+	if c.On && (row.Subscription == nil || row.UnsubscribedAt != nil) {
+		if err := p.subscribe(ctx, tx, a); err != nil {
+			return Terms{}, err
+		}
+	}
+	if row.State != string(Off) {
+		if err := p.charge(ctx, tx, a); err != nil {
+			return Terms{}, err
+		}
+	}
+	if err := p.wrapUp(ctx, tx, a); err != nil {
+		return Terms{}, err
+	}
+	if err := p.notifyTerms(ctx, tx, was, *row); err != nil {
+		return Terms{}, err
+	}
+	if err := audit.Record(ctx, tx, who.Event("billing.postpaid", org.String(), map[string]any{
+		"on": c.On, "credit_limit": row.CreditLimit.String(), "was": was.State, "was_limit": was.CreditLimit.String(), "reason": row.Reason})); err != nil {
+		return Terms{}, err
+	}
+	return p.terms(ctx, tx.Q, org)
+}
+
+// subscribe has Stripe bill the org from now on.
+func (p *Postpaid) subscribe(ctx context.Context, tx *db.Tx, a *acct) error {
+	a.row.UnsubscribedAt = nil
+	if err := tx.Q.SetPostpaidUnsubscribed(ctx, nil, a.row.OrgID); err != nil {
+		return fmt.Errorf("postpaid: subscribe %s: %w", a.row.OrgID, err)
+	}
+	rows, err := p.pay.Subscribe(ctx, tx, a.row.OrgID)
+	if err != nil {
+		return err
+	}
+	p.sendAfter(ctx, tx, rows)
+	return nil
+}
+
+func (c Change) check() error {
+	var bad fault.Fields
+	if c.On && (c.Limit < money.Unit || c.Limit > MaxLimit) {
+		bad.Add("credit_limit", "must be between %s and %s", money.Unit.Plain(), MaxLimit.Plain())
+	}
+	if r := strings.TrimSpace(c.Reason); r == "" || len(r) > 500 {
+		bad.Add("reason", "says why, in at most 500 bytes: the organisation reads it")
+	}
+	return bad.Err()
+}
+
+func (p *Postpaid) notifyTerms(ctx context.Context, tx *db.Tx, was, now dbq.PostpaidOrg) error {
+	n := notify.Notice{Org: now.OrgID, Key: "postpaid:" + id.New[id.Notice]().String(), Severity: notify.Info, Object: now.OrgID.String(), Body: now.Reason}
+	switch {
+	case now.State == string(On) && was.State != string(On):
+		n.Title = fmt.Sprintf("You pay afterwards from now on, up to %s %s", now.CreditLimit.Plain(), now.Currency)
+	case now.State == string(On) && now.CreditLimit != was.CreditLimit:
+		n.Title = fmt.Sprintf("Your credit limit is %s %s now", now.CreditLimit.Plain(), now.Currency)
+	case now.State == string(Ending) && was.State == string(On):
+		n.Severity = notify.Warn
+		n.Title = "You pay ahead again: add credit"
+		n.Body += " What runs on credit stops in order at the end of its paid time, an hour at most, unless you add credit. What was used is billed."
+	default:
+		return nil
+	}
+	_, err := notify.Add(ctx, tx, n)
+	return err
+}
+
+// Terms are the org's; the zero State is Off.
+func (p *Postpaid) Terms(ctx context.Context, org id.Org) (Terms, error) {
+	return p.terms(ctx, p.d.Q, org)
+}
+
+func (p *Postpaid) terms(ctx context.Context, q *dbq.Queries, org id.Org) (Terms, error) {
+	row, err := q.PostpaidOrg(ctx, org)
+	if db.NoRows(err) {
+		return Terms{Org: org, State: Off, Currency: p.cfg.Currency}, nil
+	}
+	if err != nil {
+		return Terms{}, fmt.Errorf("postpaid: terms of %s: %w", org, err)
+	}
+	t := Terms{Org: org, State: State(row.State), Limit: row.CreditLimit, Stopped: row.Stopped, Reason: row.Reason, Since: &row.ChangedAt, Currency: row.Currency}
+	given, err := q.PostpaidWrittenOff(ctx, org)
+	if err != nil {
+		return Terms{}, fmt.Errorf("postpaid: written off of %s: %w", org, err)
+	}
+	t.WrittenOff = money.Nano(given)
+	return t, p.use(ctx, q, &t)
+}
+
+// use fills in what of the limit is used.
+func (p *Postpaid) use(ctx context.Context, q *dbq.Queries, t *Terms) error {
+	b, err := ledger.OrgBalances(ctx, q, t.Org, t.Currency)
+	if err != nil {
+		return err
+	}
+	t.useOf(b)
+	return nil
+}
+
+func (t *Terms) useOf(b ledger.Balances) {
+	t.Owed, t.Left = b.Owed, max(0, b.Available+b.Credit-b.Reserved)
+	t.Used = b.Owed + max(0, -b.Available)
+}
+
+// All is everybody who pays afterwards or did, those after the given org (zero: from the first), at most limit. Only a platform
+// operator sees them; fault: Forbidden.
+func (p *Postpaid) All(ctx context.Context, who account.Principal, after id.Org, limit int) ([]Terms, error) {
+	if !who.Admin {
+		return nil, fault.New(fault.Forbidden, "only a platform operator sees who pays afterwards")
+	}
+	rows, err := p.d.Q.ListPostpaidOrgs(ctx, pgtype.UUID{Bytes: after.UUID(), Valid: true}, int32(limit))
+	if err != nil {
+		return nil, fmt.Errorf("postpaid: all: %w", err)
+	}
+	orgs := map[string][]id.Org{} // by currency: one, unless the platform's was changed
+	for _, r := range rows {
+		orgs[r.Currency] = append(orgs[r.Currency], r.OrgID)
+	}
+	have := map[id.Org]ledger.Balances{}
+	for currency, of := range orgs {
+		some, err := ledger.BalancesOf(ctx, p.d.Q, of, currency)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(have, some)
+	}
+	out := make([]Terms, len(rows))
+	for i, r := range rows {
+		out[i] = Terms{Org: r.OrgID, Name: r.Name, State: State(r.State), Limit: r.CreditLimit, Stopped: r.Stopped, Reason: r.Reason, Since: &r.ChangedAt, Currency: r.Currency,
+			WrittenOff: money.Nano(r.WrittenOff)}
+		out[i].useOf(have[r.OrgID])
+	}
+	return out, nil
+}

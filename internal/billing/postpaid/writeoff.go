@@ -1,0 +1,290 @@
+package postpaid
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/stripe"
+)
+
+// WriteOffState is how far the decision to give an invoice up has come.
+type WriteOffState string
+
+const (
+	Requested WriteOffState = "asked"     // decided; Stripe has yet to say that the invoice is uncollectible
+	Refused   WriteOffState = "refused"   // by Stripe; it may be decided again
+	Overtaken WriteOffState = "overtaken" // the invoice was paid or voided before Stripe heard of it; nothing was written off
+	Booked    WriteOffState = "booked"    // it is bad debt, and its tax is owed no more
+	Recovered WriteOffState = "recovered" // it was paid after all
+	Voided    WriteOffState = "voided"    // the invoice was taken back after all: what it billed is owed again
+)
+
+// WriteOff is an invoice that was given up.
+type WriteOff struct {
+	State     WriteOffState `json:"state"`
+	Amount    money.Nano    `json:"amount"` // what is not collected, with tax; 0 until it is booked
+	Tax       money.Nano    `json:"tax"`    // of it: not owed to a tax office any more
+	Reason    string        `json:"reason"` // the platform operator's
+	Failure   string        `json:"failure,omitempty"`
+	DecidedAt time.Time     `json:"decided_at"`
+	BookedAt  *time.Time    `json:"booked_at"`
+	ClosedAt  *time.Time    `json:"closed_at"` // when it was paid or voided after all
+}
+
+// OrgInvoice is an org's invoice as a platform operator sees it.
+type OrgInvoice struct {
+	CreditInvoice
+	WriteOff   *WriteOff  `json:"write_off"`    // nil: it was never given up
+	Lost       money.Nano `json:"lost"`         // what lost disputes of its payment left owed, and nobody gave up
+	LostUnpaid money.Nano `json:"lost_unpaid"`  // what they left unpaid, given up or not: what may still be paid by bank
+	PaidByBank money.Nano `json:"paid_by_bank"` // of what they took
+}
+
+// InvoicesOf are an org's, newest first, at most limit, for a platform operator. Fault: Forbidden.
+func (p *Postpaid) InvoicesOf(ctx context.Context, who account.Principal, org id.Org, limit int) ([]OrgInvoice, error) {
+	if !who.Admin {
+		return nil, fault.New(fault.Forbidden, "only a platform operator sees the invoices of others")
+	}
+	all, err := p.Invoices(ctx, org, limit)
+	if err != nil {
+		return nil, err
+	}
+	given, err := p.d.Q.ListPostpaidWriteOffs(ctx, org)
+	if err != nil {
+		return nil, fmt.Errorf("postpaid: write-offs of %s: %w", org, err)
+	}
+	lost, err := lostOf(ctx, p.d.Q, org)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]OrgInvoice, len(all))
+	for i, in := range all {
+		out[i].CreditInvoice = in
+		out[i].lose(lost[in.ID], dbq.PostpaidWriteoff{})
+		for _, w := range given {
+			if w.InvoiceID == in.ID {
+				out[i].WriteOff = viewWriteOff(w)
+				out[i].lose(lost[in.ID], w)
+			}
+		}
+	}
+	return out, nil
+}
+
+func viewWriteOff(w dbq.PostpaidWriteoff) *WriteOff {
+	return &WriteOff{WriteOffState(w.State), w.Amount, w.Tax, w.Reason, w.Failure, w.DecidedAt, w.BookedAt, w.ClosedAt}
+}
+
+// WriteOff gives up an invoice that the card did not pay: Stripe is told that it is uncollectible, and what is owed of it
+// becomes bad debt once Stripe says so. Nothing is lent until it is paid after all, which it may be. Of one that was paid, it gives
+// up what lost disputes left owed, at once. Only a platform operator may, with a reason for the audit trail. Faults: Forbidden,
+// NotFound, Invalid, Conflict (not one to be given up).
+func (p *Postpaid) WriteOff(ctx context.Context, tx *db.Tx, who account.Principal, org id.Org, invoice, reason string) (OrgInvoice, error) {
+	if !who.Admin {
+		return OrgInvoice{}, fault.New(fault.Forbidden, "only a platform operator gives up invoices")
+	}
+	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
+		return OrgInvoice{}, fault.InvalidField("reason", "says why, in at most 500 bytes: the audit trail keeps it")
+	}
+	a, r, was, err := p.decideOn(ctx, tx, org, invoice)
+	if err != nil {
+		return OrgInvoice{}, err
+	}
+	out := OrgInvoice{CreditInvoice: invoiceOf(r)}
+	if !out.Failing {
+		return p.writeOffLost(ctx, tx, a, who, r, was, reason)
+	}
+	if was.State == string(Requested) || was.State == string(Booked) {
+		return out, fault.New(fault.Conflict, "this invoice has been given up already")
+	}
+	w, err := tx.Q.AskPostpaidWriteOff(ctx, dbq.AskPostpaidWriteOffParams{InvoiceID: invoice, OrgID: org, Reason: reason, UserID: who.User})
+	if err != nil {
+		return out, fmt.Errorf("postpaid: write off %s: %w", invoice, err)
+	}
+	rows, err := p.pay.GiveUpInvoice(ctx, tx, org, invoice, int(w.Asked))
+	if err != nil {
+		return out, err
+	}
+	p.sendAfter(ctx, tx, rows)
+	out.WriteOff = viewWriteOff(w)
+	return out, audit.Record(ctx, tx, who.Event("billing.write_off", org.String(), map[string]any{
+		"invoice": invoice, "number": r.Number, "total": out.Total.String(), "reason": reason}))
+}
+
+// decideOn locks an org for a platform operator's act on one of its invoices, and reads it with what was decided on it before; zero:
+// nothing was. Fault: NotFound.
+func (p *Postpaid) decideOn(ctx context.Context, tx *db.Tx, org id.Org, invoice string) (*acct, dbq.PostpaidInvoice, dbq.PostpaidWriteoff, error) {
+	var was dbq.PostpaidWriteoff
+	missing := fault.New(fault.NotFound, "there is no such invoice")
+	a, err := p.lock(ctx, tx, org, ledger.TaxPayable(p.cfg.Currency), ledger.BadDebt(p.cfg.Currency))
+	if fault.Is(err, fault.NotFound) {
+		return nil, dbq.PostpaidInvoice{}, was, missing
+	} else if err != nil {
+		return nil, dbq.PostpaidInvoice{}, was, err
+	}
+	r, err := tx.Q.PostpaidInvoice(ctx, invoice)
+	if err != nil && !db.NoRows(err) {
+		return nil, r, was, fmt.Errorf("postpaid: invoice %s: %w", invoice, err)
+	}
+	if err != nil || r.OrgID != org {
+		return nil, r, was, missing
+	}
+	if was, err = tx.Q.PostpaidWriteOff(ctx, invoice); err != nil && !db.NoRows(err) {
+		return nil, r, was, fmt.Errorf("postpaid: write-off of %s: %w", invoice, err)
+	}
+	return a, r, was, nil
+}
+
+// bookEnd books what came of an invoice that is final, whose row is saved and whose org is locked: its payment, or that it was
+// given up, once. b is what it was made as, was its state before.
+func (p *Postpaid) bookEnd(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, b bill, was string) error {
+	w, err := tx.Q.PostpaidWriteOff(ctx, in.ID)
+	if err != nil && !db.NoRows(err) {
+		return fmt.Errorf("postpaid: write-off of %s: %w", in.ID, err)
+	}
+	booked, asked := w.State == string(Booked) && !w.Disputed, w.State == string(Requested)
+	if in.Status == stripe.InvoiceVoid && booked {
+		return p.voidWriteOff(ctx, tx, a, in, w)
+	}
+	if err := p.bookTax(ctx, tx, a, in, b, was); err != nil {
+		return err
+	}
+	switch {
+	case in.Status == stripe.InvoiceUncollectible && asked:
+		return p.bookWriteOff(ctx, tx, a, in, b)
+	case (in.Status == stripe.InvoicePaid || in.Status == stripe.InvoiceVoid) && asked:
+		if err := closeWriteOff(ctx, tx, in.ID, Overtaken, ""); err != nil {
+			return err
+		}
+	case in.Status == stripe.InvoicePaid && booked:
+		return p.recover(ctx, tx, a, in, b, w)
+	}
+	if e, any := p.paidWith(a, in); any {
+		if _, err := a.locked.Post(ctx, e); err != nil {
+			return fmt.Errorf("postpaid: book %s: %w", in.ID, err)
+		}
+	}
+	return nil
+}
+
+// bookWriteOff moves what is owed of an invoice to bad debt; the tax of it was never received and is not owed.
+func (p *Postpaid) bookWriteOff(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, b bill) error {
+	owed := money.Nano(in.AmountDue-in.AmountPaid) * money.Cent
+	if owed <= 0 {
+		return fmt.Errorf("postpaid: %s is uncollectible, and %s of it are owed", in.ID, owed)
+	}
+	l := b.taxLineOf(a, in, tax.WrittenOff, "writeoff:"+in.ID)
+	l.Tax = min(l.Tax, owed)
+	e := ledger.Entry{Kind: "invoice_writeoff", Key: l.Key, Ref: a.row.OrgID.String(), Memo: in.Number + ", given up", Transfers: split(a.receivable(), false, owed, l.Tax)}
+	if err := a.postNew(ctx, e); err != nil {
+		return err
+	}
+	if err := tx.Q.BookPostpaidWriteOff(ctx, dbq.BookPostpaidWriteOffParams{InvoiceID: in.ID, Amount: owed, Tax: l.Tax, TaxBase: l.Net}); err != nil {
+		return fmt.Errorf("postpaid: write off %s: %w", in.ID, err)
+	}
+	l.Net, l.Tax = -l.Net, -l.Tax
+	return b.record(ctx, tx, l)
+}
+
+// recover books the payment of an invoice that was written off: it makes up for the bad debt, and its tax is owed again.
+func (p *Postpaid) recover(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, b bill, w dbq.PostpaidWriteoff) error {
+	e, any := p.paidWith(a, in)
+	if !any {
+		return nil // no money came: somebody settled it with a credit note, which the books do not follow
+	}
+	from, came := e.Transfers[0].Debit, e.Transfers[0].Amount
+	part := func(of money.Nano) money.Nano { // in proportion, should another amount have come than was given up
+		return money.Nano(tax.Back(int64(of/money.Cent), int64(w.Amount/money.Cent), 0, int64(came/money.Cent), 0)) * money.Cent
+	}
+	l := b.taxLineOf(a, in, tax.Recovered, e.Key)
+	l.Net, l.Tax = part(w.TaxBase), part(w.Tax)
+	e.Memo, e.Transfers = e.Memo+", after it was given up", split(from, true, came, l.Tax)
+	if err := a.postNew(ctx, e); err != nil {
+		return err
+	}
+	if err := closeWriteOff(ctx, tx, in.ID, Recovered, ""); err != nil {
+		return err
+	}
+	return b.record(ctx, tx, l)
+}
+
+// voidWriteOff takes a write-off back whose invoice was voided: what it billed is owed again, and the next invoice bills it and
+// its tax.
+func (p *Postpaid) voidWriteOff(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invoice, w dbq.PostpaidWriteoff) error {
+	if n := w.Amount - w.Tax; n > 0 {
+		e := ledger.Entry{Kind: "invoice_writeoff_void", Key: "writeoff_void:" + in.ID, Ref: a.row.OrgID.String(), Memo: in.Number + ", withdrawn",
+			Transfers: []ledger.Transfer{{Debit: a.receivable(), Credit: ledger.BadDebt(in.Currency), Amount: n}}}
+		if err := a.postNew(ctx, e); err != nil {
+			return err
+		}
+	}
+	return closeWriteOff(ctx, tx, in.ID, Voided, "")
+}
+
+// postNew books what a row beside it says that it is not booked yet: both move together or not at all.
+func (a *acct) postNew(ctx context.Context, e ledger.Entry) error {
+	switch booked, err := a.locked.Post(ctx, e); {
+	case err != nil:
+		return fmt.Errorf("postpaid: book %s: %w", e.Key, err)
+	case !booked:
+		return fmt.Errorf("postpaid: %s is in the books but not on its row", e.Key)
+	}
+	return nil
+}
+
+func closeWriteOff(ctx context.Context, tx *db.Tx, invoice string, state WriteOffState, failure string) error {
+	if err := tx.Q.ClosePostpaidWriteOff(ctx, string(state), failure, invoice); err != nil {
+		return fmt.Errorf("postpaid: write-off of %s: %w", invoice, err)
+	}
+	return nil
+}
+
+// split is a debt of amount, tax of it, against other: given up (in false), or coming in after all.
+func split(other ledger.Account, in bool, amount, on money.Nano) (out []ledger.Transfer) {
+	for _, x := range []ledger.Transfer{{Debit: other, Credit: ledger.BadDebt(other.Currency), Amount: amount - on}, {Debit: other, Credit: ledger.TaxPayable(other.Currency), Amount: on}} {
+		if x.Amount == 0 {
+			continue
+		}
+		if !in {
+			x.Debit, x.Credit = x.Credit, x.Debit
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// refusedWriteOff takes in that Stripe will not have an invoice as uncollectible. It stays owed, and may be given up again.
+func (p *Postpaid) refusedWriteOff(ctx context.Context, tx *db.Tx, invoice string, why *stripe.Error) error {
+	r, err := tx.Q.PostpaidInvoice(ctx, invoice)
+	if err != nil {
+		return fmt.Errorf("postpaid: invoice %s: %w", invoice, err)
+	}
+	if _, err := p.lock(ctx, tx, r.OrgID); err != nil {
+		return err
+	}
+	w, err := tx.Q.PostpaidWriteOff(ctx, invoice)
+	if err != nil {
+		return fmt.Errorf("postpaid: write-off of %s: %w", invoice, err)
+	}
+	if w.State != string(Requested) {
+		return nil
+	}
+	if err := closeWriteOff(ctx, tx, invoice, Refused, why.Message); err != nil {
+		return err
+	}
+	return payment.NotifyAdmins(ctx, tx, notify.Notice{Key: fmt.Sprintf("writeoff:%s:%d", invoice, w.Asked), Severity: notify.Bad, Object: r.OrgID.String(),
+		Title: "Invoice " + r.Number + " could not be given up", Body: "Stripe refuses it: " + why.Message + " Nothing was written off; see the invoice at Stripe."})
+}

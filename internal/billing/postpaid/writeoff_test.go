@@ -1,0 +1,322 @@
+package postpaid
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe/sandbox"
+	"github.com/musterhq/muster/internal/testing/dbtest"
+)
+
+// giveUp decides that an invoice is not to be collected.
+func (w *world) giveUp(invoice string) error {
+	return w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := w.p.WriteOff(ctx, tx, w.boss, w.org, invoice, "insolvent")
+		return err
+	})
+}
+
+// decide is giveUp while Stripe is away.
+func (w *world) decide(invoice string) {
+	w.t.Helper()
+	w.fake.Fail(sandbox.Down)
+	if err := w.giveUp(invoice); err != nil {
+		w.t.Fatal(err)
+	}
+	w.fake.Heal()
+}
+
+// refresh asks Stripe for an invoice and takes in the answer.
+func (w *world) refresh(invoice string) {
+	w.t.Helper()
+	if _, err := w.pay.RefreshInvoice(w.t.Context(), invoice); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// stands asserts what is owed, bad debt and owed to tax offices.
+func (w *world) stands(when string, owed, bad, on money.Nano) {
+	w.t.Helper()
+	if o, b, x := w.terms().Owed, -w.balance(ledger.BadDebt(eur)), w.balance(ledger.TaxPayable(eur)); o != owed || b != bad || x != on {
+		w.t.Errorf("%s: %s owed, %s bad debt, %s tax; want %s, %s, %s", when, o, b, x, owed, bad, on)
+	}
+	r, err := tax.ReportOf(w.t.Context(), w.d.Q, eur, time.Now().UTC().Format("2006"))
+	if err != nil || r.Book != on || r.Payable != on {
+		w.t.Errorf("%s: report %+v %v", when, r, err)
+	}
+	w.mustBalance()
+}
+
+// writeOff is what became of the only invoice's.
+func (w *world) writeOff() WriteOff {
+	w.t.Helper()
+	all, err := w.p.InvoicesOf(w.t.Context(), w.boss, w.org, 10)
+	if err != nil || len(all) != 1 || all[0].WriteOff == nil {
+		w.t.Fatalf("%+v %v", all, err)
+	}
+	return *all[0].WriteOff
+}
+
+// An invoice that the card does not pay is given up: it is bad debt, its tax is owed no more, and nothing is lent. Paid after
+// all, the bad debt is made up for, the tax is owed again, and so is the credit there.
+func TestAnInvoiceIsGivenUp(t *testing.T) {
+	t.Parallel()
+	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
+	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
+	draft := w.invoiced()
+	w.settle()
+	w.stands("unpaid", 1190*money.Cent, 0, 190*money.Cent)
+	w.decide(draft)
+	w.stands("decided", 1190*money.Cent, 0, 190*money.Cent) // Stripe has not heard of it, nothing is booked
+	if err := w.giveUp(draft); !fault.Is(err, fault.Conflict) {
+		t.Error("given up twice:", err)
+	}
+	w.fake.Fail(sandbox.LostAnswer)
+	w.send()
+	w.refresh(draft)
+	w.receive(w.fake.Deliveries())
+	w.stands("given up", 0, 10*money.Unit, 0)
+	if x := w.writeOff(); x.State != Booked || x.Amount != 1190*money.Cent || x.Tax != 190*money.Cent || x.Reason != "insolvent" || x.BookedAt == nil {
+		t.Errorf("%+v", x)
+	}
+	if now := w.terms(); now.State != On || now.Stopped == "" || now.Left != 0 || now.WrittenOff != 1190*money.Cent {
+		t.Errorf("%+v", now)
+	}
+	if w.set(Change{On: true, Limit: 500 * money.Unit, Reason: "more"}).Left != 0 {
+		t.Error("what was written off is lent again")
+	}
+	w.pass(31 * 24 * time.Hour)
+	w.fake.EndPeriod(w.customer())
+	w.settle()
+	w.stands("a month later", 0, 10*money.Unit, 0)
+	for _, in := range w.invoices() {
+		if in.ID != draft && in.Total != 0 {
+			t.Errorf("what was written off is billed again: %+v", in)
+		}
+	}
+	if !w.fake.PayHere(draft, "pm_card_visa") {
+		t.Fatal("the page takes no card")
+	}
+	for range 2 {
+		w.refresh(draft)
+	}
+	w.stands("paid after all", 0, 0, 190*money.Cent)
+	if now := w.terms(); now.Stopped != "" || now.Left != 500*money.Unit || now.WrittenOff != 0 {
+		t.Errorf("%+v", now)
+	}
+	if r, err := w.pay.Reconcile(t.Context()); err != nil || r.Matched != 1 || r.Suspense != 0 {
+		t.Errorf("%+v %v", r, err)
+	}
+}
+
+// An org that was switched off ends with an invoice given up, though nothing was paid, and is lent nothing when it is switched on.
+func TestWhoWasGivenUpEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
+	draft := w.invoiced()
+	w.settle()
+	w.set(Change{Reason: "over"})
+	w.settle()
+	if now := w.terms(); now.State != Ending || now.Owed != 10*money.Unit {
+		t.Fatalf("%+v", now)
+	}
+	if err := w.giveUp(draft); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	if now := w.terms(); now.State != Off || now.Owed != 0 || now.WrittenOff != 10*money.Unit {
+		t.Errorf("%+v", now)
+	}
+	if now := w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "again"}); now.State != On || now.Left != 0 || now.Stopped == "" {
+		t.Errorf("%+v", now)
+	}
+	w.mustBalance()
+}
+
+// What overtakes a decision stands: an invoice that was paid before Stripe heard of it is not written off. One that is voided
+// after it was given up is owed and billed again.
+func TestWhatOvertakesAWriteOff(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	w := newWorldPaying(t, d, "pm_card_chargeCustomerFail")
+	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
+	draft := w.invoiced()
+	w.settle()
+	w.decide(draft)
+	if !w.fake.PayHere(draft, "pm_card_visa") {
+		t.Fatal("the page takes no card")
+	}
+	w.send()
+	w.stands("paid before", 0, 0, 190*money.Cent)
+	if x := w.writeOff(); x.State != Overtaken || x.Amount != 0 {
+		t.Errorf("%+v", x)
+	}
+	if err := w.giveUp(draft); !fault.Is(err, fault.Conflict) {
+		t.Error("a paid invoice is given up:", err)
+	}
+
+	w = newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
+	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
+	draft = w.invoiced()
+	w.settle()
+	if _, err := w.pay.Stripe().GiveUpInvoice(t.Context(), "by hand", draft); err != nil { // Stripe's setting, or its dashboard
+		t.Fatal(err)
+	}
+	w.settle()
+	w.stands("uncollectible, says Stripe alone", 1190*money.Cent, 0, 190*money.Cent)
+	if err := w.giveUp(draft); err != nil {
+		t.Fatal(err)
+	}
+	w.send()
+	w.stands("and the operator too", 0, 10*money.Unit, 0)
+	if _, err := w.pay.Stripe().VoidInvoice(t.Context(), "void", draft); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		w.refresh(draft)
+	}
+	w.stands("void", 10*money.Unit, 0, 0)
+	w.pass(31 * 24 * time.Hour)
+	w.fake.EndPeriod(w.customer())
+	w.settle()
+	w.stands("billed again", 1190*money.Cent, 0, 190*money.Cent)
+}
+
+// Paid to the platform's bank after it was given up, it is booked the same way. A refusal by Stripe leaves it owed, administrators
+// are told, and it may be decided again.
+func TestAWriteOffThatStripeRefuses(t *testing.T) {
+	t.Parallel()
+	w := newWorldPaying(t, dbtest.New(t), "pm_card_chargeCustomerFail")
+	draft := w.invoiced()
+	w.settle()
+	w.exec("INSERT INTO app_user (id, email, password_hash, admin) VALUES ($1, 'boss@example.com', '', true)", w.boss.User)
+	w.exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", w.boss.Org, w.boss.User)
+	w.decide(draft)
+	w.exec(`UPDATE stripe_outbox SET params = jsonb_set(params::jsonb, '{invoice}', '"in_none"') WHERE kind = 'invoice.writeoff'`)
+	w.send()
+	if x := w.writeOff(); x.State != Refused || x.Failure == "" {
+		t.Fatalf("%+v", x)
+	}
+	var told int
+	if err := w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND severity = 'bad'", w.boss.Org).Scan(&told); err != nil || told != 1 {
+		t.Error(told, err)
+	}
+	w.stands("refused", 10*money.Unit, 0, 0)
+	if err := w.giveUp(draft); err != nil {
+		t.Fatal(err)
+	}
+	w.send()
+	w.stands("again", 0, 10*money.Unit, 0)
+	if !w.fake.PaidByHand(draft) {
+		t.Fatal("it cannot be marked as paid")
+	}
+	w.refresh(draft)
+	w.stands("by bank", 0, 0, 0)
+	if n := w.balance(ledger.Bank(eur)); n != -10*money.Unit {
+		t.Error(n)
+	}
+}
+
+// Only a platform operator gives up an invoice of that org, which the card did not pay, and says why.
+func TestWhoGivesUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.New(t))
+	draft := w.invoiced()
+	w.settle() // paid
+	for name, c := range map[string]struct {
+		who     account.Principal
+		org     id.Org
+		invoice string
+		reason  string
+		want    fault.Kind
+	}{
+		"a renter":         {account.Principal{Org: w.org}, w.org, draft, "x", fault.Forbidden},
+		"no reason":        {w.boss, w.org, draft, " ", fault.Invalid},
+		"another's":        {w.boss, w.operator, draft, "x", fault.NotFound},
+		"no such":          {w.boss, w.org, "in_none", "x", fault.NotFound},
+		"one that is paid": {w.boss, w.org, draft, "x", fault.Conflict},
+	} {
+		if err := w.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			_, err := w.p.WriteOff(ctx, tx, c.who, c.org, c.invoice, c.reason)
+			return err
+		}); !fault.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := w.p.InvoicesOf(t.Context(), account.Principal{Org: w.org}, w.org, 1); !fault.Is(err, fault.Forbidden) {
+		t.Error(err)
+	}
+}
+
+// The server may die at any statement of what gives an invoice up, of what books it and of what books its payment after all.
+func TestAWriteOffKilledAtEachStatement(t *testing.T) {
+	t.Parallel()
+	d, k := dbtest.NewMortal(t)
+	w := newWorldPaying(t, d, "pm_card_chargeCustomerFail")
+	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
+	draft := w.invoiced()
+	w.settle()
+	w.away()
+	w.dies(k, "decided", func() error {
+		if err := w.giveUp(draft); !fault.Is(err, fault.Conflict) { // it was, and what died came after
+			return err
+		}
+		return nil
+	})
+	w.fake.Heal()
+	if _, err := w.pay.Stripe().GiveUpInvoice(t.Context(), "k", draft); err != nil {
+		t.Fatal(err)
+	}
+	ask := func() error {
+		_, err := w.pay.RefreshInvoice(t.Context(), draft)
+		return err
+	}
+	w.dies(k, "booked", ask)
+	w.stands("booked", 0, 10*money.Unit, 0)
+	w.send()
+	w.stands("and said", 0, 10*money.Unit, 0)
+	if !w.fake.PayHere(draft, "pm_card_visa") {
+		t.Fatal("the page takes no card")
+	}
+	w.dies(k, "paid after all", ask)
+	w.stands("paid after all", 0, 0, 190*money.Cent)
+}
+
+// An invoice that is voided after it was given up is owed again; the server may die at any statement of what books that.
+func TestAVoidAfterAWriteOffKilledAtEachStatement(t *testing.T) {
+	t.Parallel()
+	d, k := dbtest.NewMortal(t)
+	w := newWorldPaying(t, d, "pm_card_chargeCustomerFail")
+	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
+	draft := w.invoiced()
+	w.settle()
+	if err := w.giveUp(draft); err != nil {
+		t.Fatal(err)
+	}
+	w.send()
+	w.stands("given up", 0, 10*money.Unit, 0)
+	if _, err := w.pay.Stripe().VoidInvoice(t.Context(), "void", draft); err != nil {
+		t.Fatal(err)
+	}
+	ask := func() error {
+		_, err := w.pay.RefreshInvoice(t.Context(), draft)
+		return err
+	}
+	w.dies(k, "void", ask)
+	w.stands("void", 10*money.Unit, 0, 0)
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	w.stands("void, and heard again", 10*money.Unit, 0, 0)
+	if x := w.writeOff(); x.State != Voided {
+		t.Errorf("%+v", x)
+	}
+}

@@ -1,0 +1,139 @@
+package statement
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/document"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Document is a receipt, credit note or self-billing document as a list shows it.
+type Document struct {
+	Number   string          `json:"number" doc:"without gaps in its series and year" example:"R-2026-000001"`
+	Series   document.Series `json:"series" enum:"receipt,credit_note,self_billing"`
+	Org      id.Org          `json:"org_id"`
+	OrgName  string          `json:"org"`
+	Party    string          `json:"party" doc:"the customer or supplier as the document names it; empty: erased when its retention was over"`
+	IssuedAt time.Time       `json:"issued_at"`
+	Date     string          `json:"date" doc:"the day of issue in the document's time zone, YYYY-MM-DD"`
+	Zone     string          `json:"zone" doc:"the organisation's time zone when it was issued"`
+	Corrects string          `json:"corrects" doc:"number of the document that it corrects or cancels; empty: none of the register"`
+	Total    money.Nano      `json:"total" doc:"of a credit note: what is given back, negative where it cancels one"`
+	Currency string          `json:"currency"`
+	TopUp    *id.TopUp       `json:"topup_id" doc:"of a receipt: the payment; null otherwise"`
+	Erased   bool            `json:"erased" doc:"the content was erased when its retention was over; the number stays"`
+}
+
+// OrgDocuments returns documents of an organisation that match the filter, newest first, at most limit. Fault: Invalid.
+func OrgDocuments(ctx context.Context, q *dbq.Queries, org id.Org, f document.Filter, limit int) ([]Document, error) {
+	f.Org = org
+	return documents(ctx, q, f, limit)
+}
+
+// AllDocuments is OrgDocuments for platform operators: of all organisations unless the filter names one. Faults: Invalid,
+// Forbidden.
+func AllDocuments(ctx context.Context, q *dbq.Queries, who account.Principal, f document.Filter, limit int) ([]Document, error) {
+	if err := requireStaff(who); err != nil {
+		return nil, err
+	}
+	return documents(ctx, q, f, limit)
+}
+
+// OrgDocument returns one document of an organisation and the numbers of those that correct it. Fault: NotFound.
+func OrgDocument(ctx context.Context, q *dbq.Queries, org id.Org, number string) (Document, []string, error) {
+	return oneDocument(ctx, q, org, number)
+}
+
+// AnyDocument is OrgDocument for platform operators, of any organisation. Faults: NotFound, Forbidden.
+func AnyDocument(ctx context.Context, q *dbq.Queries, who account.Principal, number string) (Document, []string, error) {
+	if err := requireStaff(who); err != nil {
+		return Document{}, nil, err
+	}
+	return oneDocument(ctx, q, id.Org{}, number)
+}
+
+func oneDocument(ctx context.Context, q *dbq.Queries, org id.Org, number string) (Document, []string, error) {
+	e, err := document.Numbered(ctx, q, org, number)
+	if err != nil {
+		return Document{}, nil, err
+	}
+	corrected, err := document.Corrections(ctx, q, e.Issued)
+	if err != nil {
+		return Document{}, nil, err
+	}
+	out, err := viewDocuments(ctx, q, []document.Entry{e})
+	if err != nil {
+		return Document{}, nil, err
+	}
+	return out[0], corrected, nil
+}
+
+func documents(ctx context.Context, q *dbq.Queries, f document.Filter, limit int) ([]Document, error) {
+	rows, err := document.Register(ctx, q, f, limit)
+	if err != nil {
+		return nil, err
+	}
+	return viewDocuments(ctx, q, rows)
+}
+
+// documentContent is what all documents have in their content.
+type documentContent struct {
+	Erased   bool       `json:"erased"`
+	Total    money.Nano `json:"total"`
+	Currency string     `json:"currency"`
+	Customer struct {
+		Name string `json:"name"`
+	} `json:"customer"`
+	Supplier struct {
+		Name string `json:"name"`
+	} `json:"supplier"`
+}
+
+func viewDocuments(ctx context.Context, q *dbq.Queries, rows []document.Entry) ([]Document, error) {
+	topups := map[string]id.TopUp{} // by key
+	var ids []pgtype.UUID
+	for _, e := range rows {
+		if e.Series != document.Receipt {
+			continue
+		}
+		t, err := id.Parse[id.TopUp](strings.TrimPrefix(e.Key, "receipt:"))
+		if err != nil {
+			return nil, fmt.Errorf("report: document %s: %w", e.Number, err)
+		}
+		topups[e.Key] = t
+		ids = append(ids, pgtype.UUID{Bytes: t.UUID(), Valid: true})
+	}
+	receipts := map[id.TopUp][]byte{}
+	if len(ids) > 0 {
+		found, err := q.Receipts(ctx, ids)
+		if err != nil {
+			return nil, fmt.Errorf("report: receipts: %w", err)
+		}
+		for _, r := range found {
+			receipts[r.TopupID] = r.Content
+		}
+	}
+	out := make([]Document, len(rows))
+	for i, e := range rows {
+		content := e.Content
+		out[i] = Document{Number: e.Number, Series: e.Series, Org: e.Org, OrgName: e.OrgName, IssuedAt: e.IssuedAt, Date: e.Date(), Zone: e.Zone, Corrects: e.Corrects}
+		if t, ok := topups[e.Key]; ok {
+			out[i].TopUp, content = &t, receipts[t]
+		}
+		var c documentContent
+		if err := json.Unmarshal(content, &c); err != nil {
+			return nil, fmt.Errorf("report: document %s: %w", e.Number, err)
+		}
+		out[i].Erased, out[i].Total, out[i].Currency, out[i].Party = c.Erased, c.Total, c.Currency, c.Customer.Name+c.Supplier.Name
+	}
+	return out, nil
+}

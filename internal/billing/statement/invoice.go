@@ -1,0 +1,295 @@
+package statement
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/document"
+	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Party is one side of a document.
+type Party = account.Party
+
+// Invoice is the statement of what an org used in one calendar month of its zone. It bears no tax: that was charged when
+// credit was paid in, and is on the receipts of those payments, which are listed too. Until it is
+// final it is a draft, made anew whenever it is asked for, of the same segments and entries as the bill. When it first is,
+// it is issued: kept as it stands, parties, lines and sums, and never changed. What is given back later is on the
+// invoice of the month in which that happens, as a credit that names what it is for.
+type Invoice struct {
+	Number        string          `json:"number"`
+	Month         string          `json:"month"` // YYYY-MM
+	From          string          `json:"from"`  // first day, YYYY-MM-DD
+	To            string          `json:"to"`    // last day
+	Zone          string          `json:"zone"`
+	Issued        string          `json:"issued,omitempty"` // the day after the last; "" while the month goes on
+	Final         bool            `json:"final"`            // nothing will be added: the month is over for two days and all its leases are settled
+	Merchant      Party           `json:"merchant"`         // of record; no name: the platform's operator has set none
+	Customer      Party           `json:"customer"`
+	CustomerKnown bool            `json:"customer_told"` // the customer has given its legal details
+	Currency      string          `json:"currency"`
+	Lines         []PeriodGroup   `json:"lines"`   // one per cluster
+	Credits       []InvoiceCredit `json:"credits"` // given back in this month
+	Usage         money.Nano      `json:"usage"`   // sum of the lines
+	Credited      money.Nano      `json:"credited"`
+	Total         money.Nano      `json:"total"` // usage less credits, excluding tax
+	EnergyWh      string          `json:"energy_wh"`
+	// OnCredit was billed in this month to an org that pays afterwards. It is due with that credit's own invoices; what
+	// it is short of Total was paid from prepaid credit, or is billed at the next full hour.
+	OnCredit money.Nano `json:"on_credit"`
+
+	Payments []InvoicePayment `json:"payments"` // paid in, and given back, in this month
+	Paid     money.Nano       `json:"paid"`     // their sum, excluding tax
+	Tax      money.Nano       `json:"tax"`      // charged on them, less what was given back
+
+	Previous, Next string `json:"-"` // months that can be asked for; Next is "" in the running one
+}
+
+// InvoiceCredit is what came back for usage that was charged, in this month or before.
+type InvoiceCredit struct {
+	ID     id.LedgerTx `json:"id"`
+	At     time.Time   `json:"at"`
+	Kind   string      `json:"kind"` // service_credit: a host's fault; compensation: by the platform's operator
+	Why    string      `json:"why"`
+	Ref    string      `json:"ref"` // of the cluster
+	Amount money.Nano  `json:"amount"`
+}
+
+// InvoicePayment is credit that was paid in, or went back, with its tax.
+type InvoicePayment struct {
+	Number   string     `json:"number"`   // of the entry in the tax book, which may have gaps: no document number
+	Document string     `json:"document"` // number of the receipt or credit note; "": none in the series
+	At       time.Time  `json:"at"`
+	Kind     tax.Kind   `json:"kind"`
+	Ref      string     `json:"ref"`     // of the payment or refund
+	Net      money.Nano `json:"net"`     // negative: given back
+	Percent  string     `json:"percent"` // rate of the tax; "0": none
+	Name     string     `json:"name"`    // of the tax
+	Country  string     `json:"country"` // where it is taxed, or would be
+	VATID    string     `json:"vat_id"`  // the customer's, where it is why there is no tax
+	Reason   tax.Reason `json:"reason"`
+	Note     string     `json:"note"` // a sentence that belongs to it
+	Tax      money.Nano `json:"tax"`
+	Total    money.Nano `json:"total"`
+}
+
+// Notes are the sentences that belong to the payments, each once.
+func (v Invoice) Notes() (out []string) {
+	for _, p := range v.Payments {
+		if p.Note != "" && !slices.Contains(out, p.Note) {
+			out = append(out, p.Note)
+		}
+	}
+	return out
+}
+
+// late is for how long after a month what its leases owe may still arrive: hosts have a day from a lease's end, and a
+// day more for settling.
+const late = 48 * time.Hour
+
+// InvoiceOf is the org's invoice of a month, YYYY-MM ("" is the running one), and orgName what stands on it while the org has told no legal
+// name. Faults: NotFound when month is none or has not begun, TooLarge.
+func InvoiceOf(ctx context.Context, q *dbq.Queries, org id.Org, orgName, currency, month string, merchant Party) (Invoice, error) {
+	zone, err := zoneOf(ctx, q, org)
+	if err != nil {
+		return Invoice{}, err
+	}
+	now, err := q.DatabaseTime(ctx)
+	if err != nil {
+		return Invoice{}, fmt.Errorf("report: clock: %w", err)
+	}
+	if month == "" {
+		month = now.In(zone).Format("2006-01")
+	}
+	first, err := time.ParseInLocation("2006-01", month, zone)
+	if err != nil || first.Year() < 2000 || first.After(now) {
+		return Invoice{}, fault.New(fault.NotFound, "there is no invoice of this month: ask for one such as 2026-01 that has begun")
+	}
+	end := first.AddDate(0, 1, 0)
+	if v, err := issued(ctx, q, org, currency, first, now); err != nil || v != nil {
+		return deref(v), err
+	}
+	p, err := Statement(ctx, q, org, currency, first.Format(time.DateOnly), end.AddDate(0, 0, -1).Format(time.DateOnly), "cluster")
+	if err != nil {
+		return Invoice{}, err
+	}
+	v := Invoice{
+		Number: number(org, first), Month: month, From: p.From, To: p.To, Zone: p.Zone, Final: !end.Add(late).After(now), Merchant: merchant,
+		Customer: Party{Name: orgName, Address: []string{}}, Currency: currency, Lines: p.Groups, Credits: []InvoiceCredit{}, Payments: []InvoicePayment{}, Usage: p.Total, EnergyWh: p.EnergyWh,
+	}
+	if !end.After(now) {
+		v.Issued = end.Format(time.DateOnly)
+	}
+	v.neighbours(first, now)
+	for _, l := range p.Leases {
+		v.Final = v.Final && l.Settled
+	}
+	if err := v.credit(ctx, q, org, first, end); err != nil {
+		return Invoice{}, err
+	}
+	if err := v.paid(ctx, q, org, first, end); err != nil {
+		return Invoice{}, err
+	}
+	if v.OnCredit, err = onCredit(ctx, q, org, first, end); err != nil {
+		return Invoice{}, err
+	}
+	legal, err := account.LegalOf(ctx, q, org)
+	if err != nil {
+		return Invoice{}, err
+	}
+	if v.CustomerKnown = legal.Known(); v.CustomerKnown {
+		v.Customer = Party{Name: legal.Name, Address: legal.Address, Country: legal.Country, VATID: legal.VATID}
+	}
+	if !v.Final || len(v.Lines)+len(v.Credits)+len(v.Payments) == 0 {
+		return v, nil
+	}
+	return v.issue(ctx, q, org, first, now)
+}
+
+// neighbours are the months before and after.
+func (v *Invoice) neighbours(first, now time.Time) {
+	v.Previous = first.AddDate(0, -1, 0).Format("2006-01")
+	if next := first.AddDate(0, 1, 0); !next.After(now) {
+		v.Next = next.Format("2006-01")
+	}
+}
+
+// issue keeps the invoice for good, unless another was issued meanwhile, which stands.
+func (v *Invoice) issue(ctx context.Context, q *dbq.Queries, org id.Org, first, now time.Time) (Invoice, error) {
+	content, err := json.Marshal(v)
+	if err != nil {
+		return Invoice{}, fmt.Errorf("report: invoice %s: %w", v.Number, err)
+	}
+	if err := q.IssueInvoice(ctx, dbq.IssueInvoiceParams{OrgID: org, Month: v.Month, Currency: v.Currency, Number: v.Number, Content: content}); err != nil {
+		return Invoice{}, fmt.Errorf("report: issue invoice %s: %w", v.Number, err)
+	}
+	kept, err := issued(ctx, q, org, v.Currency, first, now)
+	return deref(kept), err
+}
+
+// issued is the invoice as it was issued, nil while it was not.
+func issued(ctx context.Context, q *dbq.Queries, org id.Org, currency string, first, now time.Time) (*Invoice, error) {
+	content, err := q.IssuedInvoice(ctx, org, first.Format("2006-01"), currency)
+	if db.NoRows(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("report: invoice of %s: %w", org, err)
+	}
+	if string(content) == `{"erased": true}` {
+		return nil, fault.New(fault.NotFound, "the statement was erased when its retention was over")
+	}
+	var v Invoice
+	if err := json.Unmarshal(content, &v); err != nil {
+		return nil, fmt.Errorf("report: invoice of %s: %w", org, err)
+	}
+	if v.Payments == nil { // issued before payments stood on it
+		v.Payments = []InvoicePayment{}
+	}
+	v.neighbours(first, now)
+	return &v, nil
+}
+
+func deref(v *Invoice) Invoice {
+	if v == nil {
+		return Invoice{}
+	}
+	return *v
+}
+
+// monthsBack is for how many closed months IssueInvoices still looks: a lease may be frozen for weeks.
+const monthsBack = 3
+
+// IssueInvoices issues the invoices of the last three calendar months that are final and not issued yet, so that they name
+// the parties as they were when the month was closed and not when somebody looks. Run it every hour; any replica may. It
+// says how many it looked at.
+func IssueInvoices(ctx context.Context, q *dbq.Queries, currency string, merchant Party) (n int, err error) {
+	now, err := q.DatabaseTime(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("report: clock: %w", err)
+	}
+	now = now.UTC()
+	var errs []error
+	for back := 1; back <= monthsBack && ctx.Err() == nil; back++ {
+		first := time.Date(now.Year(), now.Month()-time.Month(back), 1, 0, 0, 0, 0, time.UTC)
+		did, err := issueMonth(ctx, q, first, currency, merchant)
+		n, errs = n+did, append(errs, err)
+	}
+	return n, errors.Join(errs...)
+}
+
+func issueMonth(ctx context.Context, q *dbq.Queries, first time.Time, currency string, merchant Party) (n int, err error) {
+	const anyZone = 24 * time.Hour // a zone's month may begin and end so much earlier or later
+	month := first.Format("2006-01")
+	orgs, err := q.OrgsToInvoice(ctx, dbq.OrgsToInvoiceParams{FromTime: first.Add(-anyZone), ToTime: first.AddDate(0, 1, 0).Add(anyZone), Month: month, Currency: currency})
+	if err != nil {
+		return 0, fmt.Errorf("report: orgs to invoice: %w", err)
+	}
+	var errs []error
+	for _, o := range orgs {
+		if ctx.Err() != nil {
+			break
+		}
+		_, err := InvoiceOf(ctx, q, o.ID, o.Name, currency, month, merchant)
+		errs = append(errs, err)
+		n++
+	}
+	return n, errors.Join(errs...)
+}
+
+func (v *Invoice) credit(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) error {
+	rows, err := q.CreditsForUsage(ctx, dbq.CreditsForUsageParams{OrgID: org, Currency: v.Currency, FromID: firstID(from), FromTime: from, ToTime: to})
+	if err != nil {
+		return fmt.Errorf("report: credits of %s: %w", org, err)
+	}
+	for _, r := range rows {
+		v.Credits = append(v.Credits, InvoiceCredit{r.ID, r.CreatedAt.UTC(), r.Kind, r.Memo, r.Ref, money.Nano(r.Amount)})
+		v.Credited += money.Nano(r.Amount)
+	}
+	v.Total = v.Usage - v.Credited
+	return nil
+}
+
+func (v *Invoice) paid(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) error {
+	rows, err := q.TaxEntriesOfOrg(ctx, dbq.TaxEntriesOfOrgParams{OrgID: org, Currency: v.Currency, FromTime: from, ToTime: to})
+	if err != nil {
+		return fmt.Errorf("report: payments of %s: %w", org, err)
+	}
+	for _, r := range rows {
+		reason := tax.Reason(r.Reason)
+		v.Payments = append(v.Payments, InvoicePayment{
+			Number: fmt.Sprintf("T-%d", r.ID), Document: document.Number(document.Series(r.Series), r.Year, r.Number), At: r.CreatedAt.UTC(), Kind: tax.Kind(r.Kind), Ref: r.Ref, Net: r.Net, Percent: tax.Percent(int64(r.Ppm)), Name: r.Name,
+			Country: r.Country, VATID: r.VatID, Reason: reason, Note: tax.Note(reason, r.Country), Tax: r.Tax, Total: r.Net + r.Tax})
+		v.Paid, v.Tax = v.Paid+r.Net, v.Tax+r.Tax
+	}
+	return nil
+}
+
+// onCredit is what an org that pays afterwards was billed between two times.
+func onCredit(ctx context.Context, q *dbq.Queries, org id.Org, from, to time.Time) (money.Nano, error) {
+	until, err := q.PostpaidChargedBefore(ctx, org, to)
+	if err != nil {
+		return 0, fmt.Errorf("report: billed on credit to %s: %w", org, err)
+	}
+	before, err := q.PostpaidChargedBefore(ctx, org, from)
+	if err != nil {
+		return 0, fmt.Errorf("report: billed on credit to %s: %w", org, err)
+	}
+	return money.Nano(until - before), nil
+}
+
+// number is the invoice's: one org has one invoice a month, so the two name it for good.
+func number(org id.Org, month time.Time) string {
+	return "M-" + month.Format("200601") + "-" + strings.ToUpper(strings.ReplaceAll(org.UUID().String(), "-", "")[16:])
+}

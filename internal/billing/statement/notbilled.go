@@ -1,0 +1,136 @@
+package statement
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/billing/bond"
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// NotBilled is time in which a cluster ran and nothing was billed, because not every rank was proven up.
+type NotBilled struct {
+	Cluster     id.Cluster `json:"cluster_id"`
+	ClusterName string     `json:"cluster"`
+	From        time.Time  `json:"from"`
+	To          time.Time  `json:"to"`
+	Seconds     Seconds    `json:"seconds"`
+	Class       string     `json:"class" enum:"platform,proof,silence,undecided" doc:"as in listSuspensions"`
+	Culprits    []int      `json:"culprit_ranks" doc:"empty: nobody is to blame"`
+	Why         string     `json:"why" doc:"such as: rank 1 (host lisbon-3) was cut off"`
+}
+
+// Line is the statement's line: "30.0 s not billed: rank 1 was cut off".
+func (n NotBilled) Line() string {
+	return fmt.Sprintf("%.1f s not billed: %s", float64(n.Seconds)/1000, n.Why)
+}
+
+// notBilled reads the decided suspensions of clusters, in order of time. names are those of the clusters; nil: none is
+// needed.
+func notBilled(ctx context.Context, q *dbq.Queries, clusters []id.Cluster, names map[id.Cluster]string) ([]NotBilled, error) {
+	out := []NotBilled{}
+	all, err := bond.Suspended(ctx, q, clusters, nil)
+	if err != nil || len(all) == 0 {
+		return out, err
+	}
+	var those []id.Cluster
+	for c := range all {
+		those = append(those, c)
+	}
+	hosts, err := bond.HostNames(ctx, q, id.Org{}, those)
+	if err != nil {
+		return nil, err
+	}
+	for c, list := range all {
+		for _, s := range list {
+			out = append(out, NotBilled{Cluster: c, ClusterName: names[c], From: s.From, To: s.To, Seconds: Seconds(s.Millis()), Class: s.Class, Culprits: s.Culprits, Why: s.Cause(hosts(c))})
+		}
+	}
+	slices.SortFunc(out, func(a, b NotBilled) int {
+		return cmp.Or(a.From.Compare(b.From), a.To.Compare(b.To), a.Cluster.Compare(b.Cluster))
+	})
+	return out, nil
+}
+
+// ClusterNotBilled is what of a cluster's time was not billed. The caller has checked that it may be seen.
+func ClusterNotBilled(ctx context.Context, q *dbq.Queries, cluster id.Cluster) ([]NotBilled, error) {
+	return notBilled(ctx, q, []id.Cluster{cluster}, nil)
+}
+
+// notBilledOf reads those of the leases' clusters that began between two moments.
+func notBilledOf(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, from, to time.Time) ([]NotBilled, error) {
+	var clusters []id.Cluster
+	for _, l := range leases {
+		clusters = append(clusters, l.Cluster)
+	}
+	slices.SortFunc(clusters, id.Cluster.Compare)
+	clusters = slices.Compact(clusters)
+	rows, err := clusterNames(ctx, q, leases)
+	if err != nil {
+		return nil, err
+	}
+	names := map[id.Cluster]string{}
+	for c, n := range rows {
+		names[c] = n.name
+	}
+	out, err := notBilled(ctx, q, clusters, names)
+	return slices.DeleteFunc(out, func(n NotBilled) bool { return n.From.Before(from) || !n.From.Before(to) }), err
+}
+
+// OperatorStandby is what a host received for standing by, or what the bond paid.
+type OperatorStandby struct {
+	ID      id.LedgerTx `json:"id"`
+	At      time.Time   `json:"at"`
+	Kind    string      `json:"kind" enum:"standby,relief,bond" doc:"standby: received from another operator's bond. relief: received from the platform. bond: your bond paid"`
+	Why     string      `json:"why"`
+	Lease   string      `json:"lease_id" doc:"your lease"`
+	Cluster string      `json:"cluster_id"`
+	Amount  money.Nano  `json:"amount" doc:"below zero: your bond paid, the fee included"`
+}
+
+// standby reads what the operator's hosts, or one of them, received for standing by, and what the bond paid for them.
+func (p *OperatorPeriod) standby(ctx context.Context, q *dbq.Queries, r OperatorRequest, from, to time.Time) error {
+	p.Standby = []OperatorStandby{}
+	rows, err := q.StandbyOfOperator(ctx, dbq.StandbyOfOperatorParams{OrgID: r.Org, Currency: r.Currency, FromID: firstID(from), FromTime: from, ToTime: to})
+	if err != nil {
+		return fmt.Errorf("report: standby of %s: %w", r.Org, err)
+	}
+	for _, row := range rows {
+		x := OperatorStandby{ID: row.ID, At: row.CreatedAt.UTC(), Kind: row.Kind, Why: row.Memo, Cluster: row.Ref, Amount: money.Nano(row.Amount)}
+		// standby:VICTIM:CULPRIT:TOTAL and relief:CLUSTER:VICTIM:TOTAL
+		if parts := strings.Split(row.Key, ":"); len(parts) == 4 {
+			x.Lease = parts[2]
+			if row.Kind == "standby" {
+				x.Lease = parts[1]
+			}
+		}
+		if !r.Host.IsZero() {
+			lease, err := id.Parse[id.Lease](x.Lease)
+			if err != nil {
+				continue
+			}
+			host, err := q.HostOfLease(ctx, lease)
+			if err != nil && !db.NoRows(err) {
+				return fmt.Errorf("report: host of %s: %w", lease, err)
+			}
+			if err != nil || host != r.Host {
+				continue
+			}
+		}
+		p.Standby = append(p.Standby, x)
+		if x.Amount > 0 {
+			p.StandbyReceived += x.Amount
+		} else {
+			p.BondPaid -= x.Amount
+		}
+	}
+	return nil
+}

@@ -1,0 +1,322 @@
+package statement
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// OperatorPeriod is a statement of what an operator's hosts earned over some days. Its lines are exact: those of one day
+// after another add up to what was earned, and each is billed = earned + fee.
+type OperatorPeriod struct {
+	From     string           `json:"from"` // first day, YYYY-MM-DD in the org's zone
+	To       string           `json:"to"`   // last day
+	Zone     string           `json:"zone"`
+	Currency string           `json:"currency"`
+	By       string           `json:"by"`
+	Billed   money.Nano       `json:"billed"`   // to renters
+	Fee      money.Nano       `json:"fee"`      // the platform's
+	Earned   money.Nano       `json:"earned"`   // Billed less Fee
+	Returned money.Nano       `json:"returned"` // went back to renters in this time, of earnings of this time or before
+	Net      money.Nano       `json:"net"`      // Earned less Returned
+	EnergyWh string           `json:"energy_wh"`
+	Groups   []OperatorGroup  `json:"groups"`
+	Lines    []OperatorLine   `json:"lines"`
+	Leases   []OperatorLease  `json:"leases"`
+	Returns  []OperatorReturn `json:"returns"`
+	// Standby is what hosts received for standing by in gangs, and what the operator's bond paid.
+	Standby         []OperatorStandby `json:"standby" doc:"received for standing by in gangs, and paid from your bond"`
+	StandbyReceived money.Nano        `json:"standby_received" doc:"your part, after the fee; it is in neither earned nor net"`
+	BondPaid        money.Nano        `json:"bond_paid" doc:"from your bond, to hosts of other operators that stood by"`
+	Holdback        int64             `json:"holdback_seconds"`
+}
+
+// OperatorGroup is the sum of the lines of one host, day or lease.
+type OperatorGroup struct {
+	Key     string     `json:"key"`
+	Name    string     `json:"name"`
+	Seconds Seconds    `json:"seconds"`
+	Billed  money.Nano `json:"billed"`
+	Fee     money.Nano `json:"fee"`
+	Earned  money.Nano `json:"earned"`
+}
+
+// OperatorLine is one lease at one price on one day. A segment counts to the day on which it begins.
+type OperatorLine struct {
+	Day          string      `json:"day"`
+	HostID       id.Host     `json:"host_id"`
+	HostName     string      `json:"host"`
+	Lease        id.Lease    `json:"lease_id"`
+	GPUModel     string      `json:"gpu_model"`
+	GPUs         int         `json:"gpus"`
+	Seconds      Seconds     `json:"seconds"` // billed
+	PricePerHour money.Micro `json:"price_per_hour"`
+	SharePPM     int64       `json:"host_share_ppm"`
+	Billed       money.Nano  `json:"billed"`
+	Fee          money.Nano  `json:"fee"`
+	Earned       money.Nano  `json:"earned"`
+	EnergyWh     string      `json:"energy_wh"`
+
+	energy int64 // mJ
+}
+
+// OperatorLease says how one lease's money stands now, over its whole life.
+type OperatorLease struct {
+	Lease     id.Lease   `json:"lease_id"`
+	HostID    id.Host    `json:"host_id"`
+	HostName  string     `json:"host"`
+	StartedAt time.Time  `json:"started_at"`
+	EndedAt   *time.Time `json:"ended_at"`
+	Settled   bool       `json:"settled"` // nothing will be added
+	Earned    money.Nano `json:"earned"`  // so far
+	// InHoldback is booked, less than the holdback ago: of what a payout calls pending, this lease's part.
+	InHoldback money.Nano `json:"in_holdback" doc:"booked, less than the holdback ago; of the pending of payouts, this lease's part"`
+	// NotBooked is measured and proven and not booked yet: no payout counts it so far. A lease that runs is booked every
+	// quarter of an hour, one that ends at once.
+	NotBooked money.Nano `json:"not_booked" doc:"measured, and not booked yet: a lease that runs is booked every quarter of an hour, and payouts count it from then on"`
+	PayableAt *time.Time `json:"payable_at" doc:"when all that was earned by now will be payable, some minutes later for what is not booked; null: it is"`
+	Frozen    bool       `json:"frozen"` // two accounts of its time: nothing becomes payable until an administrator has looked
+}
+
+// OperatorReturn is what went back to a renter.
+type OperatorReturn struct {
+	ID     id.LedgerTx `json:"id"`
+	At     time.Time   `json:"at"`
+	Kind   string      `json:"kind"` // service_credit: a host's fault; compensation: by the platform's operator
+	Why    string      `json:"why"`
+	Lease  string      `json:"lease_id"` // of the charge; "": not known
+	Amount money.Nano  `json:"amount"`   // the operator's part
+}
+
+// OperatorRequest says which statement: of all hosts of Org or of one, from one day to another, both included, YYYY-MM-DD
+// in the org's zone ("": the first of this month, and today), summed By host (""), day or lease.
+type OperatorRequest struct {
+	Org      id.Org
+	Host     id.Host // zero: all
+	Currency string
+	From, To string
+	By       string
+	Holdback time.Duration
+}
+
+// OperatorStatement is the statement of an operator. Faults: Invalid, NotFound (another's host), TooLarge.
+func OperatorStatement(ctx context.Context, q *dbq.Queries, r OperatorRequest) (OperatorPeriod, error) {
+	if !r.Host.IsZero() {
+		if err := ownHost(ctx, q, r.Org, r.Host); err != nil {
+			return OperatorPeriod{}, err
+		}
+	}
+	zone, err := zoneOf(ctx, q, r.Org)
+	if err != nil {
+		return OperatorPeriod{}, err
+	}
+	now, err := q.DatabaseTime(ctx)
+	if err != nil {
+		return OperatorPeriod{}, fmt.Errorf("report: clock: %w", err)
+	}
+	p := OperatorPeriod{Zone: zone.String(), Currency: r.Currency, By: cmp.Or(r.By, "host"), Holdback: int64(r.Holdback / time.Second),
+		Groups: []OperatorGroup{}, Lines: []OperatorLine{}, Leases: []OperatorLease{}, Returns: []OperatorReturn{}}
+	first, end, err := daysBetween(now.In(zone), &r.From, &r.To)
+	if err != nil {
+		return OperatorPeriod{}, err
+	}
+	p.From, p.To = r.From, r.To
+	if !slices.Contains([]string{"host", "day", "lease"}, p.By) {
+		return OperatorPeriod{}, fault.InvalidField("query.by", "is host, day or lease")
+	}
+	leases, err := metering.OperatorStatement(ctx, q, r.Org, r.Host, first, end)
+	if err != nil {
+		return OperatorPeriod{}, err
+	}
+	if err := p.fill(ctx, q, leases, first, end, zone); err != nil {
+		return OperatorPeriod{}, err
+	}
+	if err := p.holdback(ctx, q, r, leases, now); err != nil {
+		return OperatorPeriod{}, err
+	}
+	if err := p.returns(ctx, q, r, first, end); err != nil {
+		return OperatorPeriod{}, err
+	}
+	p.Net = p.Earned - p.Returned
+	if err := p.standby(ctx, q, r, first, end); err != nil {
+		return OperatorPeriod{}, err
+	}
+	p.group()
+	return p, nil
+}
+
+func (p *OperatorPeriod) fill(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, from, to time.Time, zone *time.Location) error {
+	var ids []id.Host
+	for _, l := range leases {
+		ids = append(ids, l.Host)
+	}
+	hosts, err := namesOf(ctx, q, ids)
+	if err != nil {
+		return err
+	}
+	var energy int64
+	for _, l := range leases {
+		n := len(p.Lines)
+		o := OperatorLease{Lease: l.Lease, HostID: l.Host, HostName: hosts[l.Host], StartedAt: l.From, EndedAt: l.Until, Settled: l.Settled, Frozen: l.Frozen, NotBooked: max(0, l.HostUnposted)}
+		for _, u := range l.Lines {
+			o.Earned += u.HostPart
+			if u.From.Before(from) || !u.From.Before(to) {
+				continue
+			}
+			day := u.From.In(zone).Format(time.DateOnly)
+			if k := len(p.Lines); k == n || p.Lines[k-1].Day != day || p.Lines[k-1].PricePerHour != u.Rate {
+				p.Lines = append(p.Lines, OperatorLine{Day: day, HostID: l.Host, HostName: hosts[l.Host], Lease: l.Lease, GPUModel: l.GPUModel,
+					GPUs: l.GPUs, PricePerHour: u.Rate, SharePPM: l.SharePPM})
+			}
+			x := &p.Lines[len(p.Lines)-1]
+			x.Seconds, x.energy = x.Seconds+Seconds(u.MS), x.energy+u.EnergyMJ
+			x.Billed, x.Earned, x.Fee = x.Billed+u.Cost, x.Earned+u.HostPart, x.Fee+u.Cost-u.HostPart
+			p.Billed, p.Earned, p.Fee = p.Billed+u.Cost, p.Earned+u.HostPart, p.Fee+u.Cost-u.HostPart
+			energy += u.EnergyMJ
+		}
+		if len(p.Lines) > n || l.Until == nil {
+			p.Leases = append(p.Leases, o)
+		}
+	}
+	for i := range p.Lines {
+		p.Lines[i].EnergyWh = wattHours(p.Lines[i].energy)
+	}
+	p.EnergyWh = wattHours(energy)
+	return nil
+}
+
+// holdback says what of each lease's earnings was booked so lately that it is not payable yet.
+func (p *OperatorPeriod) holdback(ctx context.Context, q *dbq.Queries, r OperatorRequest, leases []metering.LeaseStatement, now time.Time) error {
+	cutoff := now.Add(-r.Holdback)
+	var clusters []string
+	for _, l := range leases {
+		clusters = append(clusters, l.Cluster.String())
+	}
+	slices.Sort(clusters)
+	clusters = slices.Compact(clusters)
+	rows, err := q.EarnedByLeaseSince(ctx, dbq.EarnedByLeaseSinceParams{Clusters: clusters, OrgID: r.Org, Currency: r.Currency, FromID: firstID(cutoff), Cutoff: cutoff})
+	if err != nil {
+		return fmt.Errorf("report: earned by %s since %s: %w", r.Org, cutoff, err)
+	}
+	at := make(map[string]int, len(p.Leases))
+	for i, l := range p.Leases {
+		at[l.Lease.String()] = i
+	}
+	for _, row := range rows {
+		if i, ok := at[row.Lease]; ok {
+			at := row.LastAt.Add(r.Holdback).UTC()
+			p.Leases[i].InHoldback, p.Leases[i].PayableAt = money.Nano(row.Amount), &at
+		}
+	}
+	for i := range p.Leases {
+		if l := &p.Leases[i]; l.NotBooked > 0 && !l.Frozen {
+			at := now.Add(r.Holdback).UTC()
+			l.PayableAt = &at
+		}
+	}
+	return nil
+}
+
+// firstID is before all entries made at t or later, by servers whose clocks are less than an hour behind.
+func firstID(t time.Time) pgtype.UUID {
+	var b uuid.UUID
+	binary.BigEndian.PutUint64(b[:8], uint64(max(0, t.Add(-time.Hour).UnixMilli()))<<16)
+	return pgtype.UUID{Bytes: b, Valid: true}
+}
+
+func (p *OperatorPeriod) returns(ctx context.Context, q *dbq.Queries, r OperatorRequest, from, to time.Time) error {
+	rows, err := q.ReturnedByOperator(ctx, dbq.ReturnedByOperatorParams{OrgID: r.Org, Currency: r.Currency, FromID: firstID(from), FromTime: from, ToTime: to})
+	if err != nil {
+		return fmt.Errorf("report: returned by %s: %w", r.Org, err)
+	}
+	for _, row := range rows {
+		x := OperatorReturn{ID: row.ID, At: row.CreatedAt.UTC(), Kind: row.Kind, Why: row.Memo, Amount: money.Nano(row.Amount)}
+		lease, err := id.Parse[id.Lease](leaseInKey(row.ChargeKey))
+		if err == nil {
+			x.Lease = lease.String()
+		}
+		if !r.Host.IsZero() {
+			host, err := q.HostOfLease(ctx, lease)
+			if err != nil && !db.NoRows(err) {
+				return fmt.Errorf("report: host of %s: %w", lease, err)
+			}
+			if err != nil || host != r.Host {
+				continue
+			}
+		}
+		p.Returns = append(p.Returns, x)
+		p.Returned += x.Amount
+	}
+	return nil
+}
+
+// leaseInKey is the lease in the key of a charge, usage:LEASE:TOTAL.
+func leaseInKey(key string) string {
+	rest, _ := strings.CutPrefix(key, "usage:")
+	lease, _, _ := strings.Cut(rest, ":")
+	return lease
+}
+
+func (p *OperatorPeriod) group() {
+	at := map[string]int{}
+	for _, l := range p.Lines {
+		key, name := l.HostID.String(), l.HostName
+		switch p.By {
+		case "day":
+			key, name = l.Day, l.Day
+		case "lease":
+			key, name = l.Lease.String(), l.Lease.Short()+" on "+l.HostName
+		}
+		i, ok := at[key]
+		if !ok {
+			i = len(p.Groups)
+			at[key] = i
+			p.Groups = append(p.Groups, OperatorGroup{Key: key, Name: name})
+		}
+		g := &p.Groups[i]
+		g.Seconds, g.Billed, g.Fee, g.Earned = g.Seconds+l.Seconds, g.Billed+l.Billed, g.Fee+l.Fee, g.Earned+l.Earned
+	}
+	if p.By == "day" {
+		slices.SortFunc(p.Groups, func(a, b OperatorGroup) int { return strings.Compare(a.Key, b.Key) })
+	}
+}
+
+// CSV writes the lines, what was returned with a minus, and what was received for standing by, as one table with a heading:
+// the column earned adds up to Net and StandbyReceived. Texts that a spreadsheet would compute are set off by an apostrophe.
+func (p OperatorPeriod) CSV(w io.Writer) error {
+	zone, err := time.LoadLocation(p.Zone)
+	if err != nil {
+		zone = time.UTC
+	}
+	rows := [][]string{{"day", "what", "host_id", "host", "lease_id", "gpu_model", "gpus", "seconds", "price_per_hour_" + p.Currency,
+		"host_share_ppm", "billed_" + p.Currency, "fee_" + p.Currency, "earned_" + p.Currency, "energy_wh"}}
+	for _, l := range p.Lines {
+		rows = append(rows, []string{l.Day, "usage", l.HostID.String(), plain(l.HostName), l.Lease.String(), plain(l.GPUModel), fmt.Sprint(l.GPUs),
+			l.Seconds.String(), l.PricePerHour.String(), fmt.Sprint(l.SharePPM), l.Billed.String(), l.Fee.String(), l.Earned.String(), l.EnergyWh})
+	}
+	for _, x := range p.Returns {
+		rows = append(rows, []string{x.At.In(zone).Format(time.DateOnly), x.Kind, "", plain(x.Why), x.Lease, "", "", "", "", "", "", "", (-x.Amount).String(), ""})
+	}
+	for _, x := range p.Standby {
+		if x.Amount > 0 { // what a bond paid is no earning
+			rows = append(rows, []string{x.At.In(zone).Format(time.DateOnly), x.Kind, "", plain(x.Why), x.Lease, "", "", "", "", "", "", "", x.Amount.String(), ""})
+		}
+	}
+	return csv.NewWriter(w).WriteAll(rows)
+}

@@ -1,0 +1,247 @@
+package statement
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// FoundOrg is an organisation as platform operators see it in a list.
+type FoundOrg struct {
+	ID        id.Org     `json:"id"`
+	Name      string     `json:"name"`
+	LegalName string     `json:"legal_name,omitempty"`
+	Email     string     `json:"email"` // of its first owner
+	Verified  bool       `json:"email_verified"`
+	Personal  bool       `json:"personal"`
+	Hosts     int        `json:"hosts"`    // not retired
+	Clusters  int        `json:"clusters"` // not ended
+	Available money.Nano `json:"available"`
+	Held      money.Nano `json:"held"`
+	Pending   money.Nano `json:"pending"` // of its hosts' earnings, as the books have it: what is in review is among it
+	Payable   money.Nano `json:"payable"`
+	Currency  string     `json:"currency"`
+	CreatedAt time.Time  `json:"created_at"`
+}
+
+// OrgSearch says which orgs to list; zero fields match everything.
+type OrgSearch struct {
+	Words     string // an org's id, or a part of a name, a legal name or a member's e-mail
+	Disputed  bool   // only those with a payment that is disputed now
+	Operators bool   // only those that have or had hosts, or a payout account
+}
+
+// Orgs lists organisations, newest first, those before the given one (zero: from the newest), at most limit. Only a platform
+// operator sees them; fault: Forbidden.
+func Orgs(ctx context.Context, q *dbq.Queries, who account.Principal, s OrgSearch, currency string, before id.Org, limit int) ([]FoundOrg, error) {
+	if !who.Admin {
+		return nil, fault.New(fault.Forbidden, "only a platform operator sees all organisations")
+	}
+	in := dbq.OrgsFoundParams{Currency: currency, Before: pgtype.UUID{Bytes: before.UUID(), Valid: !before.IsZero()}, Operators: s.Operators, Disputed: s.Disputed, MaxRows: int32(limit)}
+	words := strings.TrimSpace(s.Words)
+	if org, err := id.Parse[id.Org](words); err == nil && !org.IsZero() {
+		in.Org = pgtype.UUID{Bytes: org.UUID(), Valid: true}
+	} else {
+		in.Words = words
+	}
+	rows, err := q.OrgsFound(ctx, in)
+	if err != nil {
+		return nil, fmt.Errorf("report: organisations: %w", err)
+	}
+	out := make([]FoundOrg, len(rows))
+	for i, r := range rows {
+		out[i] = FoundOrg{ID: r.ID, Name: r.Name, LegalName: r.LegalName, Email: r.Email, Verified: r.Verified, Personal: r.Personal, Hosts: int(r.Hosts), Clusters: int(r.Clusters),
+			Available: money.Nano(r.Wallet), Held: money.Nano(r.Held), Pending: money.Nano(r.Pending), Payable: money.Nano(r.Payable), Currency: currency, CreatedAt: r.CreatedAt}
+	}
+	return out, nil
+}
+
+// rowsPerOrg is how many hosts, clusters and disputes of one org are shown.
+const rowsPerOrg = 100
+
+// OrgDetail is one organisation with what belongs to it.
+type OrgDetail struct {
+	FoundOrg
+	Legal       account.Legal `json:"-"`
+	Members     []Member      `json:"members"`
+	HostList    []OrgHost     `json:"host_list"`    // at most 100, retired ones last
+	ClusterList []OrgCluster  `json:"cluster_list"` // at most 100, those that run first
+	Disputes    []Dispute     `json:"disputes"`     // of its payments, at most 100, newest first
+}
+
+// Member is a user of an org.
+type Member struct {
+	User     id.User `json:"user_id"`
+	Email    string  `json:"email"`
+	Name     string  `json:"name"`
+	Role     string  `json:"role"`
+	Verified bool    `json:"email_verified"`
+	Admin    bool    `json:"admin"` // a platform operator
+}
+
+// OrgHost is a host in an org's list.
+type OrgHost struct {
+	ID         id.Host    `json:"id"`
+	Name       string     `json:"name"`
+	Region     string     `json:"region"`
+	State      string     `json:"state"`
+	Blocked    string     `json:"blocked,omitempty"` // why it sells nothing
+	Connected  bool       `json:"connected"`
+	LastSyncAt *time.Time `json:"last_sync_at"`
+	GPUs       int        `json:"gpus"`
+	Leased     int        `json:"gpus_leased"`
+}
+
+// OrgCluster is a cluster in an org's list.
+type OrgCluster struct {
+	ID           id.Cluster  `json:"id"`
+	Name         string      `json:"name"`
+	State        string      `json:"state"`
+	Reason       string      `json:"reason,omitempty"`
+	Nodes        int         `json:"nodes"`
+	GPUs         int         `json:"gpus"` // of all nodes
+	PricePerHour money.Micro `json:"price_per_hour"`
+	CreatedAt    time.Time   `json:"created_at"`
+	EndedAt      *time.Time  `json:"ended_at"`
+}
+
+// Dispute is a payment that its card's owner takes back, or of an invoice what somebody of ours gave back at Stripe. While it is
+// open, hosts are not paid what they earned with it.
+type Dispute struct {
+	ID        string     `json:"id"`       // Stripe's
+	Kind      string     `json:"kind"`     // dispute, refund
+	TopUp     id.TopUp   `json:"topup_id"` // zero: of an invoice
+	Invoice   string     `json:"invoice_id,omitempty"`
+	Amount    money.Nano `json:"amount"`
+	SetAside  money.Nano `json:"set_aside"` // of the wallet
+	Currency  string     `json:"currency"`
+	Reason    string     `json:"reason"`
+	State     string     `json:"state"` // open, won, lost; of a refund: open, released, returned
+	CreatedAt time.Time  `json:"created_at"`
+	ClosedAt  *time.Time `json:"closed_at"`
+}
+
+// OneOrg reads one organisation. Only a platform operator sees it. Faults: Forbidden, NotFound.
+func OneOrg(ctx context.Context, q *dbq.Queries, who account.Principal, org id.Org, currency string) (OrgDetail, error) {
+	found, err := Orgs(ctx, q, who, OrgSearch{Words: org.String()}, currency, id.Org{}, 1)
+	if err != nil {
+		return OrgDetail{}, err
+	}
+	if len(found) == 0 || org.IsZero() {
+		return OrgDetail{}, fault.New(fault.NotFound, "there is no such organisation")
+	}
+	out := OrgDetail{FoundOrg: found[0], Members: []Member{}, HostList: []OrgHost{}, ClusterList: []OrgCluster{}, Disputes: []Dispute{}}
+	if out.Legal, err = account.LegalOf(ctx, q, org); err != nil {
+		return out, err
+	}
+	members, err := q.OrgMembers(ctx, org)
+	if err != nil {
+		return out, fmt.Errorf("report: members of %s: %w", org, err)
+	}
+	for _, m := range members {
+		out.Members = append(out.Members, Member{m.UserID, m.Email, m.Name, m.Role, m.Verified, m.Admin})
+	}
+	hosts, err := q.OrgHosts(ctx, org, rowsPerOrg)
+	if err != nil {
+		return out, fmt.Errorf("report: hosts of %s: %w", org, err)
+	}
+	for _, h := range hosts {
+		out.HostList = append(out.HostList, OrgHost{h.ID, h.Name, h.Region, h.State, h.Blocked, h.Connected, h.LastSyncAt, int(h.Gpus), int(h.Leased)})
+	}
+	clusters, err := q.OrgClusters(ctx, org, rowsPerOrg)
+	if err != nil {
+		return out, fmt.Errorf("report: clusters of %s: %w", org, err)
+	}
+	for _, c := range clusters {
+		out.ClusterList = append(out.ClusterList, OrgCluster{c.ID, c.Name, c.State, c.Reason, int(c.NodeCount), int(c.NodeCount * c.GpusPerNode), c.Rate, c.CreatedAt, c.EndedAt})
+	}
+	disputes, err := q.OrgDisputes(ctx, org, rowsPerOrg)
+	if err != nil {
+		return out, fmt.Errorf("report: disputes of %s: %w", org, err)
+	}
+	for _, d := range disputes {
+		out.Disputes = append(out.Disputes, Dispute{d.ID, d.Kind, d.TopupID, d.InvoiceID, d.Amount, d.Held, d.Currency, d.Reason, d.State, d.CreatedAt, d.ClosedAt})
+	}
+	return out, nil
+}
+
+// Attention counts what wants a platform operator now.
+type Attention struct {
+	PayoutFailures int64      `json:"payout_failures"` // operators whose last payout failed
+	PayoutsStopped int64      `json:"payouts_stopped"` // operators to whom a human stopped payouts
+	Reviews        int64      `json:"reviews"`         // with something to decide on
+	InReview       money.Nano `json:"in_review"`
+	Disputes       int64      `json:"disputes"` // open
+	Disputed       money.Nano `json:"disputed"`
+	InvoicesUnpaid int64      `json:"invoices_unpaid"` // by Stripe, which the card did not pay, and that are not given up
+	Frozen         int64      `json:"frozen_leases"`
+	Quarantined    int64      `json:"quarantined"`    // segments refused within a day, 1000 at most
+	OutboxUnknown  int64      `json:"outbox_unknown"` // calls of Stripe whose outcome nobody knows yet
+	MailFailed     int64      `json:"mail_failed"`    // letters given up within a week
+	DeadLetters    int64      `json:"dead_letters"`   // rows that a background job could not process for three days
+	Currency       string     `json:"currency"`
+}
+
+// Wants counts what wants a platform operator now; fault: Forbidden.
+func Wants(ctx context.Context, q *dbq.Queries, who account.Principal, currency string) (Attention, error) {
+	if !who.Admin {
+		return Attention{}, fault.New(fault.Forbidden, "only a platform operator sees what is to be done")
+	}
+	n, err := q.DeskCounts(ctx, currency)
+	if err != nil {
+		return Attention{}, fmt.Errorf("report: what is to be done: %w", err)
+	}
+	return Attention{n.PayoutFailures, n.PayoutsStopped, n.Reviews, money.Nano(n.InReview), n.Disputes, money.Nano(n.Disputed), n.InvoicesUnpaid, n.Frozen, n.Quarantined,
+		n.OutboxUnknown, n.MailFailed, n.DeadLetters, currency}, nil
+}
+
+// DayMoney is one day's money, of UTC: "2026-11-22".
+type DayMoney struct {
+	Day    string
+	Amount money.Nano
+}
+
+// Flow is what was paid in and sent to operators since a moment, by the days of UTC; days without any are left out.
+func Flow(ctx context.Context, q *dbq.Queries, currency string, since time.Time) (in, out []DayMoney, err error) {
+	paidIn, err := q.PaidInByDay(ctx, currency, &since)
+	if err != nil {
+		return nil, nil, fmt.Errorf("report: paid in: %w", err)
+	}
+	for _, r := range paidIn {
+		in = append(in, DayMoney{r.Day, money.Nano(r.Amount)})
+	}
+	paidOut, err := q.PaidOutByDay(ctx, currency, &since)
+	if err != nil {
+		return nil, nil, fmt.Errorf("report: paid out: %w", err)
+	}
+	for _, r := range paidOut {
+		out = append(out, DayMoney{r.Day, money.Nano(r.Amount)})
+	}
+	return in, out, nil
+}
+
+// OrgNames are the names of organisations, for pages that list what is theirs.
+func OrgNames(ctx context.Context, q *dbq.Queries, orgs []id.Org) (map[id.Org]string, error) {
+	ids := make([]pgtype.UUID, len(orgs))
+	for i, o := range orgs {
+		ids[i] = pgtype.UUID{Bytes: o.UUID(), Valid: true}
+	}
+	rows, err := q.OrgNames(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("report: names of organisations: %w", err)
+	}
+	out := make(map[id.Org]string, len(rows))
+	for _, r := range rows {
+		out[r.ID] = r.Name
+	}
+	return out, nil
+}

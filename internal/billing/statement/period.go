@@ -1,0 +1,277 @@
+package statement
+
+import (
+	"cmp"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Period is a statement over some days. Its lines are exact: those of one day after another add up to what was charged.
+type Period struct {
+	From     string        `json:"from"` // first day, YYYY-MM-DD in the org's zone
+	To       string        `json:"to"`   // last day
+	Zone     string        `json:"zone"`
+	Currency string        `json:"currency"`
+	By       string        `json:"by"`
+	Total    money.Nano    `json:"total"`
+	EnergyWh string        `json:"energy_wh"`
+	Groups   []PeriodGroup `json:"groups"`
+	Lines    []PeriodLine  `json:"lines"`
+	Leases   []PeriodLease `json:"leases"` // terms, and what was not billed
+	// NotBilled is time in which a cluster ran and not every rank was proven up, once it is decided.
+	NotBilled []NotBilled `json:"not_billed" doc:"time between the days in which a cluster ran and not every rank was proven up, once it is decided"`
+}
+
+// PeriodGroup is the sum of the lines that have something in common.
+type PeriodGroup struct {
+	Key      string     `json:"key"`  // id, day, project or the label's value; "" = none
+	Name     string     `json:"name"` // for people
+	Seconds  Seconds    `json:"seconds"`
+	Cost     money.Nano `json:"cost"`
+	EnergyWh string     `json:"energy_wh"`
+
+	energy int64 // mJ
+}
+
+// PeriodLine is one lease at one price on one day. A segment counts to the day on which it begins.
+type PeriodLine struct {
+	Day          string            `json:"day"`
+	Cluster      id.Cluster        `json:"cluster_id"`
+	ClusterName  string            `json:"cluster"`
+	Project      string            `json:"project"`
+	Labels       map[string]string `json:"labels"`
+	Lease        id.Lease          `json:"lease_id"`
+	Rank         int               `json:"rank"`
+	HostID       id.Host           `json:"host_id"`
+	HostName     string            `json:"host"`
+	GPUModel     string            `json:"gpu_model"`
+	GPUs         int               `json:"gpus"`
+	Seconds      Seconds           `json:"seconds"` // billed
+	PricePerHour money.Micro       `json:"price_per_hour"`
+	Cost         money.Nano        `json:"cost"`
+	EnergyWh     string            `json:"energy_wh"`
+
+	energy int64 // mJ
+}
+
+// PeriodLease explains one lease: its frozen terms, and the time of its whole life that was not billed.
+type PeriodLease struct {
+	Lease     id.Lease      `json:"lease_id"`
+	Cluster   id.Cluster    `json:"cluster_id"`
+	Rank      int           `json:"rank"`
+	StartedAt time.Time     `json:"started_at"`
+	EndedAt   *time.Time    `json:"ended_at"`
+	Settled   bool          `json:"settled"` // nothing will be added
+	Prices    []PeriodPrice `json:"prices"`
+	// Outside: starting, suspended after a loss, stopping. Unproven: the cluster was up, but the host signed nothing (yet).
+	OutsideSeconds  Seconds `json:"outside_seconds"`
+	UnprovenSeconds Seconds `json:"unproven_seconds"`
+}
+
+// PeriodPrice is a frozen price and what it is made of.
+type PeriodPrice struct {
+	From         *time.Time           `json:"from"` // null: from the beginning
+	PricePerHour money.Micro          `json:"price_per_hour"`
+	Items        []metering.PriceItem `json:"items"`
+}
+
+// maxDays bounds a statement.
+const maxDays = 366
+
+// Statement is the org's statement from one day to another, both included, YYYY-MM-DD in its zone; "" is the first of
+// this month, and today. by is cluster, day, project, lease or label:KEY.
+func Statement(ctx context.Context, q *dbq.Queries, org id.Org, currency, from, to, by string) (Period, error) {
+	zone, err := zoneOf(ctx, q, org)
+	if err != nil {
+		return Period{}, err
+	}
+	now, err := q.DatabaseTime(ctx)
+	if err != nil {
+		return Period{}, fmt.Errorf("report: clock: %w", err)
+	}
+	p := Period{Zone: zone.String(), Currency: currency, By: cmp.Or(by, "cluster"), Groups: []PeriodGroup{}, Lines: []PeriodLine{}, Leases: []PeriodLease{}}
+	first, end, err := daysBetween(now.In(zone), &from, &to)
+	if err != nil {
+		return Period{}, err
+	}
+	p.From, p.To = from, to
+	label, isLabel := strings.CutPrefix(p.By, "label:")
+	if !isLabel && !slices.Contains([]string{"cluster", "day", "project", "lease"}, p.By) {
+		return Period{}, fault.InvalidField("query.by", "is cluster, day, project, lease or label:KEY")
+	}
+	leases, err := metering.RenterStatement(ctx, q, org, first, end)
+	if err != nil {
+		return Period{}, err
+	}
+	if err := p.fill(ctx, q, leases, first, end, zone); err != nil {
+		return Period{}, err
+	}
+	p.group(label)
+	if p.NotBilled, err = notBilledOf(ctx, q, leases, first, end); err != nil {
+		return Period{}, err
+	}
+	return p, nil
+}
+
+// daysBetween reads the first and the last day of a statement, YYYY-MM-DD in the zone of today; "" becomes the first of
+// this month, and today. end is the moment after the last day.
+func daysBetween(today time.Time, from, to *string) (first, end time.Time, err error) {
+	*from, *to = cmp.Or(*from, today.Format("2006-01-")+"01"), cmp.Or(*to, today.Format(time.DateOnly))
+	if first, err = time.ParseInLocation(time.DateOnly, *from, today.Location()); err != nil {
+		return first, end, fault.InvalidField("query.from", "is a day such as 2026-01-31")
+	}
+	last, err := time.ParseInLocation(time.DateOnly, *to, today.Location())
+	if err != nil {
+		return first, end, fault.InvalidField("query.to", "is a day such as 2026-01-31")
+	}
+	if last.Before(first) || last.After(first.AddDate(0, 0, maxDays)) {
+		return first, end, fault.InvalidField("query.to", "must be the first day or later, and at most %d days later", maxDays)
+	}
+	return first, last.AddDate(0, 0, 1), nil
+}
+
+func (p *Period) fill(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, from, to time.Time, zone *time.Location) error {
+	names, err := clusterNames(ctx, q, leases)
+	if err != nil {
+		return err
+	}
+	var lines []metering.UsageLine
+	for _, l := range leases {
+		lines = append(lines, l.Lines...)
+	}
+	hosts, err := hostNames(ctx, q, lines)
+	if err != nil {
+		return err
+	}
+	var energy int64
+	for _, l := range leases {
+		c := names[l.Cluster]
+		n := len(p.Lines)
+		for _, u := range l.Lines {
+			if u.From.Before(from) || !u.From.Before(to) {
+				continue
+			}
+			day := u.From.In(zone).Format(time.DateOnly)
+			if k := len(p.Lines); k == n || p.Lines[k-1].Day != day || p.Lines[k-1].PricePerHour != u.Rate {
+				p.Lines = append(p.Lines, PeriodLine{Day: day, Cluster: l.Cluster, ClusterName: c.name, Project: c.project, Labels: c.labels, Lease: l.Lease,
+					Rank: l.Rank, HostID: l.Host, HostName: hosts[l.Host], GPUModel: l.GPUModel, GPUs: l.GPUs, PricePerHour: u.Rate})
+			}
+			x := &p.Lines[len(p.Lines)-1]
+			x.Seconds, x.Cost, x.energy = x.Seconds+Seconds(u.MS), x.Cost+u.Cost, x.energy+u.EnergyMJ
+			p.Total, energy = p.Total+u.Cost, energy+u.EnergyMJ
+		}
+		if len(p.Lines) == n && l.Until != nil {
+			continue // of another time
+		}
+		e := PeriodLease{Lease: l.Lease, Cluster: l.Cluster, Rank: l.Rank, StartedAt: l.From, EndedAt: l.Until, Settled: l.Settled,
+			OutsideSeconds: Seconds(l.OutsideMS), UnprovenSeconds: Seconds(l.UnprovenMS)}
+		for _, f := range l.Prices {
+			price := PeriodPrice{PricePerHour: f.Rate, Items: f.Items}
+			if !f.From.IsZero() {
+				price.From = &f.From
+			}
+			e.Prices = append(e.Prices, price)
+		}
+		p.Leases = append(p.Leases, e)
+	}
+	for i := range p.Lines {
+		p.Lines[i].EnergyWh = wattHours(p.Lines[i].energy)
+	}
+	p.EnergyWh = wattHours(energy)
+	return nil
+}
+
+type clusterName struct {
+	name, project string
+	labels        map[string]string
+}
+
+func clusterNames(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement) (map[id.Cluster]clusterName, error) {
+	var ids []pgtype.UUID
+	for _, l := range leases {
+		if c := (pgtype.UUID{Bytes: l.Cluster.UUID(), Valid: true}); !slices.Contains(ids, c) {
+			ids = append(ids, c)
+		}
+	}
+	rows, err := q.ClusterNames(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("report: names of clusters: %w", err)
+	}
+	out := make(map[id.Cluster]clusterName, len(rows))
+	for _, r := range rows {
+		c := clusterName{name: r.Name, project: r.Project}
+		if err := json.Unmarshal(r.Labels, &c.labels); err != nil {
+			return nil, fmt.Errorf("report: labels of %s: %w", r.ID, err)
+		}
+		out[r.ID] = c
+	}
+	return out, nil
+}
+
+// group sums the lines, by label when that is what is asked for.
+func (p *Period) group(label string) {
+	at := map[string]int{}
+	for _, l := range p.Lines {
+		var key, name string
+		switch p.By {
+		case "cluster":
+			key, name = l.Cluster.String(), l.ClusterName
+		case "day":
+			key, name = l.Day, l.Day
+		case "project":
+			key, name = l.Project, cmp.Or(l.Project, "no project")
+		case "lease":
+			key, name = l.Lease.String(), fmt.Sprintf("%s, rank %d", l.ClusterName, l.Rank)
+		default:
+			key = l.Labels[label]
+			name = cmp.Or(key, "without "+label)
+		}
+		i, ok := at[key]
+		if !ok {
+			i = len(p.Groups)
+			at[key] = i
+			p.Groups = append(p.Groups, PeriodGroup{Key: key, Name: name})
+		}
+		g := &p.Groups[i]
+		g.Seconds, g.Cost, g.energy = g.Seconds+l.Seconds, g.Cost+l.Cost, g.energy+l.energy
+	}
+	for i := range p.Groups {
+		p.Groups[i].EnergyWh = wattHours(p.Groups[i].energy)
+	}
+	if p.By == "day" {
+		slices.SortFunc(p.Groups, func(a, b PeriodGroup) int { return strings.Compare(a.Key, b.Key) })
+	}
+}
+
+// CSV writes the lines as a table with a heading. Texts that a spreadsheet would compute are set off by an apostrophe.
+func (p Period) CSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	rows := [][]string{{"day", "cluster_id", "cluster", "project", "lease_id", "rank", "host", "gpu_model", "gpus", "seconds",
+		"price_per_hour_" + p.Currency, "cost_" + p.Currency, "energy_wh"}}
+	for _, l := range p.Lines {
+		rows = append(rows, []string{l.Day, l.Cluster.String(), plain(l.ClusterName), plain(l.Project), l.Lease.String(), fmt.Sprint(l.Rank),
+			plain(l.HostName), plain(l.GPUModel), fmt.Sprint(l.GPUs), l.Seconds.String(), l.PricePerHour.String(), l.Cost.String(), l.EnergyWh})
+	}
+	return out.WriteAll(rows)
+}
+
+func plain(s string) string {
+	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
+		return "'" + s
+	}
+	return s
+}

@@ -1,0 +1,148 @@
+package statement
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Usage is what a cluster used and costs, as the REST API shows it.
+type Usage struct {
+	BillableSeconds Seconds        `json:"billable_seconds"`
+	GPUSeconds      Seconds        `json:"gpu_seconds"`
+	Cost            money.Nano     `json:"cost"`        // of all proven time: the sum of the segments' costs
+	Posted          money.Nano     `json:"posted"`      // of that, booked
+	CostSoFar       money.Nano     `json:"cost_so_far"` // Cost, and what the last seconds will cost once they are proven
+	EnergyWh        string         `json:"energy_wh"`   // decimal
+	Settled         bool           `json:"settled"`     // nothing will change any more
+	Currency        string         `json:"currency"`
+	Segments        []UsageSegment `json:"segments"`
+	Credits         []UsageCredit  `json:"credits"`  // given back for hosts that failed
+	Credited        money.Nano     `json:"credited"` // their sum; Cost is before it
+	NotBilled       []NotBilled    `json:"not_billed" doc:"time in which the cluster ran and not every rank was proven up, once it is decided"`
+}
+
+// UsageCredit is what was given back for a node whose host failed.
+type UsageCredit struct {
+	Rank     int        `json:"rank"`
+	Lease    id.Lease   `json:"lease_id"`
+	HostID   id.Host    `json:"host_id"`
+	HostName string     `json:"host_name"`
+	Reason   string     `json:"reason" doc:"host_lost, gpu_failed, …"`
+	From     time.Time  `json:"from" doc:"the billed time from here"`
+	To       time.Time  `json:"to" doc:"to here is free"`
+	Amount   money.Nano `json:"amount"`
+}
+
+// Seconds are milliseconds shown as decimal seconds, "300.000".
+type Seconds int64
+
+func (s Seconds) String() string { return fmt.Sprintf("%d.%03d", s/1000, s%1000) }
+
+// MarshalJSON is a JSON number with three decimals: exact, and never through a float.
+func (s Seconds) MarshalJSON() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (s *Seconds) UnmarshalJSON(b []byte) error {
+	whole, frac, _ := strings.Cut(string(b), ".")
+	ms, err := strconv.ParseInt(whole+(frac + "000")[:3], 10, 64)
+	*s = Seconds(ms)
+	return err
+}
+
+// UsageSegment is one line of a statement: one signed segment at one price.
+type UsageSegment struct {
+	Rank         int         `json:"rank"`
+	Lease        id.Lease    `json:"lease_id"`
+	HostID       id.Host     `json:"host_id"`
+	HostName     string      `json:"host_name"`
+	Epoch        int         `json:"epoch"`
+	Seq          int64       `json:"seq"`
+	From         time.Time   `json:"from"`
+	To           time.Time   `json:"to"`
+	Seconds      Seconds     `json:"seconds"`
+	GPUs         int         `json:"gpus"`
+	PricePerHour money.Micro `json:"price_per_hour"`
+	Cost         money.Nano  `json:"cost"`
+}
+
+// ClusterUsage is the cluster's statement. The caller has checked that it may be seen.
+func ClusterUsage(ctx context.Context, q *dbq.Queries, cluster id.Cluster) (Usage, error) {
+	m, err := metering.ClusterUsage(ctx, q, cluster)
+	if err != nil {
+		return Usage{}, err
+	}
+	u := Usage{
+		BillableSeconds: Seconds(m.BillableMS), GPUSeconds: Seconds(m.GPUMS), Cost: m.Cost, Posted: m.Posted,
+		CostSoFar: max(m.Cost, m.Estimate), EnergyWh: wattHours(m.EnergyMJ), Settled: m.Settled, Currency: m.Currency,
+		Segments: make([]UsageSegment, len(m.Lines)),
+	}
+	credits, err := metering.Credits(ctx, q, cluster)
+	if err != nil {
+		return Usage{}, err
+	}
+	u.Credits = make([]UsageCredit, len(credits))
+	for i, c := range credits {
+		u.Credits[i] = UsageCredit{c.Rank, c.Lease, c.Host, c.HostName, c.Reason, c.From, c.To, c.Amount}
+		u.Credited += c.Amount
+	}
+	if u.NotBilled, err = notBilled(ctx, q, []id.Cluster{cluster}, nil); err != nil {
+		return Usage{}, err
+	}
+	names, err := hostNames(ctx, q, m.Lines)
+	if err != nil {
+		return Usage{}, err
+	}
+	for i, l := range m.Lines {
+		u.Segments[i] = UsageSegment{
+			Rank: l.Rank, Lease: l.Lease, HostID: l.Host, HostName: names[l.Host], Epoch: l.Epoch, Seq: l.Seq, From: l.From, To: l.To, Seconds: Seconds(l.MS),
+			GPUs: l.GPUs, PricePerHour: l.Rate, Cost: l.Cost,
+		}
+	}
+	return u, nil
+}
+
+// hostNames are the names of the hosts that the lines tell of.
+func hostNames(ctx context.Context, q *dbq.Queries, lines []metering.UsageLine) (map[id.Host]string, error) {
+	ids := make([]id.Host, len(lines))
+	for i, l := range lines {
+		ids[i] = l.Host
+	}
+	return namesOf(ctx, q, ids)
+}
+
+// namesOf are the names of hosts, each of which may be named often.
+func namesOf(ctx context.Context, q *dbq.Queries, ids []id.Host) (map[id.Host]string, error) {
+	seen := map[id.Host]bool{}
+	var hosts []pgtype.UUID
+	for _, h := range ids {
+		if !seen[h] {
+			seen[h] = true
+			hosts = append(hosts, pgtype.UUID{Bytes: h.UUID(), Valid: true})
+		}
+	}
+	rows, err := q.HostNames(ctx, hosts)
+	if err != nil {
+		return nil, fmt.Errorf("report: names of hosts: %w", err)
+	}
+	names := make(map[id.Host]string, len(rows))
+	for _, r := range rows {
+		names[r.ID] = r.Name
+	}
+	return names, nil
+}
+
+// wattHours is millijoules as decimal watt-hours, to the milliwatt-hour below: 1 Wh = 3.6e6 mJ × 1,000.
+func wattHours(mJ int64) string {
+	mwh := mJ / 3600
+	return fmt.Sprintf("%d.%03d", mwh/1000, mwh%1000)
+}

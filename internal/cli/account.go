@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/internal/fault"
+)
+
+func accountCommand(s *shell) *cobra.Command {
+	return noun("account", "Your password, your sessions and your data", accountPassword(s), accountSessions(s), accountExport(s), accountDelete(s))
+}
+
+func accountExport(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "export", Short: "What is kept of you, as JSON, without secrets", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			data, err := c.Export(cmd.Context())
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(append(data, '\n'))
+			return err
+		},
+	}
+}
+
+func accountDelete(s *shell) *cobra.Command {
+	var confirm string
+	var giveUp bool
+	cmd := &cobra.Command{
+		Use: "delete", Short: "Erase your data at once and for good; without --confirm: say what is in the way", Args: exactly(),
+		Long: `Erase your data at once and for good. The password is asked for. It is refused while clusters run, money is left, a
+dispute, payment or payout is open, a card is saved, or you are the only member of an organisation with hosts. Receipts and other
+documents are kept until their retention is over.`,
+		Example: "  muster account export > my-data.json\n  muster account delete\n  muster account delete --confirm ada@example.com",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			if confirm == "" {
+				d, err := c.DeletionStanding(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return s.show(cmd, d, func(p *printer) {
+					if len(d.Reasons) == 0 {
+						p.line("Nothing is in the way: muster account delete --confirm YOUR-E-MAIL")
+					}
+					for _, r := range d.Reasons {
+						p.line("%s", r)
+					}
+				})
+			}
+			password, err := hiddenLine(cmd, "Password")
+			if err != nil {
+				return err
+			}
+			if password == "" {
+				return fault.New(fault.Invalid, "the password is asked for, or read from standard input")
+			}
+			return c.DeleteMe(cmd.Context(), password, confirm, giveUp)
+		},
+	}
+	cmd.Flags().StringVar(&confirm, "confirm", "", "your e-mail address")
+	cmd.Flags().BoolVar(&giveUp, "give-up-balance", false, "give up the money that is left")
+	return cmd
+}

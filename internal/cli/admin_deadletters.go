@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func adminDeadLetters(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "dead-letters", Short: "Rows that a background job cannot process, those that have failed for longest first", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			rows, err := c.DeadLetters(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, rows, func(p *printer) {
+				if len(rows) == 0 {
+					p.line("Every background job gets on.")
+					return
+				}
+				table := make([][]string, len(rows))
+				for i, r := range rows {
+					table[i] = []string{when(r.Since), r.Queue, r.Ref, fmt.Sprint(r.Attempts), r.Error}
+				}
+				p.table([]string{"FAILING SINCE", "JOB", "ROW", ">ATTEMPTS", "LAST ERROR"}, table)
+			})
+		},
+	}
+}

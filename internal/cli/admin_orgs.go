@@ -1,0 +1,264 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// pageFlags are those of every list.
+type pageFlags struct {
+	limit int
+	after string
+}
+
+func (f *pageFlags) flags(cmd *cobra.Command, what string) {
+	cmd.Flags().IntVar(&f.limit, "limit", 50, what+" at most")
+	cmd.Flags().StringVar(&f.after, "after", "", "next of the page before")
+}
+
+func (f *pageFlags) of() client.PageOf { return client.PageOf{Limit: f.limit, After: f.after} }
+
+func reasonFlag(cmd *cobra.Command, reason *string, who string) {
+	cmd.Flags().StringVar(reason, "reason", "", "why; "+who)
+}
+
+func wantReason(reason string) error {
+	if strings.TrimSpace(reason) == "" {
+		return fault.New(fault.Invalid, "--reason is missing: the audit trail keeps it")
+	}
+	return nil
+}
+
+// orgFlag reads an organisation's id; "" is none.
+func orgFlag(s string) (id.Org, error) {
+	var org id.Org
+	if err := org.UnmarshalText([]byte(s)); err != nil {
+		return org, fault.New(fault.Invalid, "want the id of an organisation, not %q; see muster admin orgs", s)
+	}
+	return org, nil
+}
+
+func orgArg(s string) (id.Org, error) {
+	org, err := orgFlag(s)
+	if err == nil && org.IsZero() {
+		err = fault.New(fault.Invalid, "ORG: want the id of an organisation; see muster admin orgs")
+	}
+	return org, err
+}
+
+func adminTodo(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "todo", Short: "What wants a human now", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			a, err := c.Attention(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, a, func(p *printer) {
+				var rows [][]string
+				for _, r := range []struct {
+					n         int64
+					what, cmd string
+				}{
+					{a.PayoutFailures, "operators whose last payout failed", "muster admin payouts due"},
+					{a.PayoutsStopped, "operators to whom payouts are stopped", "muster admin payouts due"},
+					{a.Reviews, "reviews to decide on, " + nano(a.InReview) + " " + a.Currency, "muster admin reviews --waiting"},
+					{a.Disputes, "open disputes, " + nano(a.Disputed) + " " + a.Currency, "muster admin orgs"},
+					{a.InvoicesUnpaid, "invoices that no card pays", "muster admin postpaid list"},
+					{a.Frozen, "frozen leases", "muster admin frozen"},
+					{a.Quarantined, "segments refused within a day", "muster admin quarantine"},
+					{a.OutboxUnknown, "calls of Stripe whose outcome is not known", "muster admin suspense"},
+					{a.MailFailed, "letters given up within a week", "the server's log"},
+					{a.DeadLetters, "rows that a background job cannot process", "muster admin dead-letters"},
+				} {
+					if r.n > 0 {
+						rows = append(rows, []string{fmt.Sprint(r.n), r.what, r.cmd})
+					}
+				}
+				if len(rows) == 0 {
+					p.line("Nothing wants you now.")
+					return
+				}
+				p.table([]string{">HOW MANY", "WHAT", "SEE"}, rows)
+			})
+		},
+	}
+}
+
+func adminOrgs(s *shell) *cobra.Command {
+	var page pageFlags
+	var operators bool
+	cmd := &cobra.Command{
+		Use: "orgs [WORDS]", Short: "Organisations by id, name or e-mail address, newest first", Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			all, err := c.Orgs(cmd.Context(), strings.Join(args, " "), operators, page.of())
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, all, func(p *printer) {
+				rows := make([][]string, len(all.Items))
+				for i, o := range all.Items {
+					rows[i] = []string{o.Name, o.Email, fmt.Sprint(o.Hosts), fmt.Sprint(o.Clusters), nano(o.Available), nano(o.Pending), nano(o.Payable), o.ID.String()}
+				}
+				p.table([]string{"NAME", "E-MAIL", ">HOSTS", ">CLUSTERS", ">AVAILABLE", ">PENDING", ">PAYABLE", "ID"}, rows)
+				printNext(p, all.Next)
+			})
+		},
+	}
+	page.flags(cmd, "organisations")
+	cmd.Flags().BoolVar(&operators, "operators", false, "only those with hosts or a payout account")
+	return cmd
+}
+
+func adminOrg(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "org ORG", Short: "All about an organisation (-o json: hosts, clusters and disputes too)", Args: exactly("ORG"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			org, err := orgArg(args[0])
+			if err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			o, err := c.GetOrg(cmd.Context(), org)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, o.Raw, func(p *printer) {
+				in := " " + o.Currency
+				p.facts("Organisation", o.Name, "Id", o.ID.String(), "Legal name", o.LegalName, "Since", when(o.CreatedAt),
+					"Available", nano(o.Available)+in, "Held", nano(o.Held)+in, "In the holdback", nano(o.Earnings.Pending)+in,
+					"In review", nano(o.Earnings.InReview)+in, "Disputed", nano(o.Earnings.Disputed)+in, "Payable", nano(o.Earnings.Payable)+in,
+					"On its way", nano(o.Earnings.Sending)+in, "Paid", nano(o.Earnings.Paid)+in, "Fee", feeWords(o.FeePPM),
+					"Payout account", o.Account.State, "Stopped", o.Account.Stopped, "Next payout", whenPtr(o.Account.NextAt),
+					"Hosts", fmt.Sprint(o.Hosts), "Clusters", fmt.Sprint(o.Clusters))
+				p.line("")
+				rows := make([][]string, len(o.Members))
+				for i, m := range o.Members {
+					verified := "not verified"
+					if m.Verified {
+						verified = "verified"
+					}
+					rows[i] = []string{m.Email, m.Role, verified}
+				}
+				p.table([]string{"MEMBER", "ROLE", "E-MAIL"}, rows)
+			})
+		},
+	}
+}
+
+func adminSet(s *shell) *cobra.Command {
+	var fee int
+	var stop, resume bool
+	var reason string
+	cmd := &cobra.Command{
+		Use: "set ORG", Short: "Set an operator's fee, stop payouts to them, or let them go on; they read the reason", Args: exactly("ORG"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			org, err := orgArg(args[0])
+			if err != nil {
+				return err
+			}
+			in := client.OperatorChange{Reason: reason}
+			if cmd.Flags().Changed("fee-ppm") {
+				in.FeePPM = &fee
+			}
+			switch {
+			case stop && resume:
+				return fault.New(fault.Invalid, "--stop-payouts and --resume-payouts exclude each other")
+			case stop || resume:
+				in.PayoutsStopped = &stop
+			case in.FeePPM == nil:
+				return fault.New(fault.Invalid, "say what to change: --fee-ppm, --stop-payouts or --resume-payouts")
+			}
+			if err := wantReason(reason); err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			if err := c.ChangeOperator(cmd.Context(), org, in); err != nil {
+				return err
+			}
+			o, err := c.GetOrg(cmd.Context(), org)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, o.Raw, func(p *printer) {
+				p.facts("Organisation", o.Name, "Fee", feeWords(o.FeePPM), "Payouts stopped", o.Account.Stopped)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&fee, "fee-ppm", 0, "the platform's part of what new leases earn, in millionths")
+	cmd.Flags().BoolVar(&stop, "stop-payouts", false, "stop payouts")
+	cmd.Flags().BoolVar(&resume, "resume-payouts", false, "let payouts go on")
+	reasonFlag(cmd, &reason, "the operator reads it")
+	return cmd
+}
+
+func adminAudit(s *shell) *cobra.Command {
+	var page pageFlags
+	var action, org string
+	cmd := &cobra.Command{
+		Use: "audit [WORDS]", Short: "Who did what, newest first: by an object's id, an e-mail address, or words of the details", Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			of, err := orgFlag(org)
+			if err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			all, err := c.Audit(cmd.Context(), client.AuditFilter{Words: strings.Join(args, " "), Action: action, Org: of}, page.of())
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, all, func(p *printer) { printAudit(p, all) })
+		},
+	}
+	page.flags(cmd, "acts")
+	cmd.Flags().StringVar(&action, "action", "", "a word such as payout.stop, or its noun: payout")
+	cmd.Flags().StringVar(&org, "org", "", "what this organisation did, and what was done to it (its id)")
+	return cmd
+}
+
+// feeWords is a fee as people say it, and as --fee-ppm takes it.
+func feeWords(ppm int) string {
+	return fmt.Sprintf("%g %% of new leases (%d ppm)", float64(ppm)/10_000, ppm)
+}
+
+// auditDetail is a line of an act's details, in the order of their names.
+func auditDetail(d map[string]any) string {
+	names := make([]string, 0, len(d))
+	for name := range d {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for i, name := range names {
+		v, err := json.Marshal(d[name])
+		if text, ok := d[name].(string); ok || err != nil {
+			v = []byte(text)
+		}
+		names[i] = name + "=" + string(v)
+	}
+	return strings.Join(names, " ")
+}

@@ -1,0 +1,269 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+func adminPostpaid(s *shell) *cobra.Command {
+	cmd := noun("postpaid", "Organisations that pay afterwards, up to a credit limit", adminPostpaidList(s), adminPostpaidOn(s), adminPostpaidOff(s),
+		adminPostpaidInvoices(s), adminPostpaidWriteOff(s), adminPostpaidBank(s), adminPostpaidRelease(s))
+	cmd.Example = "  muster admin postpaid on org_… --limit 500 --reason 'contract 2026-17'\n  muster admin postpaid list\n  muster admin postpaid off org_… --reason 'contract ended'\n" +
+		"  muster admin postpaid invoices org_…\n  muster admin postpaid write-off org_… in_… --reason 'insolvent'\n" +
+		"  muster admin postpaid paid-by-bank org_… in_… 7.90 --reference 2026-11-20/4711 --reason 'after a lost dispute'"
+	return cmd
+}
+
+func adminPostpaidList(s *shell) *cobra.Command {
+	var after string
+	var limit int
+	cmd := &cobra.Command{
+		Use: "list", Short: "Who pays afterwards or did, and what of their limits is used", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			page, err := c.PostpaidOrgs(cmd.Context(), client.PageOf{Limit: limit, After: after})
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, page, func(p *printer) {
+				rows := make([][]string, len(page.Items))
+				for i, t := range page.Items {
+					state := t.State
+					if t.WrittenOff > 0 {
+						state += ", " + nano(t.WrittenOff) + " written off"
+					}
+					if t.Stopped != "" {
+						state += ", stopped: " + t.Stopped
+					}
+					rows[i] = []string{t.Org.String(), t.Name, nano(t.Limit) + " " + t.Currency, nano(t.Used), nano(t.Owed), whenPtr(t.Since), state}
+				}
+				p.table([]string{"ORGANISATION", "NAME", ">LIMIT", ">USED", ">BILLED, UNPAID", "CHANGED", "STATE"}, rows)
+				printNext(p, page.Next)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 50, "organisations at most")
+	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
+	return cmd
+}
+
+func adminPostpaidOn(s *shell) *cobra.Command {
+	var limit, reason string
+	cmd := &cobra.Command{
+		Use: "on ORG", Short: "Let an organisation pay afterwards, or change its limit; it reads the reason", Args: exactly("ORG"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := money.ParseNano(limit); err != nil {
+				return fault.New(fault.Invalid, "--limit: %s", err)
+			}
+			return changePostpaid(s, cmd, args[0], client.PostpaidChange{On: true, Limit: limit, Reason: reason})
+		},
+	}
+	cmd.Flags().StringVar(&limit, "limit", "", "what it may use and owe at most")
+	cmd.Flags().StringVar(&reason, "reason", "", "why; the organisation reads it, and the audit trail keeps it")
+	return cmd
+}
+
+func adminPostpaidOff(s *shell) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "off ORG", Short: "Have an organisation pay ahead again; what it used is billed", Args: exactly("ORG"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changePostpaid(s, cmd, args[0], client.PostpaidChange{Reason: reason})
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; the organisation reads it, and the audit trail keeps it")
+	return cmd
+}
+
+func changePostpaid(s *shell, cmd *cobra.Command, of string, change client.PostpaidChange) error {
+	org, err := id.Parse[id.Org](of)
+	if err != nil {
+		return fault.New(fault.Invalid, "ORG: want the id of an organisation")
+	}
+	if change.Reason == "" {
+		return fault.New(fault.Invalid, "--reason is missing: the organisation reads it, and the audit trail keeps it")
+	}
+	c, err := s.client(cmd)
+	if err != nil {
+		return err
+	}
+	t, err := c.ChangePostpaid(cmd.Context(), org, change)
+	if err != nil {
+		return err
+	}
+	return s.show(cmd, t, func(p *printer) { printPostpaid(p, t) })
+}
+
+func printPostpaid(p *printer, t client.Postpaid) {
+	switch {
+	case t.State == "off":
+		p.line("Off: it pays ahead, with credit that was added.")
+		return
+	case t.State == "ending":
+		p.line("Ending: nothing more is lent, and what was used is billed.")
+	case t.Stopped != "":
+		p.line("On, and nothing more is lent: %s", t.Stopped)
+	default:
+		p.line("On.")
+	}
+	in := " " + t.Currency
+	if t.Period != nil {
+		p.facts("Period", when(t.Period.Start)+" to "+when(t.Period.End), "Billed in it", nano(t.Period.Charged)+" "+t.Currency, "Used since", nano(t.Period.Unbilled)+" "+t.Currency)
+	}
+	if t.WrittenOff > 0 {
+		p.facts("Written off", nano(t.WrittenOff)+in+", and nothing is lent until it is paid")
+	}
+	p.facts("Credit limit", nano(t.Limit)+in, "Used of it", nano(t.Used)+in, "Billed, unpaid", nano(t.Owed)+in, "Can be spent", nano(t.Left)+in)
+}
+
+func adminPostpaidInvoices(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "invoices ORG", Short: "An organisation's invoices by Stripe, and which were given up", Args: exactly("ORG"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			org, err := orgArg(args[0])
+			if err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			page, err := c.OrgInvoices(cmd.Context(), org)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, page, func(p *printer) {
+				rows := make([][]string, len(page.Items))
+				for i, in := range page.Items {
+					rows[i] = []string{in.ID, in.Number, when(in.Start) + " to " + when(in.End), nano(in.Total) + " " + in.Currency, nano(in.Tax.Amount), invoiceWord(in)}
+				}
+				p.table([]string{"INVOICE", "NUMBER", "PERIOD", ">TOTAL", ">OF IT TAX", "STATE"}, rows)
+			})
+		},
+	}
+}
+
+// invoiceWord is how an invoice stands, for a platform operator.
+func invoiceWord(in client.OrgInvoice) string {
+	state := in.State
+	if in.Failing {
+		state += ", not paid"
+	}
+	if in.Lost > 0 {
+		state += ", " + nano(in.Lost) + " lost in a dispute"
+	}
+	if in.PaidByBank > 0 {
+		state += ", " + nano(in.PaidByBank) + " paid by bank"
+	}
+	switch w := in.WriteOff; {
+	case w == nil:
+	case w.State == "asked":
+		state += ", being given up"
+	case w.State == "refused":
+		state += ", not given up: " + w.Failure
+	case w.State == "booked":
+		state += ", " + nano(w.Amount) + " written off"
+	case w.State == "recovered":
+		state += " after it was written off"
+	}
+	return state
+}
+
+func adminPostpaidWriteOff(s *shell) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "write-off ORG INVOICE", Short: "Give up an invoice that the card did not pay, or what a lost dispute left of one: it is bad debt, and nothing is lent until it is paid", Args: exactly("ORG", "INVOICE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			org, err := orgArg(args[0])
+			if err != nil {
+				return err
+			}
+			if err := wantReason(reason); err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			in, err := c.WriteOff(cmd.Context(), org, args[1], reason)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, in, func(p *printer) {
+				if in.WriteOff != nil && in.WriteOff.State == "booked" {
+					p.line("Given up: %s %s are bad debt.", nano(in.WriteOff.Amount), in.Currency)
+					return
+				}
+				p.line("Given up. It is booked when Stripe has it as uncollectible: see muster admin postpaid invoices %s.", org)
+			})
+		},
+	}
+	reasonFlag(cmd, &reason, "the audit trail keeps it")
+	return cmd
+}
+
+func adminPostpaidBank(s *shell) *cobra.Command {
+	var reference, reason string
+	cmd := &cobra.Command{
+		Use: "paid-by-bank ORG INVOICE AMOUNT", Short: "Book that what a lost dispute took of an invoice was paid to your bank, given up or not, never more than is unpaid", Args: exactly("ORG", "INVOICE", "AMOUNT"),
+		Example: "  muster admin postpaid paid-by-bank org_… in_… 7.90 --reference 2026-11-20/4711 --reason 'after a lost dispute'",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			org, err := orgArg(args[0])
+			if err != nil {
+				return err
+			}
+			if _, err := money.ParseNano(args[2]); err != nil {
+				return fault.New(fault.Invalid, "AMOUNT: %s", err)
+			}
+			if reference == "" {
+				return fault.New(fault.Invalid, "--reference is missing: a transfer is booked once")
+			}
+			if err := wantReason(reason); err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			in, err := c.BookBankPayment(cmd.Context(), org, args[1], client.BankPayment{Amount: args[2], Reference: reference, Reason: reason})
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, in, func(p *printer) {
+				p.line("Booked: %s %s of what the dispute took are paid by bank, %s are not.", nano(in.PaidByBank), in.Currency, nano(in.LostUnpaid))
+			})
+		},
+	}
+	cmd.Flags().StringVar(&reference, "reference", "", "of the transfer, as your bank's statement has it; of an invoice, one is booked once")
+	reasonFlag(cmd, &reason, "the audit trail keeps it")
+	return cmd
+}
+
+func adminPostpaidRelease(s *shell) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "release-refund REFUND", Short: "Let hosts have what they earned in the period of an invoice that was given back at Stripe", Args: exactly("REFUND"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := wantReason(reason); err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			if err := c.ApproveRefund(cmd.Context(), args[0], reason); err != nil {
+				return err
+			}
+			return s.show(cmd, map[string]string{"id": args[0], "state": "released"}, func(p *printer) { p.line("The hosts are paid what they earned, as usual.") })
+		},
+	}
+	reasonFlag(cmd, &reason, "the audit trail keeps it")
+	return cmd
+}

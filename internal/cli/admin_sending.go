@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+)
+
+func adminSending(s *shell) *cobra.Command {
+	cmd := noun("sending", "Pause everything that moves money at Stripe, or resume it", sendingShow(s), sendingSet(s, true), sendingSet(s, false))
+	cmd.Example = "  muster admin sending show\n  muster admin sending pause --reason 'payouts look wrong'\n  muster admin sending resume --reason 'checked the restore report'"
+	return cmd
+}
+
+func sendingShow(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "show", Short: "Whether requests that move money are sent to Stripe", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			x, err := c.Sending(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, x, func(p *printer) { printSending(p, x) })
+		},
+	}
+}
+
+func sendingSet(s *shell, pause bool) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{Use: "resume", Short: "Send what waits, and everything from now on", Args: exactly()}
+	if pause {
+		cmd.Use, cmd.Short = "pause", "Send no payment, refund, transfer, reversal, invoice or usage to Stripe; what is decided meanwhile waits"
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := wantReason(reason); err != nil {
+			return err
+		}
+		c, err := s.client(cmd)
+		if err != nil {
+			return err
+		}
+		x, err := c.SetSending(cmd.Context(), pause, reason)
+		if err != nil {
+			return err
+		}
+		return s.show(cmd, x, func(p *printer) { printSending(p, x) })
+	}
+	reasonFlag(cmd, &reason, "the audit trail keeps it")
+	return cmd
+}
+
+func printSending(p *printer, x client.Sending) {
+	if !x.Paused {
+		p.line("Money is sent.")
+		return
+	}
+	since := ""
+	if x.Since != nil {
+		since = " since " + x.Since.UTC().Format(time.DateTime) + " UTC"
+	}
+	p.line("Sending of money is paused%s: %s", since, x.Reason)
+}

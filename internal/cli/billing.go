@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+func billingCommand(s *shell) *cobra.Command {
+	return noun("billing", "Balance, credit and the books", billingBalance(s), billingStanding(s), billingPostpaid(s), billingTopUp(s), billingTopUps(s), billingReceipt(s), billingCards(s), billingAuto(s), billingRefund(s), billingRedeem(s), billingTransactions(s), billingVerify(s))
+}
+
+func billingBalance(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "balance", Short: "What there is, what is held, and how long it lasts", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			b, err := c.Balance(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, b, func(p *printer) {
+				runway := "nothing is being billed"
+				if b.RunwaySeconds != nil {
+					runway = seconds(*b.RunwaySeconds)
+				}
+				p.facts("Available", nano(b.Available)+" "+b.Currency, "Held", nano(b.Held)+" for clusters", "Accrued", nano(b.Accrued)+" of what is held",
+					"Burning", micro(b.BurnPerHour)+" per hour", "Lasts", runway)
+			})
+		},
+	}
+}
+
+func billingTopUp(s *shell) *cobra.Command {
+	var card string
+	var only, yes bool
+	cmd := &cobra.Command{
+		Use: "topup AMOUNT", Short: "Add credit", Example: "  muster billing topup 25.00\n  muster billing topup 25.00 --price   # what is charged with tax; nothing is paid", Args: exactly("AMOUNT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			amount, err := money.ParseNano(args[0])
+			if err != nil {
+				return fault.New(fault.Invalid, "AMOUNT: %s", err)
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			var with id.Card
+			if card != "" {
+				if with, err = id.Parse[id.Card](card); err != nil {
+					return fault.New(fault.Invalid, "--card: not the id of a card; see muster billing cards list")
+				}
+			}
+			price, err := c.Price(cmd.Context(), amount)
+			if err != nil {
+				return err
+			}
+			if only {
+				return s.show(cmd, price, func(p *printer) { printPrice(p, price) })
+			}
+			if err := confirmPrice(cmd, price, yes); err != nil {
+				return err
+			}
+			t, err := c.TopUpAt(cmd.Context(), amount, price.Total, with)
+			if err != nil {
+				return err
+			}
+			if err := s.show(cmd, t, func(p *printer) { printTopUp(p, t) }); err != nil {
+				return err
+			}
+			if t.State == "failed" || t.State == "canceled" {
+				return fault.New(fault.Conflict, "the payment did not succeed: %s Try another card or amount", t.Failure)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&card, "card", "", "pay with this card (default: the default one)")
+	cmd.Flags().BoolVar(&only, "price", false, "only say what is charged with tax")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before tax is charged")
+	return cmd
+}
+
+func printPrice(p *printer, x client.Price) {
+	p.facts("Credit", nano(x.Amount)+" "+x.Currency, taxLabel(x.Tax), nano(x.Tax.Amount)+" "+x.Currency, "Charged", nano(x.Total)+" "+x.Currency)
+	if x.Tax.Note != "" {
+		p.line("%s", x.Tax.Note)
+	}
+}
+
+func taxLabel(t client.Tax) string {
+	if t.Percent == "0" {
+		return "Tax"
+	}
+	return t.Name + " " + t.Percent + " %"
+}
+
+// confirmPrice says what is charged where there is tax, and asks somebody at a terminal.
+func confirmPrice(cmd *cobra.Command, x client.Price, yes bool) error {
+	if x.Tax.Amount == 0 {
+		return nil
+	}
+	p := &printer{w: cmd.ErrOrStderr()}
+	p.line("%s %s and %s %s: %s %s are charged.", nano(x.Amount), x.Currency, taxLabel(x.Tax), nano(x.Tax.Amount), nano(x.Total), x.Currency)
+	if _, there := terminal(cmd.InOrStdin()); p.err != nil || yes || !there {
+		return p.err
+	}
+	if _, err := fmt.Fprint(cmd.ErrOrStderr(), "Pay? [y/N] "); err != nil {
+		return err
+	}
+	answer, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if a := strings.ToLower(strings.TrimSpace(answer)); err == nil && (a == "y" || a == "yes") {
+		return nil
+	}
+	return fault.New(fault.Conflict, "nothing was paid")
+}
+
+// withTax is what a payment was charged, when that is more than what was added.
+func withTax(t client.TopUp) string {
+	if t.Tax.Amount == 0 {
+		return ""
+	}
+	return " (" + nano(t.Total) + " with " + taxLabel(t.Tax) + ")"
+}
+
+func printTopUp(p *printer, t client.TopUp) {
+	sandbox := ""
+	if t.Sandbox {
+		sandbox = " (sandbox: no real money moved)"
+	}
+	switch {
+	case t.State == "succeeded":
+		p.line("%s %s were added%s%s.", nano(t.Amount), t.Currency, withTax(t), sandbox)
+	case t.ActionURL != "":
+		p.line("Your bank wants to ask you before it pays %s %s. Answer here: %s", nano(t.Total), t.Currency, t.ActionURL)
+	case t.CheckoutURL != "":
+		p.line("Pay %s %s here: %s", nano(t.Total), t.Currency, t.CheckoutURL)
+	case t.State == "pending":
+		p.line("The payment of %s %s is under way; the credit appears when it has settled.", nano(t.Total), t.Currency)
+	}
+}
+
+func billingTransactions(s *shell) *cobra.Command {
+	var after string
+	var limit int
+	cmd := &cobra.Command{
+		Use: "transactions", Short: "Your organisation's books, newest first", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			page, err := c.Transactions(cmd.Context(), client.PageOf{Limit: limit, After: after})
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, page, func(p *printer) {
+				rows := make([][]string, len(page.Items))
+				for i, t := range page.Items {
+					rows[i] = []string{when(t.At), t.Kind, t.Available.String(), t.Held.String(), t.AvailableAfter.String(), t.Memo}
+				}
+				p.table([]string{"WHEN", "KIND", ">AVAILABLE", ">HELD", ">AVAILABLE AFTER", "FOR"}, rows)
+				if page.Next != nil {
+					p.line("More: --after %s", *page.Next)
+				}
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 50, "entries at most")
+	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
+	return cmd
+}

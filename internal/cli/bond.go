@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+func hostBond(s *shell) *cobra.Command {
+	return noun("bond", "What answers for your hosts in clusters with other operators' hosts",
+		bondShow(s), bondMove(s, "deposit", "Move paid credit from your balance into the bond"),
+		bondMove(s, "withdraw", "Take out of the bond what is not reserved"), bondSet(s), bondLimit(s), bondLiability(s), bondSuspensions(s))
+}
+
+func bondShow(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "show", Short: "What is free and reserved, your terms, and what was paid for standing by", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			b, err := c.Bond(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, b, func(p *printer) { printBond(p, b) })
+		},
+	}
+}
+
+func printBond(p *printer, b client.Bond) {
+	in, limit, accept := " "+b.Currency, "none", "no"
+	if b.Terms.LiabilityMax != nil {
+		limit = nano(*b.Terms.LiabilityMax) + in
+	}
+	if b.Terms.AcceptUnbonded {
+		accept = "yes"
+	}
+	p.facts("Free", nano(b.Free)+in, "Reserved", nano(b.Reserved)+in, "Deposited", nano(b.Deposited)+in+", out of your balance",
+		"Could be deposited", nano(b.Depositable)+in, "Retained", strconv.FormatFloat(float64(b.Terms.RetainPPM)/10_000, 'f', -1, 64)+" % of what matures",
+		"Limit of a lease", limit, "Accepts hosts without a bond", accept)
+	if len(b.Leases) > 0 {
+		rows := make([][]string, len(b.Leases))
+		for i, l := range b.Leases {
+			rows[i] = []string{l.Cluster.String(), strconv.Itoa(l.Rank), l.HostName, nano(l.Liable), nano(l.Left)}
+		}
+		p.line("")
+		p.table([]string{"CLUSTER", "RANK", "HOST", ">LIABLE FOR", ">RESERVED"}, rows)
+	}
+	if len(b.Standby)+len(b.Relief) == 0 {
+		return
+	}
+	var rows [][]string
+	for _, x := range b.Standby {
+		what, amount := "stood by for rank "+strconv.Itoa(x.CulpritRank), "+"+nano(x.HostPart)
+		if !x.Received {
+			what, amount = "failed, rank "+strconv.Itoa(x.VictimRank)+" stood by", "-"+nano(x.Amount)
+		}
+		rows = append(rows, []string{when(x.At), x.Cluster.String(), x.HostName, what, (time.Duration(x.Millis) * time.Millisecond).String(), amount})
+	}
+	for _, x := range b.Relief {
+		rows = append(rows, []string{when(x.At), x.Cluster.String(), x.HostName, "stood by, no host is to blame",
+			(time.Duration(x.Millis) * time.Millisecond).String(), "+" + nano(x.Amount)})
+	}
+	p.line("")
+	p.table([]string{"WHEN", "CLUSTER", "HOST", "WHAT", ">FOR", ">AMOUNT"}, rows)
+	p.line("Reasons and evidence: muster host bond suspensions CLUSTER")
+}
+
+func bondMove(s *shell, verb, short string) *cobra.Command {
+	return &cobra.Command{
+		Use: verb + " AMOUNT", Short: short, Args: exactly("AMOUNT"), Example: "  muster host bond " + verb + " 25",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			if verb == "deposit" {
+				b, err := c.DepositBond(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				return s.show(cmd, b, func(p *printer) { p.line("%s %s of your bond are free now.", nano(b.Free), b.Currency) })
+			}
+			w, err := c.WithdrawBond(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, w, func(p *printer) {
+				p.line("%s %s went back to your balance, %s are payable.", nano(w.ToBalance), w.Bond.Currency, nano(w.ToPayable))
+			})
+		},
+	}
+}
+
+func bondSet(s *shell) *cobra.Command {
+	var percent float64
+	var accept bool
+	var limit string
+	cmd := &cobra.Command{
+		Use: "set", Short: "Say what is retained, whom your hosts accept, and what a lease may be liable for", Args: exactly(),
+		Example: "  muster host bond set --retain 10 --limit 25",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			var in client.BondChange
+			if cmd.Flags().Changed("retain") {
+				ppm := int64(percent * 10_000)
+				in.RetainPPM = &ppm
+			}
+			if cmd.Flags().Changed("accept-unbonded") {
+				in.AcceptUnbonded = &accept
+			}
+			if cmd.Flags().Changed("limit") {
+				in.LiabilityMax = &limit
+			}
+			b, err := c.ChangeBond(cmd.Context(), in)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, b, func(p *printer) { printBond(p, b) })
+		},
+	}
+	cmd.Flags().Float64Var(&percent, "retain", 0, "percent of maturing earnings that is kept until the bond is 10 hours of your list price")
+	cmd.Flags().BoolVar(&accept, "accept-unbonded", false, "let hosts without a bond join yours where the renter allows it")
+	cmd.Flags().StringVar(&limit, "limit", "", "the most that one lease may be liable for, or none")
+	return cmd
+}
+
+func bondLimit(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "limit HOST AMOUNT", Short: "Set the most that one lease of a host may be liable for, or none", Args: exactly("HOST", "AMOUNT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, err := id.Parse[id.Host](args[0])
+			if err != nil {
+				return err
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			b, err := c.LimitHost(cmd.Context(), h, args[1])
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, b, func(p *printer) { printBond(p, b) })
+		},
+	}
+}
+
+func bondLiability(s *shell) *cobra.Command {
+	var nodes int
+	var price string
+	cmd := &cobra.Command{
+		Use: "liability", Short: "What a lease would be liable for in a cluster, before it is rented", Args: exactly(),
+		Example: "  muster host bond liability --nodes 8 --price 20",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			l, err := c.Liability(cmd.Context(), nodes, price)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, l, func(p *printer) {
+				p.line("In a cluster of %d nodes at %s per hour each, a lease is liable for at most %s.", l.Nodes, price, nano(l.Amount))
+			})
+		},
+	}
+	cmd.Flags().IntVar(&nodes, "nodes", 2, "nodes of the cluster, all of different operators")
+	cmd.Flags().StringVar(&price, "price", "", "price per hour of each of the other nodes")
+	return cmd
+}
+
+func bondSuspensions(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "suspensions CLUSTER", Short: "Time of a gang with a host of yours that its renter did not pay for, with the reason and the evidence", Args: exactly("CLUSTER"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := id.Parse[id.Cluster](args[0])
+			if err != nil || cl.IsZero() {
+				return fault.New(fault.Invalid, "%q is not the id of a cluster; muster host bond show lists them", args[0])
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			page, err := c.Suspensions(cmd.Context(), cl)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, page.Items, func(p *printer) {
+				if len(page.Items) == 0 {
+					p.line("Nothing of this gang was suspended, or it is not decided yet.")
+				}
+				for _, x := range page.Items {
+					p.line("%s, %.1f s: %s", when(x.From), x.To.Sub(x.From).Seconds(), x.Why)
+					for _, e := range x.Evidence {
+						what := fmt.Sprintf("rank %d  %s", e.Rank, strings.ReplaceAll(e.Kind, "_", " "))
+						if e.Peer != nil {
+							what += fmt.Sprintf(" rank %d", *e.Peer)
+						}
+						p.line("  %s–%s  %s", e.From.UTC().Format("15:04:05.000"), e.To.UTC().Format("15:04:05.000"), what)
+					}
+				}
+			})
+		},
+	}
+}

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// login is what `muster login` keeps, readable by its owner only.
+type login struct {
+	Server string `json:"server"`
+	Token  string `json:"token"` // secret
+}
+
+// loginFile follows the XDG base directory specification.
+func loginFile(ctx context.Context) (string, error) {
+	dir := variable(ctx, "XDG_CONFIG_HOME")
+	if dir == "" {
+		home := variable(ctx, "HOME")
+		if home == "" {
+			return "", fault.New(fault.Invalid, "neither XDG_CONFIG_HOME nor HOME is set: there is no place for the login; use MUSTER_SERVER and MUSTER_TOKEN")
+		}
+		dir = filepath.Join(home, ".config")
+	}
+	return filepath.Join(dir, "muster", "login.json"), nil
+}
+
+// readLogin is the stored login; none is no error.
+func readLogin(ctx context.Context) (login, error) {
+	path, err := loginFile(ctx)
+	if err != nil {
+		return login{}, nil //nolint:nilerr // without a home there is no login
+	}
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return login{}, nil
+	}
+	if err != nil {
+		return login{}, fmt.Errorf("read the login: %w", err)
+	}
+	var l login
+	if err := json.Unmarshal(raw, &l); err != nil {
+		return login{}, fault.New(fault.Invalid, "%s is damaged: run muster login again", path)
+	}
+	return l, nil
+}
+
+// writeLogin replaces the file whole, so that a crash leaves the old or the new one.
+func writeLogin(ctx context.Context, l login) (path string, err error) {
+	if path, err = loginFile(ctx); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", err
+	}
+	raw, err := json.MarshalIndent(l, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), "login-*") // 0600
+	if err != nil {
+		return "", err
+	}
+	_, werr := temp.Write(append(raw, '\n'))
+	if err := errors.Join(werr, temp.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(temp.Name()))
+	}
+	return path, os.Rename(temp.Name(), path)
+}
+
+func loginCommand(s *shell) *cobra.Command {
+	var email string
+	cmd := &cobra.Command{
+		Use:   "login [SERVER]",
+		Short: "Remember a platform and a token for it",
+		Long: `Remember a platform and a token for it, in a file only you can read.
+
+The token is asked for, or read from standard input; it is never an argument, which others on this machine could see.
+With --sign-up an account is made, and the password is asked for instead.`,
+		Example: `  muster login https://muster.example
+  printf %s "$TOKEN" | muster login https://muster.example
+  muster login https://muster.example --sign-up ada@example.com`,
+		Args: atMost("SERVER"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			stored, err := readLogin(ctx)
+			if err != nil {
+				return err
+			}
+			server := firstOf(append(args, s.server, variable(ctx, "MUSTER_SERVER"), stored.Server)...)
+			if server == "" {
+				return fault.New(fault.Invalid, "say where: muster login https://your.platform")
+			}
+			token, err := obtainToken(cmd, server, email)
+			if err != nil {
+				return err
+			}
+			c, err := client.New(server, token, client.WithUserAgent("muster-cli/"+cmd.Root().Version))
+			if err != nil {
+				return err
+			}
+			me, err := c.Me(ctx)
+			if err != nil {
+				return err
+			}
+			path, err := writeLogin(ctx, login{Server: c.Server(), Token: token})
+			if err != nil {
+				return fmt.Errorf("keep the login: %w", err)
+			}
+			return s.show(cmd, me, func(p *printer) {
+				p.line("Logged in to %s as %s for %s.", c.Server(), me.User.Email, me.Org.Name)
+				p.line("Kept in %s.", path)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&email, "sign-up", "", "make an account with this e-mail address")
+	return cmd
+}
+
+func obtainToken(cmd *cobra.Command, server, email string) (string, error) {
+	if email == "" {
+		if t := variable(cmd.Context(), "MUSTER_TOKEN"); t != "" {
+			return t, nil
+		}
+		t, err := secret(cmd, "Token (make one in the dashboard, under Account)")
+		if err == nil && t == "" {
+			err = fault.New(fault.Invalid, "no token was given")
+		}
+		return t, err
+	}
+	password, err := hiddenLine(cmd, "Password (at least 10 characters)")
+	if err != nil {
+		return "", err
+	}
+	c, err := client.New(server, "", client.WithUserAgent("muster-cli/"+cmd.Root().Version))
+	if err != nil {
+		return "", err
+	}
+	made, err := c.SignUp(cmd.Context(), email, password, "")
+	return made.Token, err
+}

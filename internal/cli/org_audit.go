@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+)
+
+func orgAudit(s *shell) *cobra.Command {
+	var page pageFlags
+	var action string
+	cmd := &cobra.Command{
+		Use: "audit [WORDS]", Short: "Who of your organisation did what, newest first: by an object's id, an e-mail address, or words of the details", Args: cobra.ArbitraryArgs,
+		Long: `Who of your organisation did what, when, from where: rents and releases, every shell, command, file transfer and forwarded
+port with its rank and key, tokens and keys, money. It is never changed. It needs a token with the scope "read".`,
+		Example: `  muster org audit cl_01jd9w6n3q0000000000000001
+  muster org audit --action cluster.shell
+  muster org audit mira@example.com`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			all, err := c.OwnAudit(cmd.Context(), client.AuditFilter{Words: strings.Join(args, " "), Action: action}, page.of())
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, all, func(p *printer) { printAudit(p, all) })
+		},
+	}
+	page.flags(cmd, "acts")
+	cmd.Flags().StringVar(&action, "action", "", "a word such as cluster.shell, or its noun: cluster")
+	return cmd
+}
+
+// printAudit is a page of a trail.
+func printAudit(p *printer, all client.Page[client.AuditEvent]) {
+	rows := make([][]string, len(all.Items))
+	for i, e := range all.Items {
+		rows[i] = []string{when(e.At), e.Email, e.Address, e.Action, e.Object, auditDetail(e.Detail)}
+	}
+	p.table([]string{"TIME", "WHO", "FROM", "ACTION", "OBJECT", "DETAIL"}, rows)
+	printNext(p, all.Next)
+}

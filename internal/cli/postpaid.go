@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// billingPostpaid shows how the org pays afterwards, its invoices, and what a period consists of.
+func billingPostpaid(s *shell) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "postpaid", Short: "Whether you pay afterwards, what of your limit is used, and Stripe's invoices", Args: exactly(),
+		Example: "  muster billing postpaid\n  muster billing postpaid usage\n  muster billing postpaid usage in_…\n  muster billing postpaid pay in_…",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			t, err := c.Postpaid(cmd.Context())
+			if err != nil {
+				return err
+			}
+			page, err := c.PostpaidInvoices(cmd.Context())
+			if err != nil {
+				return err
+			}
+			out := struct {
+				client.Postpaid
+				Invoices []client.PostpaidInvoice `json:"invoices"`
+			}{t, page.Items}
+			return s.show(cmd, out, func(p *printer) {
+				printPostpaid(p, t)
+				if len(page.Items) == 0 {
+					return
+				}
+				p.line("")
+				rows := make([][]string, len(page.Items))
+				for i, x := range page.Items {
+					state := x.State
+					if x.Failing {
+						state += ", not paid"
+					}
+					rows[i] = []string{x.ID, x.Number, when(x.Start), when(x.End), cents(x.Net), cents(x.Tax.Amount), cents(x.Total) + " " + x.Currency, state, x.URL}
+				}
+				p.table([]string{"INVOICE", "NUMBER", "FROM", "TO", ">NET", ">TAX", ">TOTAL", "STATE", "PAGE"}, rows)
+			})
+		},
+	}
+	cmd.AddCommand(postpaidUsage(s), postpaidPay(s))
+	return cmd
+}
+
+// cents writes an amount of whole cents.
+func cents(n money.Nano) string {
+	s := n.String()
+	return s[:len(s)-7]
+}
+
+func postpaidUsage(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "usage [INVOICE]", Short: "What was booked of your leases in the running period or an invoice's, and when it ran", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			of := ""
+			if len(args) == 1 {
+				of = args[0]
+			}
+			l, err := c.PostpaidUsage(cmd.Context(), of)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, l, func(p *printer) {
+				rows := make([][]string, len(l.Items))
+				for i, x := range l.Items {
+					late := ""
+					if x.Late {
+						late = "from before the period"
+					}
+					rows[i] = []string{x.Cluster.String(), x.Lease.String(), whenPtr(x.RanFrom), whenPtr(x.RanTo), x.Amount.String(), late}
+				}
+				p.table([]string{"CLUSTER", "LEASE", "RAN FROM", "TO", ">AMOUNT", ""}, rows)
+				p.facts("Used", l.Used.String(), "Given back", l.Returned.String(), "Billed", l.Charged.String()+" "+l.Currency)
+			})
+		},
+	}
+}
+
+func postpaidPay(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "pay INVOICE", Short: "Charge your default card for an invoice that it did not pay", Args: exactly("INVOICE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			if err := c.PayPostpaidInvoice(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			return s.show(cmd, map[string]string{"invoice": args[0], "state": "asked"}, func(p *printer) {
+				p.line("Your card is being charged: see muster billing postpaid.")
+			})
+		},
+	}
+}

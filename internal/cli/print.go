@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/text"
+)
+
+// show prints v as JSON, or as words and tables for people.
+func (s *shell) show(cmd *cobra.Command, v any, words func(*printer)) error {
+	if s.output == "json" {
+		return printJSON(cmd.OutOrStdout(), v)
+	}
+	p := &printer{w: cmd.OutOrStdout()}
+	words(p)
+	return p.err
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// printer writes for people and remembers the first error.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+// line prints one line. What stands in the arguments may come from others, a host's operator or a renter: control
+// characters in it are replaced, so that no escape sequence reaches the terminal. Line ends stay.
+func (p *printer) line(format string, args ...any) {
+	if p.err != nil {
+		return
+	}
+	out := strings.Split(fmt.Sprintf(format, args...), "\n")
+	for i := range out {
+		out[i] = text.OneLine(out[i])
+	}
+	_, p.err = io.WriteString(p.w, strings.Join(out, "\n")+"\n")
+}
+
+// table prints columns that line up. A head that begins with ">" is aligned to the right.
+func (p *printer) table(heads []string, rows [][]string) {
+	right := make([]bool, len(heads))
+	width := make([]int, len(heads))
+	names := make([]string, len(heads))
+	for i, h := range heads {
+		names[i], right[i] = strings.TrimPrefix(h, ">"), strings.HasPrefix(h, ">")
+		width[i] = utf8.RuneCountInString(names[i])
+	}
+	for _, r := range rows {
+		for i, c := range r {
+			width[i] = max(width[i], utf8.RuneCountInString(c))
+		}
+	}
+	for _, r := range append([][]string{names}, rows...) {
+		var b strings.Builder
+		for i, c := range r {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))
+			if i > 0 {
+				b.WriteString("  ")
+			}
+			if right[i] {
+				b.WriteString(pad + c)
+			} else {
+				b.WriteString(c + pad)
+			}
+		}
+		p.line("%s", strings.TrimRight(b.String(), " "))
+	}
+}
+
+// facts prints names and values in two columns; empty values are left out.
+func (p *printer) facts(pairs ...string) {
+	width := 0
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			width = max(width, utf8.RuneCountInString(pairs[i]))
+		}
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			p.line("%-*s  %s", width, pairs[i], pairs[i+1])
+		}
+	}
+}
+
+// decimal is an amount without the zeros nobody reads: at least two decimals.
+func decimal(s string) string {
+	whole, frac, _ := strings.Cut(s, ".")
+	frac = strings.TrimRight(frac, "0")
+	for len(frac) < 2 {
+		frac += "0"
+	}
+	return whole + "." + frac
+}
+
+func nano(n money.Nano) string   { return decimal(n.String()) }
+func micro(m money.Micro) string { return decimal(m.String()) }
+
+func when(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+
+func whenPtr(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return when(*t)
+}
+
+// seconds writes a span in its two greatest units: "7d", "2h 5m", "40s".
+func seconds(s int64) string {
+	units := []struct {
+		of   int64
+		name string
+	}{{86400, "d"}, {3600, "h"}, {60, "m"}, {1, "s"}}
+	for i, u := range units {
+		if s < u.of && u.of > 1 {
+			continue
+		}
+		text := fmt.Sprintf("%d%s", s/u.of, u.name)
+		if i+1 < len(units) {
+			if rest := s % u.of / units[i+1].of; rest > 0 {
+				text += fmt.Sprintf(" %d%s", rest, units[i+1].name)
+			}
+		}
+		return text
+	}
+	return ""
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return s
+}
+
+func floatOr(f *float64) string {
+	if f == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.0f", *f)
+}
+
+// counted is n with its noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

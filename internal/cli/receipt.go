@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+func billingReceipt(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "receipt TOPUP", Short: "The receipt of a payment: parties, net, tax and total as they were, and what went back since", Args: exactly("TOPUP"),
+		Example: "  muster billing topups\n  muster billing receipt top_…",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, err := id.Parse[id.TopUp](args[0])
+			if err != nil || t.IsZero() {
+				return fault.New(fault.Invalid, "want the id of a payment, not %q; see muster billing topups", args[0])
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			r, err := c.Receipt(cmd.Context(), t)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, r, func(p *printer) { printReceipt(p, r) })
+		},
+	}
+}
+
+func printReceipt(p *printer, r client.Receipt) {
+	p.facts("Receipt", r.Number, "Paid", when(r.PaidAt), "Merchant", partyLine(r.Merchant), "Customer", partyLine(r.Customer))
+	rows := [][]string{{r.What, nano(r.Net), nano(r.Tax.Amount), nano(r.Total)}}
+	for _, x := range r.Returned {
+		what := "Given back"
+		if x.Kind != "refund" {
+			what = "Taken back by the card's bank"
+		}
+		if x.State == "pending" {
+			what += ", on its way"
+		}
+		rows = append(rows, []string{what + ", " + when(x.At), nano(-x.Net), nano(-x.Tax), nano(-x.Total)})
+	}
+	if len(r.Returned) > 0 {
+		rows = append(rows, []string{"Left of it", "", "", nano(r.Left)})
+	}
+	p.table([]string{r.Currency, ">NET", ">TAX", ">TOTAL"}, rows)
+	if l := taxLabel(r.Tax); r.Tax.Amount > 0 {
+		p.line("Tax: %s, %s.", l, r.Tax.Country)
+	}
+	if r.Tax.Note != "" {
+		p.line("%s", r.Tax.Note)
+	}
+	if r.Sandbox {
+		p.line("A sandbox: no real money moved. This is no document for your books.")
+	}
+}
+
+// partyLine is one side of a document on one line.
+func partyLine(x client.Party) string {
+	if x.Name == "" {
+		return "-"
+	}
+	words := append([]string{x.Name}, x.Address...)
+	for _, more := range []string{x.Country, x.VATID} {
+		if more != "" {
+			words = append(words, more)
+		}
+	}
+	return strings.Join(words, ", ")
+}

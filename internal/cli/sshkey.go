@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+func sshKeyCommand(s *shell) *cobra.Command {
+	return noun("ssh-key", "SSH keys that open your clusters", sshKeyAdd(s), sshKeyList(s), sshKeyDelete(s))
+}
+
+func sshKeyAdd(s *shell) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use: "add FILE", Short: "Add a public key from a file, or - for standard input",
+		Example: "  muster ssh-key add ~/.ssh/id_ed25519.pub",
+		Args:    exactly("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			raw, err := readFile(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			if strings.Contains(string(raw), "PRIVATE KEY") { // it must not even travel
+				return fault.New(fault.Invalid, "%s holds a PRIVATE key; it was not sent. Add the .pub file next to it", args[0])
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			k, err := c.AddSSHKey(cmd.Context(), name, strings.TrimSpace(string(raw)))
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, k, func(p *printer) { p.line("%s  %s  %s", k.ID, k.Name, k.Fingerprint) })
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "a name for you (default: the key's comment)")
+	return cmd
+}
+
+func sshKeyList(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "Your organisation's SSH keys", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			all, err := client.All(cmd.Context(), c.SSHKeys)
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, all, func(p *printer) {
+				rows := make([][]string, len(all))
+				for i, k := range all {
+					rows[i] = []string{k.ID.String(), k.Name, k.Fingerprint, when(k.CreatedAt)}
+				}
+				p.table([]string{"ID", "NAME", "FINGERPRINT", "ADDED"}, rows)
+			})
+		},
+	}
+}
+
+func sshKeyDelete(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "delete KEY", Short: "Delete a key; running clusters keep it", Args: exactly("KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			k, err := id.Parse[id.SSHKey](args[0])
+			if err != nil {
+				return fault.New(fault.Invalid, "want the id of an SSH key, key_…; see muster ssh-key list")
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			if err := c.DeleteSSHKey(cmd.Context(), k); err != nil {
+				return err
+			}
+			return s.show(cmd, map[string]string{"deleted": k.String()}, func(p *printer) { p.line("%s is deleted.", k) })
+		},
+	}
+}

@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+func billingStanding(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "standing", Short: "What may be added, and what disputed payments claim", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			x, err := c.Standing(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, x, func(p *printer) { printStanding(p, x) })
+		},
+	}
+}
+
+func printStanding(p *printer, x client.Standing) {
+	may := "any amount"
+	switch {
+	case x.State == "suspended":
+		may = "nothing: the organisation is suspended"
+	case x.DisputedLeft != nil:
+		may = nano(*x.DisputedLeft) + " while a payment is disputed"
+	case x.Left != nil:
+		may = nano(*x.Left) + " until e-mail address and card are verified"
+	}
+	p.facts("Standing", x.State, "May be added", may)
+	if x.State != "ok" || x.Debt > 0 {
+		p.facts("Disputed", nano(x.Disputed), "Not set aside", nano(x.Short)+", taken from whatever is credited next",
+			"To repay", nano(x.Debt)+" of lost disputes, taken from whatever is credited next", "Lost disputes", fmt.Sprint(x.LostDisputes))
+	}
+}
+
+func adminStandings(s *shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "standings", Short: "Organisations with open disputes, and suspended ones", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			page, err := c.Standings(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return s.show(cmd, page, func(p *printer) {
+				rows := make([][]string, len(page.Items))
+				for i, x := range page.Items {
+					rows[i] = []string{x.Org.String(), x.Name, x.State, fmt.Sprint(x.Open), fmt.Sprint(x.Lost), nano(x.Debt), when(x.Changed)}
+				}
+				p.table([]string{"ORGANISATION", "NAME", "STANDING", ">OPEN", ">LOST", ">TO REPAY", "SINCE"}, rows)
+			})
+		},
+	}
+}
+
+func adminForgive(s *shell) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "forgive ORG", Short: "Let an organisation's lost disputes no longer count towards a suspension", Args: exactly("ORG"),
+		Long: "End the suspension of an organisation that has lost several disputes. What the disputes cost is still repaid from its credit, and " +
+			"their cards stay blocked.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			org, err := id.Parse[id.Org](args[0])
+			if err != nil {
+				return fault.New(fault.Invalid, "ORG: want the id of an organisation; see muster admin standings")
+			}
+			if reason == "" {
+				return fault.New(fault.Invalid, "--reason is missing: the audit trail keeps it")
+			}
+			c, err := s.client(cmd)
+			if err != nil {
+				return err
+			}
+			if err := c.ForgiveDisputes(cmd.Context(), org, reason); err != nil {
+				return err
+			}
+			return s.show(cmd, map[string]string{"id": args[0]}, func(p *printer) { p.line("Forgiven.") })
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; the audit trail keeps it")
+	return cmd
+}

@@ -1,0 +1,101 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+)
+
+// Act does one of the cluster's actions. Releasing a cluster that has ended is no error. Faults: NotFound, Conflict
+// for an action that is not possible now, Invalid for one that does not exist.
+func (c *Clusters) Act(ctx context.Context, p account.Principal, cl id.Cluster, a Action) (Cluster, error) {
+	return c.ActOnce(ctx, p, cl, a, idem.Request{})
+}
+
+// ActOnce is Act under an idempotency key: repeated, it gives the first answer again.
+func (c *Clusters) ActOnce(ctx context.Context, p account.Principal, cl id.Cluster, a Action, key idem.Request) (Cluster, error) {
+	switch a {
+	case ActionRelease:
+		return c.release(ctx, p, cl, key)
+	case ActionRestart:
+		return c.restart(ctx, p, cl, key)
+	}
+	return Cluster{}, fault.InvalidField("action", "want one of %v", []Action{ActionRelease, ActionRestart})
+}
+
+// Release ends the cluster now. Its processes have graceSeconds to end, and each lease is billed for that time as its host
+// signs it; nothing later is billed. Releasing one that has ended changes nothing.
+func (c *Clusters) Release(ctx context.Context, p account.Principal, cl id.Cluster) (Cluster, error) {
+	return c.release(ctx, p, cl, idem.Request{})
+}
+
+func (c *Clusters) release(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request) (Cluster, error) {
+	return c.act(ctx, p, cl, key, "cluster.release", func(x *change) error {
+		t, ok := on(State(x.row.State), OnRelease)
+		if ok {
+			x.apply(Decision{Transition: t, Reason: ReasonReleasedByUser})
+		}
+		return nil
+	})
+}
+
+// Restart stops the command on every rank and starts it again on the same hosts; billing is suspended in between.
+func (c *Clusters) Restart(ctx context.Context, p account.Principal, cl id.Cluster) (Cluster, error) {
+	return c.restart(ctx, p, cl, idem.Request{})
+}
+
+func (c *Clusters) restart(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request) (Cluster, error) {
+	return c.act(ctx, p, cl, key, "cluster.restart", func(x *change) error {
+		if !slices.Contains(actions(x.row), ActionRestart) {
+			return fault.New(fault.Conflict, "A cluster can be restarted while it is running; this one is %s.", x.row.State)
+		}
+		t, _ := on(State(x.row.State), OnRestart)
+		x.apply(Decision{Transition: t})
+		x.row.QuickFailures = 0
+		return nil
+	})
+}
+
+// act does f with the cluster locked. The answer is read after the commit: nobody waits for a view with the locks held.
+// Until it is stored under the key, a repeated request is answered with the cluster as it is then.
+func (c *Clusters) act(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request, action string, f func(*change) error) (Cluster, error) {
+	if _, err := c.owned(ctx, p.Org, cl); err != nil {
+		return Cluster{}, err
+	}
+	var out Cluster
+	stored := false // an earlier answer
+	err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		earlier, err := key.Begin(ctx, tx)
+		switch {
+		case err != nil:
+			return err
+		case earlier != nil:
+			stored = !bytes.Equal(earlier.Body, []byte("null"))
+			return json.Unmarshal(earlier.Body, &out)
+		}
+		if err := c.alter(ctx, tx, cl, func(_ context.Context, x *change) error { return f(x) }); err != nil {
+			return err
+		}
+		if err := audit.Record(ctx, tx, p.Event(action, cl.String(), nil)); err != nil {
+			return err
+		}
+		_, err = key.Finish(ctx, tx, http.StatusOK, nil)
+		return err
+	})
+	if err != nil || stored {
+		return out, err
+	}
+	if out, err = view(ctx, c.db.Q, cl); err == nil {
+		_ = key.Amend(ctx, c.db.Q, http.StatusOK, out) // it is done; a repeated request reads the cluster itself
+	}
+	return out, err
+}

@@ -1,0 +1,49 @@
+package cluster_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/billing/budget"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// A project's budget that is used up ends its cluster at run_until, with the reason; the org's other clusters run on.
+func TestAProjectsBudgetEndsItsClustersInOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 1, gpus: 2})
+	limit := money.CostOf(price, 70_000)
+	w.tx(func(ctx context.Context, tx *db.Tx) error {
+		_, err := budget.Set(ctx, tx, w.renter.Org, "vision", usd, budget.Limits{Cap: &limit})
+		return err
+	})
+	s := spec(1, 1)
+	other := w.runUp(s)
+	project := "vision"
+	s.Project, s.DiskGB = &project, 1
+	c := w.runUp(s)
+	w.tick(c)
+	if c = w.get(c); c.RunUntil.Sub(*c.RunningAt) > 71*time.Second {
+		t.Fatalf("paid for %s ahead", c.RunUntil.Sub(*c.RunningAt))
+	}
+	w.age(c, 2*time.Minute)
+	w.tick(c)
+	if c = w.get(c); c.State != cluster.Releasing || c.Reason != cluster.ReasonBudgetExhausted {
+		t.Fatalf("%s with %q: %s", c.State, c.Reason, c.Detail)
+	}
+	w.rounds(c, "released", in(cluster.Released))
+	if w.tick(other); w.get(other).State != cluster.Running {
+		t.Errorf("the other is %s", w.get(other).State)
+	}
+	_, err := w.clusters[0].Release(w.ctx, w.renter, other.ID)
+	w.must(err)
+	w.clean(other)
+	all, err := budget.List(w.ctx, w.d.Q, w.renter.Org)
+	w.must(err)
+	if all[0].Committed != w.get(c).CostSoFar || all[0].Committed > limit {
+		t.Errorf("%s of %s committed, it cost %s", all[0].Committed, limit, w.get(c).CostSoFar)
+	}
+}

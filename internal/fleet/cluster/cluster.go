@@ -1,0 +1,96 @@
+// Package cluster is the life of rented clusters: from the rent, through start, running, loss and restart, to the end
+// and the last settled second.
+//
+// What always holds:
+//   - A cluster changes only under the lock of its row, by a transition of the table in states.go; nodes by nodes.go.
+//     What to do is decided by the pure Next from facts; every replica decides alike.
+//   - A rent is one transaction: claims, leases with frozen prices, money for at least 60 s, nodes, revisions. It
+//     happens whole or not at all, and never takes a GPU that another live claim holds.
+//   - Seconds count from the last rank's start, as its host proves it, until the run ends, and only while every required rank
+//     is proven up: a start that fails is free.
+//   - A rank has one live lease. One that is lost for good ends before another host takes its rank, and stays ended.
+//   - The barrier of an epoch opens once, after every rank is at it and has talked to the others.
+//   - Reports are facts, never orders: foreign leases and old epochs are refused, late and doubled ones change nothing.
+//   - A GPU stays claimed until its host has shown, knowing of the lease's end, that nothing is left, or is given up.
+//   - PostgreSQL's clock, read after the lock, decides; replicas' and hosts' clocks never do.
+package cluster
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/musterhq/muster/internal/billing/fairness"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/seal"
+)
+
+// Config of Clusters. Zero durations take the defaults.
+type Config struct {
+	Currency string    // of all prices and wallets, as market.Config's
+	Box      *seal.Box // seals environment and registry credentials at rest
+	Log      *slog.Logger
+	// Relays are host:port addresses of all relays, RelaySecret what they share with the control plane.
+	Relays      []string
+	RelaySecret []byte
+
+	// StartReserve is how long a start under way counts in the quota of free starts at least; 0: for as long as it lasted so far.
+	StartReserve time.Duration
+
+	StartTimeout time.Duration // rent or restart to the barrier; 30 min
+	GoTimeout    time.Duration // barrier released to every rank started; 30 s
+	LostAfter    time.Duration // silence of a running node until it counts as lost; 35 s
+	StartSilence time.Duration // silence of a starting node until it counts as lost; 150 s
+	LossGrace    time.Duration // how long a lost node may take to come back; 90 s
+	ReplaceWait  time.Duration // on_node_failure: replace: how long a lost rank waits for another host; 120 s
+	// OneSided is how long one rank alone may claim not to hear another before the cluster is suspended; 30 s.
+	OneSided time.Duration
+	// UndGrace is how long a suspension may last that is nobody's fault; 45 s. In a run younger than Young (15 min) it lasts
+	// UndYoung (2 s): little is lost by starting again.
+	UndGrace, Young, UndYoung time.Duration
+	// AbandonAfter is how long the host of an ended lease may be silent before the cluster stops waiting for it: 10 min,
+	// as host.AbandonAfter.
+	AbandonAfter time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		v *time.Duration
+		d time.Duration
+	}{
+		{&c.StartTimeout, 30 * time.Minute}, {&c.GoTimeout, fairness.GoTimeout}, {&c.LostAfter, 35 * time.Second},
+		{&c.StartSilence, 150 * time.Second}, {&c.LossGrace, 90 * time.Second}, {&c.AbandonAfter, 10 * time.Minute}, {&c.ReplaceWait, 120 * time.Second},
+		{&c.OneSided, 30 * time.Second}, {&c.UndGrace, 45 * time.Second}, {&c.Young, 15 * time.Minute}, {&c.UndYoung, 2 * time.Second},
+	} {
+		if *d.v == 0 {
+			*d.v = d.d
+		}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Clusters are the use cases. Safe for concurrent use; keeps nothing in memory that another replica lacks.
+type Clusters struct {
+	db     *db.DB
+	market *market.Market
+	bus    *bus.Bus // may be nil
+	cfg    Config
+	log    *slog.Logger
+
+	calmFailed atomic.Bool // in the last pass of the watchdog
+}
+
+// New makes Clusters. It starts nothing.
+func New(d *db.DB, m *market.Market, b *bus.Bus, cfg Config) *Clusters {
+	cfg = cfg.withDefaults()
+	return &Clusters{db: d, market: m, bus: b, cfg: cfg, log: cfg.Log}
+}
+
+// errNotFound is the answer for clusters that do not exist and for those of other orgs alike.
+var errNotFound = fault.New(fault.NotFound, "There is no such cluster.")

@@ -1,0 +1,309 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/billing/fairness"
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/interval"
+)
+
+// judge decides of the cluster's pending time, the time in which a rank was in doubt, which of it counts: once nothing that
+// could still arrive would change the answer. What counts becomes windows, what does not becomes suspensions. It is called
+// under the cluster's lock. left says whether some is still pending.
+func (x *change) judge(ctx context.Context) (left bool, err error) {
+	pending, err := metering.PendingOf(ctx, x.tx.Q, x.row.ID)
+	if err != nil {
+		return false, err
+	}
+	for _, p := range pending {
+		c, err := x.caseOf(ctx, p.Span)
+		if err != nil {
+			return false, err
+		}
+		verdicts, final := c.decide(x.now)
+		if !final {
+			left = true
+			continue
+		}
+		var billable interval.Set
+		for _, v := range verdicts {
+			billable = billable.Union(v.Billable)
+			for _, s := range v.Suspensions {
+				err := x.tx.Q.InsertSuspension(ctx, dbq.InsertSuspensionParams{
+					ClusterID: x.row.ID, FromMs: s.Start, ToMs: s.End, Class: string(s.Class), Culprits: uuids(v.leases(s.Culprits)...),
+				})
+				if err != nil {
+					return false, fmt.Errorf("suspension of %s: %w", x.row.ID, err)
+				}
+			}
+		}
+		if err := x.logLate(ctx, c, verdicts); err != nil {
+			return false, err
+		}
+		if err := metering.DecidePending(ctx, x.tx, x.row.ID, p, billable); err != nil {
+			return false, err
+		}
+		x.addDecidedEvent(p.Span, billable, verdicts)
+	}
+	return left, nil
+}
+
+// addDecidedEvent writes into the timeline what became of pending time.
+func (x *change) addDecidedEvent(span interval.Span, billable interval.Set, verdicts []verdict) {
+	seconds := func(ms int64) string { return fmt.Sprintf("%.1f s", float64(ms)/1000) }
+	lost := span.Len() - billable.Len()
+	if lost == 0 {
+		x.addEvent("doubt_cleared", seconds(span.Len())+" are billed: every rank has proven that it missed nothing", "")
+		return
+	}
+	why := ""
+	for _, v := range verdicts {
+		for _, s := range v.Suspensions {
+			switch {
+			case why != "":
+			case s.Class == fairness.Platform:
+				why = "Muster's servers could not hear the hosts; nobody is to blame"
+			case s.Class == fairness.Undecided:
+				why = "ranks did not hear each other; nobody is to blame, you pay nothing for it"
+			default:
+				var ranks []int
+				for _, k := range s.Culprits {
+					ranks = append(ranks, int(v.rows[k].Rank))
+				}
+				if why = rankList(ranks) + " did not prove to have been up"; s.Class == fairness.Silence {
+					why = rankList(ranks) + " and others did not hear each other, and reported that late or not at all"
+				}
+			}
+		}
+	}
+	x.addEvent("not_billed", seconds(lost)+" not billed: "+why, "")
+}
+
+// maxProof is how long after a lease's end its journal may still prove something.
+const maxProof = metering.SettleAfter
+
+// facts of a stretch of pending time.
+type pendingCase struct {
+	span      interval.Span
+	rows      []dbq.LeasesWithinRow
+	attested  map[id.Lease]interval.Set
+	signed    map[id.Lease]interval.Set
+	deaf      map[id.Lease]map[int32]interval.Set
+	unwell    map[id.Lease]interval.Set // by its host's own reports
+	late      map[id.Lease]interval.Set // from changes to their reports, where these came too late
+	silent    map[id.Host]interval.Set
+	gaps      interval.Set
+	undecided interval.Set
+}
+
+// caseOf reads the facts of a stretch of time.
+func (x *change) caseOf(ctx context.Context, span interval.Span) (c pendingCase, err error) {
+	c = pendingCase{span: span, attested: map[id.Lease]interval.Set{}, signed: map[id.Lease]interval.Set{},
+		deaf: map[id.Lease]map[int32]interval.Set{}, late: map[id.Lease]interval.Set{}, silent: map[id.Host]interval.Set{}, unwell: map[id.Lease]interval.Set{}}
+	q, at := x.tx.Q, func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+	if c.rows, err = q.LeasesWithin(ctx, at(span.Start), x.row.ID, at(span.End)); err != nil {
+		return c, fmt.Errorf("leases of %s: %w", x.row.ID, err)
+	}
+	var leases, hosts []pgtype.UUID
+	for _, r := range c.rows {
+		leases, hosts = append(leases, uuids(r.ID)...), append(hosts, uuids(r.HostID)...)
+	}
+	gaps, err := q.RankGapsWithin(ctx, leases, span.End+noticedLate.Milliseconds(), span.Start)
+	if err != nil {
+		return c, fmt.Errorf("gaps of %s: %w", x.row.ID, err)
+	}
+	signed, err := q.SignedWithin(ctx, leases, span.End, span.Start)
+	if err != nil {
+		return c, fmt.Errorf("proof of %s: %w", x.row.ID, err)
+	}
+	deaf, err := q.DeafSpansWithin(ctx, leases, span.End, span.Start-deafBefore.Milliseconds())
+	if err != nil {
+		return c, fmt.Errorf("deaf spans of %s: %w", x.row.ID, err)
+	}
+	silent, err := q.SilencesWithin(ctx, hosts, span.End, span.Start)
+	if err != nil {
+		return c, fmt.Errorf("silences of %s: %w", x.row.ID, err)
+	}
+	und, err := q.UndecidedWithin(ctx, x.row.ID, span.End, span.Start)
+	if err != nil {
+		return c, fmt.Errorf("undecided time of %s: %w", x.row.ID, err)
+	}
+	hearing, err := loadHearing(ctx, q, at(span.Start))
+	if err != nil {
+		return c, err
+	}
+	missing := map[id.Lease]interval.Set{}
+	for _, g := range gaps {
+		s := interval.Of(interval.Span{Start: g.FromMs, End: g.ToMs})
+		missing[g.LeaseID] = missing[g.LeaseID].Union(s)
+		if g.Unwell {
+			c.unwell[g.LeaseID] = c.unwell[g.LeaseID].Union(s)
+		}
+	}
+	told := map[id.Lease]interval.Set{} // signed segments with facts that say up
+	for _, s := range signed {
+		i := interval.Of(interval.Span{Start: s.StartMs, End: s.EndMs})
+		if c.signed[s.LeaseID] = c.signed[s.LeaseID].Union(i); s.Told {
+			told[s.LeaseID] = told[s.LeaseID].Union(i)
+		}
+	}
+	c.addDeafness(deaf)
+	for _, s := range silent {
+		c.silent[s.HostID] = c.silent[s.HostID].Union(interval.Of(interval.Span{Start: s.FromMs, End: s.ToMs}))
+	}
+	for _, u := range und {
+		end := x.now.UnixMilli()
+		if u.ToMs != nil {
+			end = *u.ToMs
+		}
+		c.undecided = c.undecided.Union(interval.Of(interval.Span{Start: u.FromMs, End: end}))
+	}
+	for _, r := range c.rows {
+		c.attested[r.ID] = interval.Of(interval.Span{Start: 0, End: attestedUntil(r)}).Minus(missing[r.ID])
+		c.unwell[r.ID] = c.unwell[r.ID].Minus(told[r.ID])
+		c.signed[r.ID] = c.signed[r.ID].Minus(c.unwell[r.ID])
+		c.gaps = c.gaps.Union(hearing.Deaf(r.Listener, deref(r.ConnectedAt)).Clip(span))
+	}
+	return c, nil
+}
+
+func loadHearing(ctx context.Context, q *dbq.Queries, since time.Time) (host.Reception, error) {
+	p := db.NewPipe(q)
+	ask := host.QueueReception(ctx, p, since)
+	p.Send(ctx)
+	h := ask()
+	return h, p.Close()
+}
+
+// attestedUntil is through when the reports of a lease's host may have attested it, but for its gaps.
+func attestedUntil(r dbq.LeasesWithinRow) int64 {
+	switch {
+	case !r.Current:
+		return fairness.Forever // the time after its last report was written down as a gap when another lease took its place
+	case r.ExitCode != nil && *r.ExitCode == 0:
+		return fairness.Forever
+	case r.ExitCode != nil && r.ExitAt != nil:
+		return r.ExitAt.UnixMilli()
+	}
+	return r.LastGoodMs
+}
+
+// verdict is what is decided of a stretch in which the same ranks were required.
+type verdict struct {
+	fairness.Verdict
+	rows []dbq.LeasesWithinRow // by position in Facts.Ranks
+}
+
+func (v verdict) leases(ranks []int) []id.Lease {
+	out := make([]id.Lease, len(ranks))
+	for i, k := range ranks {
+		out[i] = v.rows[k].ID
+	}
+	return out
+}
+
+// decide applies the rule to each stretch in which the same ranks were required. final says whether proof that may still
+// arrive cannot change the answer.
+func (c pendingCase) decide(now time.Time) (out []verdict, final bool) {
+	final = true
+	cuts := []int64{c.span.Start, c.span.End}
+	for _, r := range c.rows {
+		life := c.life(r)
+		cuts = append(cuts, life.Start, life.End)
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	for k := range len(cuts) - 1 {
+		part := interval.Span{Start: cuts[k], End: cuts[k+1]}.And(c.span)
+		if part.Len() == 0 {
+			continue
+		}
+		v, f := c.facts(part)
+		if len(f.Ranks) == 0 {
+			continue
+		}
+		final = final && c.complete(v.rows, part, now)
+		v.Verdict = fairness.Decide(f)
+		out = append(out, v)
+	}
+	return out, final
+}
+
+// life is when a lease was required.
+func (c pendingCase) life(r dbq.LeasesWithinRow) interval.Span {
+	end := int64(fairness.Forever)
+	if r.EndedAt != nil {
+		end = r.EndedAt.UnixMilli()
+	}
+	return interval.Span{Start: r.CreatedAt.UnixMilli(), End: end}
+}
+
+func (c pendingCase) facts(part interval.Span) (v verdict, f fairness.Facts) {
+	f = fairness.Facts{Run: part, Gaps: c.gaps, Undecided: c.undecided}
+	for _, r := range c.rows {
+		if c.life(r).And(part).Len() > 0 {
+			v.rows = append(v.rows, r)
+		}
+	}
+	for _, r := range v.rows {
+		rank := fairness.Rank{Signed: c.signed[r.ID], Attested: c.attested[r.ID], Unwell: c.unwell[r.ID],
+			Silent: c.silent[r.HostID].Union(c.late[r.ID]), Deaf: map[int]interval.Set{}}
+		for j, o := range v.rows {
+			if d := c.deaf[r.ID][o.Rank]; len(d) > 0 {
+				rank.Deaf[j] = d
+			}
+		}
+		f.Ranks = append(f.Ranks, rank)
+	}
+	return v, f
+}
+
+// complete reports whether nothing that may still arrive changes what is decided of a stretch: it is known whom each rank
+// did not hear, and either every rank is proven up throughout, or of every rank everything has arrived that its host can
+// send about it.
+func (c pendingCase) complete(rows []dbq.LeasesWithinRow, part interval.Span, now time.Time) bool {
+	all, heard := true, true
+	for _, r := range rows {
+		if len(rows) > 1 && !c.deafnessKnown(r, part.End, now) {
+			return false
+		}
+		up := c.attested[r.ID].Union(c.signed[r.ID]).Clip(part)
+		all = all && up.Len() == part.Len()
+		heard = heard && (journal(r, part.End) || over(r, now))
+	}
+	return all || heard
+}
+
+// deafnessKnown reports whether it is known whom a rank did not hear through the given moment. A silence is noticed some seconds
+// late, so that takes a report or a segment from after that; one that goes on is known as far as it is signed.
+func (c pendingCase) deafnessKnown(r dbq.LeasesWithinRow, end int64, now time.Time) bool {
+	late := end + noticedLate.Milliseconds()
+	if r.Protocol < protocolDeaf || journal(r, late) || over(r, now) {
+		return true
+	}
+	goesOn := r.Current && slices.ContainsFunc(r.PeersFromMs, func(from int64) bool { return from < end })
+	return c.attested[r.ID].Contains(late-1) && (!goesOn || journal(r, end))
+}
+
+// journal reports whether everything is here that a lease's host signs of the time before the given moment. The last segment
+// alone does not say whether the command had ended with 0 by then, after which the rank is done and not missing: that comes
+// with a report.
+func journal(r dbq.LeasesWithinRow, end int64) bool {
+	last := r.Final && (r.EndedAt != nil || r.ExitCode != nil || !r.Current)
+	return !r.HasHole && (last || r.ProvenMs >= end)
+}
+
+// over reports whether nothing more of a lease can come.
+func over(r dbq.LeasesWithinRow, now time.Time) bool {
+	return r.SettledAt != nil || r.EndedAt != nil && now.Sub(*r.EndedAt) >= maxProof
+}

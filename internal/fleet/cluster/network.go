@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// network gathers what the ranks measured: the least bus bandwidth, and the matrices; and tells the hosts' own figures.
+func (x *change) network() {
+	var net Network
+	if json.Unmarshal(x.row.Network, &net) != nil {
+		return
+	}
+	net.BusbwGbps, net.OfferedGbps, net.RTTMicros, net.PairGbps = 0, 0, nil, nil
+	var hosts []id.Host
+	for _, n := range x.nodes {
+		var p agentapi.Preflight
+		if json.Unmarshal(n.Preflight, &p) != nil || p.BusbwGbps <= 0 {
+			continue
+		}
+		if net.BusbwGbps == 0 || p.BusbwGbps < net.BusbwGbps {
+			net.BusbwGbps = p.BusbwGbps
+		}
+		net.RTTMicros, net.PairGbps = append(net.RTTMicros, p.RTTMicros), append(net.PairGbps, p.PairGbps)
+		hosts = append(hosts, n.HostID)
+	}
+	if b, err := json.Marshal(net); err == nil {
+		x.row.Network = b
+	}
+	if len(hosts) < len(x.nodes) {
+		return // a rank did not measure: nothing can be said of hosts
+	}
+	if l := lines(hosts, net.PairGbps); len(l) > 1 {
+		x.book(func(ctx context.Context) error {
+			if err := x.asOffered(ctx, net, hosts); err != nil {
+				return err
+			}
+			x.tx.AfterCommit(func() { x.c.measured(context.WithoutCancel(ctx), l, net.BusbwGbps, x.now) })
+			return nil
+		})
+	}
+}
+
+// asOffered compares what was measured with what the hosts' offers say, and tells the renter when it is far less. The offers
+// are read before this measurement counts in them.
+func (x *change) asOffered(ctx context.Context, net Network, hosts []id.Host) (err error) {
+	if net.OfferedGbps, err = host.OfferedGbps(ctx, x.tx, hosts); err != nil {
+		return err
+	}
+	if x.row.Network, err = json.Marshal(net); err != nil {
+		return err
+	}
+	if net.OfferedGbps > 0 && net.BusbwGbps < net.OfferedGbps*fallsShort {
+		x.addEvent("network_below_offer", "The network is slower than the offers say", words(
+			fmt.Sprintf("All-reduce between the ranks reached %s Gbit/s, the offers of these hosts say %s.", rate(net.BusbwGbps), rate(net.OfferedGbps)),
+			"Seconds count as usual. If it is too little for you, release the cluster and rent on other hosts; with network.min_gbps a start below your bound fails, free of charge."))
+	}
+	return nil
+}
+
+// fallsShort is below which part of what is offered the renter is told: offers say the best of a week, and figures of a
+// moment differ.
+const fallsShort = 0.5
+
+// rate is Gbit/s for people: a slow one is not 0.0.
+func rate(gbps float64) string {
+	if gbps < 1 {
+		return strconv.FormatFloat(gbps, 'g', 2, 64)
+	}
+	return strconv.FormatFloat(gbps, 'f', 1, 64)
+}
+
+// measured keeps what was measured of hosts, in a transaction of its own: a host that reports at this moment locks its
+// rows in another order than a cluster does. Should it be lost, the next cluster measures again.
+func (c *Clusters) measured(ctx context.Context, l []host.Line, busbw float64, at time.Time) {
+	err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return host.RecordNetwork(ctx, tx, l, busbw, at) })
+	if err != nil {
+		c.log.Warn("what a preflight measured of hosts is lost", "err", err)
+	}
+}
+
+// lines are the hosts' lines by what their ranks measured: row sends to column. Ranks on one host say nothing of it.
+func lines(hosts []id.Host, pairs [][]float64) []host.Line {
+	best := map[id.Host]*host.Line{}
+	var order []id.Host
+	for _, h := range hosts {
+		if best[h] == nil {
+			best[h] = &host.Line{Host: h}
+			order = append(order, h)
+		}
+	}
+	for i, row := range pairs {
+		for j, gbps := range row {
+			if i >= len(hosts) || j >= len(hosts) || hosts[i] == hosts[j] || gbps <= 0 || gbps > maxGbps {
+				continue
+			}
+			best[hosts[i]].UpMbps = max(best[hosts[i]].UpMbps, gbps*1000)
+			best[hosts[j]].DownMbps = max(best[hosts[j]].DownMbps, gbps*1000)
+		}
+	}
+	out := make([]host.Line, len(order))
+	for i, h := range order {
+		out[i] = *best[h]
+	}
+	return out
+}
+
+// maxGbps is more than any network between hosts has: what is above is no measurement.
+const maxGbps = 100_000

@@ -1,0 +1,411 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+// on_node_failure: replace, in two steps that are a transaction each, so that a server may die between any two
+// statements and the next look of any replica's watchdog goes on:
+//
+//  1. giveUp: the rank is lost for good. Its lease ends, which fences it: its host is told so when it comes back, and
+//     what it reports changes nothing. What the rank cost is credited. The cluster is degraded and says until when it
+//     waits.
+//  2. replace: hosts for all waiting ranks are claimed at once, as a rent would, with leases of their own, and every
+//     rank starts again in a new epoch: same ranks, names and addresses. Where nothing fits, the reason is shown, and
+//     it is tried again until the time is over.
+
+// replaceLook is how often a host is looked for.
+const replaceLook = 5 * time.Second
+
+// giveUp ends the leases of ranks that are lost for good and lets them wait for other hosts.
+func (x *change) giveUp(d Decision) {
+	for _, r := range d.Ranks {
+		n := x.nodes[r]
+		n.ended = &x.now
+		x.raise[n.HostID] = true
+		lease := n.LeaseID
+		x.book(func(ctx context.Context) error { return metering.EndLease(ctx, x.tx, lease, x.now) })
+	}
+	x.stopWindow(x.now)
+	if x.row.GoAt != nil { // what the others would compute now is lost, and nobody pays for it: they stop, and wait at the barrier
+		x.startAgain()
+	}
+	x.raiseLive() // to the others they are ranks that have not joined yet
+	until := x.now.Add(x.c.cfg.ReplaceWait)
+	x.row.ReplaceUntil, x.row.ReplaceNote, x.row.StartDeadline = &until, "", nil
+	x.row.Reason, x.row.Detail = string(d.Reason), x.seeking(join(d.Reason.Happened(), d.Detail))
+	x.notifyRenter("replacing", d.Ranks, notify.Notice{
+		Severity: notify.Warn, Title: fmt.Sprintf("%s lost %s: another host is looked for", x.row.Name, rankList(d.Ranks)),
+		Body: words(d.Reason.Happened(), d.Reason.charged(), sought(until)),
+	})
+}
+
+// seeking is what is said of a cluster whose ranks wait for other hosts.
+func (x *change) seeking(what string) string {
+	s := what + " " + sought(*x.row.ReplaceUntil)
+	if x.row.ReplaceNote != "" {
+		s += " So far: " + x.row.ReplaceNote + "."
+	}
+	return s
+}
+
+func sought(until time.Time) string {
+	return "Another host is looked for until " + until.UTC().Format("15:04:05") + " UTC; till every rank has started again nothing is billed."
+}
+
+// waiting are the ranks that wait for another host.
+func (x *change) waiting() []int {
+	var out []int
+	if State(x.row.State) != Degraded || x.row.ReplaceUntil == nil {
+		return nil
+	}
+	for _, n := range x.nodes {
+		if n.required && n.ended != nil {
+			out = append(out, int(n.Rank))
+		}
+	}
+	return out
+}
+
+// dueReplacing is when a host must be looked for next.
+func (x *change) dueReplacing(sooner func(time.Time)) {
+	switch {
+	case len(x.waiting()) == 0:
+	case x.row.ReplaceNote == "":
+		sooner(x.now.Add(time.Millisecond)) // nobody has looked yet
+	default:
+		sooner(x.now.Add(replaceLook))
+		sooner(x.row.ReplaceUntil.Add(time.Millisecond))
+	}
+}
+
+// replace finds hosts for the ranks that wait, or says why there are none. Called again, or by several replicas at once,
+// it does nothing more.
+func (c *Clusters) replace(ctx context.Context, cl id.Cluster) error {
+	err := c.market.Planning(ctx, "", func(ctx context.Context, plan *market.Planner) error {
+		g, err := c.gangOf(ctx, cl)
+		if err != nil || len(g.ranks) == 0 {
+			return err
+		}
+		want, err := plan.PlaceRequest(ctx, g.request)
+		if err != nil {
+			return err
+		}
+		return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			x, err := c.lock(ctx, tx, cl)
+			if err != nil {
+				return err
+			}
+			if !slices.Equal(x.waiting(), g.ranks) { // changed meanwhile: the next look sees to it
+				plan.Forget()
+				return nil
+			}
+			return x.replace(ctx, want, g)
+		})
+	})
+	if why := whyNot(err); why != "" {
+		return c.stillWaiting(ctx, cl, why)
+	}
+	if err != nil {
+		return fmt.Errorf("replace ranks of %s: %w", cl, err)
+	}
+	return nil
+}
+
+// gang is what is to be placed for a cluster's waiting ranks.
+type gang struct {
+	ranks   []int
+	request market.Request
+	rates   map[id.Lease]money.Micro // of all leases it has and had, per hour
+}
+
+// gangOf reads what the waiting ranks need: GPUs like those they had, for the price that was agreed on, in the fabric or
+// on the host that the others need them in, on no host that the cluster has or lost, and never the renter's own.
+func (c *Clusters) gangOf(ctx context.Context, cl id.Cluster) (g gang, err error) {
+	var x *change
+	var leases []dbq.ClusterRatesRow
+	err = c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
+		if x, err = c.lock(ctx, tx, cl); err != nil {
+			return err
+		}
+		leases, err = tx.Q.ClusterRates(ctx, cl)
+		return err
+	})
+	if err != nil {
+		return g, fmt.Errorf("what %s lost: %w", cl, err)
+	}
+	if g.ranks = x.waiting(); len(g.ranks) == 0 {
+		return g, nil
+	}
+	if g.request, err = x.spec.Request(x.row.OrgID); err != nil {
+		return g, err
+	}
+	a := &g.request
+	a.Nodes, a.Joins = len(g.ranks), len(x.nodes) > 1
+	if end := x.maxUntil(); end != nil {
+		a.Duration = max(1, int64(end.Sub(x.now).Seconds()))
+	}
+	g.rates = map[id.Lease]money.Micro{}
+	var agreed, others money.Micro
+	first := map[int32]bool{}
+	for _, l := range leases {
+		g.rates[l.ID] = l.Rate
+		if !first[l.Rank] { // what was rented
+			first[l.Rank] = true
+			agreed += l.Rate
+		}
+		lostIt := slices.Contains(g.ranks, int(l.Rank))
+		switch n := x.nodes[l.Rank]; {
+		case n.LeaseID != l.ID:
+			a.Exclude = append(a.Exclude, l.HostID)
+		case lostIt:
+			a.Exclude = append(a.Exclude, l.HostID)
+			if !slices.Contains(a.Models, l.GPUModel) {
+				a.Models = append(a.Models, l.GPUModel)
+			}
+		default:
+			others += l.Rate
+			switch a.Scope {
+			case market.ScopeHost:
+				a.On = l.HostID
+			case market.ScopeFabric:
+				a.Within = l.FabricID
+			}
+			a.Exclude = append(a.Exclude, l.HostID)
+			a.Gang = append(a.Gang, market.Member{
+				Operator: l.HostOrgID, Model: l.GPUModel, GPUs: int(l.GPUCount), Rate: l.Rate, StandbyRate: money.Micro(l.StandbyRate),
+			})
+		}
+	}
+	if !a.On.IsZero() { // the others share a host, and a rank whose GPU failed needs another one of that host
+		a.Exclude = slices.DeleteFunc(a.Exclude, func(h id.Host) bool { return h == a.On })
+	}
+	a.MaxRate = max(1, max(agreed, a.MaxRate)-others)
+	return g, nil
+}
+
+// replace gives the waiting ranks to the hosts of a plan and starts every rank again.
+func (x *change) replace(ctx context.Context, want market.Placement, g gang) error {
+	want.Nodes = slices.Clone(want.Nodes)
+	leases, hosts := map[int]id.Lease{}, []id.Host{}
+	for i, rank := range g.ranks {
+		want.Nodes[i].Rank, leases[rank] = rank, id.New[id.Lease]()
+		hosts = append(hosts, want.Nodes[i].Host)
+	}
+	for _, n := range x.nodes {
+		hosts = append(hosts, n.HostID)
+	}
+	slices.SortFunc(hosts, id.Host.Compare)
+	if err := host.LockOnly(ctx, x.tx, slices.Compact(hosts)); err != nil {
+		return fmt.Errorf("lock hosts: %w", err)
+	}
+	placed, err := x.c.market.Hold(ctx, x.tx, want, func(rank int) id.Lease { return leases[rank] })
+	if err != nil {
+		return err
+	}
+	epoch := int(x.row.Epoch)
+	if x.othersMustStartAgain(g.ranks) {
+		epoch++
+	}
+	var moves []string
+	for _, p := range placed.Nodes {
+		n := x.nodes[p.Rank]
+		x.row.Rate += p.Rate - g.rates[n.LeaseID]
+		n.LeaseID, n.HostID, n.ended, n.gone, n.moved, n.ReclaimTold, n.OwnerUseTold, n.CapTold = leases[p.Rank], p.Host, nil, nil, true, nil, false, nil
+		x.step(n, NodeReplaced, ReasonNone, p.HostName)
+		n.Detail = ""
+		lease := newLease(x.row.ID, n.ID, n.LeaseID, x.row.OrgID, x.row.Currency, epoch, p)
+		x.book(func(ctx context.Context) error { return metering.CreateLeases(ctx, x.tx, []metering.NewLease{lease}) })
+		moves = append(moves, fmt.Sprintf("rank %d goes on on %s, at %s per hour", p.Rank, p.HostName, p.Rate))
+	}
+	stakes := stakesOf(x.row.ID, x.row.Currency, placed, func(rank int) id.Lease { return leases[rank] })
+	x.book(func(ctx context.Context) error { return x.stake(ctx, stakes) }) // before the money: wallets are locked last
+	t, _ := on(Degraded, OnReplaced)
+	x.apply(Decision{Transition: t, Detail: strings.Join(moves, ", "), Ranks: g.ranks})
+	return x.commit(ctx)
+}
+
+// move writes where a replaced rank is now.
+func (x *change) move(ctx context.Context, tx *db.Tx, n *node) error {
+	return errors.Join(
+		tx.Q.InsertLostGap(ctx, n.ID),
+		tx.Q.InsertReplacement(ctx, dbq.InsertReplacementParams{ClusterID: x.row.ID, LeaseID: n.LeaseID, HostID: n.HostID, At: x.now, NodeID: n.ID}),
+		tx.Q.MoveNode(ctx, n.LeaseID, n.HostID, n.ID),
+		tx.Q.ForgetNodeStatus(ctx, n.Epoch, x.now, n.ID))
+}
+
+// othersMustStartAgain reports whether the other ranks must start once more with those that get another host. As a rule they
+// were started again when the ranks were lost, and wait for them to join; but not when a rank was lost during that start,
+// because others may have measured their network with it.
+func (x *change) othersMustStartAgain(ranks []int) bool {
+	for _, n := range x.nodes {
+		if slices.Contains(ranks, int(n.Rank)) {
+			if n.Epoch == x.row.Epoch {
+				return true
+			}
+		} else if n.ended == nil && (NodeState(n.State) == NodeReady || len(n.Preflight) > len("{}")) {
+			return true
+		}
+	}
+	return false
+}
+
+// join lets ranks on other hosts into the start for which the others wait.
+func (x *change) join(ranks []int) {
+	x.deadline(x.c.cfg.StartTimeout)
+	for _, r := range ranks {
+		x.nodes[r].restart(x.row.Epoch)
+	}
+	x.row.Reason, x.row.Detail = "", ""
+	x.raiseLive()
+}
+
+// replaced has every rank start again, with those on other hosts.
+func (x *change) replaced(d Decision) {
+	if x.othersMustStartAgain(d.Ranks) {
+		x.startAgain()
+	} else {
+		x.join(d.Ranks)
+	}
+	x.row.ReplaceUntil, x.row.ReplaceNote = nil, ""
+	x.book(x.authorise)
+	x.notifyRenter("replaced", d.Ranks, notify.Notice{
+		Severity: notify.Info, Title: fmt.Sprintf("%s starts again: another host took %s", x.row.Name, rankList(d.Ranks)),
+		Body: "The command starts again on every rank, with the same ranks, names and addresses; billing goes on once every rank has started: " + d.Detail + ".",
+	})
+}
+
+// unreplaced tells that no host was found in time.
+func (x *change) unreplaced(d Decision) {
+	if ranks := x.ended(); x.row.ReplaceUntil != nil && len(ranks) > 0 {
+		x.notifyRenter("unreplaced", ranks, notify.Notice{
+			Severity: notify.Bad, Title: fmt.Sprintf("%s has ended: no other host was found for %s", x.row.Name, rankList(ranks)),
+			Body: join(d.Reason.Explain(true), d.Detail),
+		})
+	}
+}
+
+// ended are the required ranks whose leases have ended.
+func (x *change) ended() (ranks []int) {
+	for _, n := range x.nodes {
+		if n.required && n.ended != nil {
+			ranks = append(ranks, int(n.Rank))
+		}
+	}
+	return ranks
+}
+
+// notifyRenter writes a notice once per epoch and set of ranks.
+func (x *change) notifyRenter(what string, ranks []int, n notify.Notice) {
+	n.Org, n.Object = x.row.OrgID, x.row.ID.String()
+	n.Key = fmt.Sprintf("%s:%s:%d:%v", what, x.row.ID, x.row.Epoch, ranks)
+	x.book(func(ctx context.Context) error { _, err := notify.Add(ctx, x.tx, n); return err })
+}
+
+// stillWaiting shows why no host was found, and ends the wait when its time is over.
+func (c *Clusters) stillWaiting(ctx context.Context, cl id.Cluster, why string) error {
+	return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return c.alter(ctx, tx, cl, func(_ context.Context, x *change) error {
+			if len(x.waiting()) == 0 || x.row.ReplaceNote == why {
+				return nil
+			}
+			before := x.seeking("")
+			what := strings.TrimSuffix(x.row.Detail, before)
+			x.row.ReplaceNote = why
+			x.row.Detail = x.seeking(what)
+			x.addEvent(string(OnReplaceWaiting), "No host can take "+rankList(x.waiting())+" yet", why)
+			return nil
+		})
+	})
+}
+
+// whyNot is the reason for which no host could be taken, for people; "" when it is none that may pass.
+func whyNot(err error) string {
+	var f *fault.Fault
+	if !errors.As(err, &f) {
+		return ""
+	}
+	switch f.Kind {
+	case fault.NoCapacity:
+		return noHost(f)
+	case fault.Conflict, fault.InsufficientFunds, fault.QuotaExceeded, fault.Invalid:
+		return strings.TrimSuffix(f.Message, ".")
+	}
+	return ""
+}
+
+// noHost says which constraint excluded how many hosts.
+func noHost(f *fault.Fault) string {
+	var parts []string
+	excluded, _ := f.Extra["explain"].([]market.Exclusion)
+	for _, e := range excluded {
+		if e.Excluded > 0 {
+			parts = append(parts, fmt.Sprintf("%d by %q", e.Excluded, e.Constraint))
+		}
+	}
+	if len(parts) == 0 {
+		return strings.TrimSuffix(f.Message, ".")
+	}
+	return "no host fits; excluded are " + strings.Join(parts, ", ")
+}
+
+// rankList names ranks: "rank 1", "ranks 1 and 3".
+func rankList(ranks []int) string {
+	if len(ranks) == 1 {
+		return fmt.Sprintf("rank %d", ranks[0])
+	}
+	var s []string
+	for _, r := range ranks {
+		s = append(s, fmt.Sprint(r))
+	}
+	return "ranks " + strings.Join(s[:len(s)-1], ", ") + " and " + s[len(s)-1]
+}
+
+// Replacing says that ranks wait for another host.
+type Replacing struct {
+	Ranks []int     `json:"ranks"`
+	Until time.Time `json:"until" doc:"when the cluster ends if none is found"`
+	Why   string    `json:"why" doc:"why none was found so far; empty: nobody has looked yet"`
+}
+
+// replacingOf is what the rows of a cluster say of ranks that wait.
+func replacingOf(r dbq.Cluster, nodes []dbq.ClusterNodesRow) *Replacing {
+	if r.ReplaceUntil == nil || State(r.State) != Degraded {
+		return nil
+	}
+	out := &Replacing{Until: *r.ReplaceUntil, Why: r.ReplaceNote, Ranks: []int{}}
+	for _, n := range nodes {
+		if n.Node.ClusterID == r.ID && n.Required && n.LeaseEndedAt != nil {
+			out.Ranks = append(out.Ranks, int(n.Node.Rank))
+		}
+	}
+	return out
+}
+
+// eventData is what a program may want to know of a replacement.
+func (d Decision) eventData() json.RawMessage {
+	if d.On != OnReplacing && d.On != OnReplaced {
+		return json.RawMessage("{}")
+	}
+	b, err := json.Marshal(map[string]any{"ranks": d.Ranks})
+	if err != nil {
+		return json.RawMessage("{}")
+	}
+	return b
+}

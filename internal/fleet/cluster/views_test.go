@@ -1,0 +1,95 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/testing/dbtest"
+)
+
+// Rents that wait for a second connection while they hold one stop the whole pool: a dozen rents of images that nobody
+// has asked about yet share two connections.
+func TestRentsNeedOneConnectionEach(t *testing.T) {
+	t.Parallel()
+	d, err := db.Open(t.Context(), db.Config{URL: dbtest.NewURL(t), MaxConns: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	w := newWorld(t, worldConfig{hosts: 1, gpus: 4, db: d})
+	ctx, cancel := context.WithTimeout(w.ctx, time.Minute) // a deadlock ends then
+	defer cancel()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	rented := 0
+	for i := range 12 {
+		all.Go(func() {
+			s := spec(1, 1)
+			s.Image = fmt.Sprintf("example.com/train:%d", i)
+			_, err := w.clusters[0].Rent(ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				rented++
+			case errors.Is(err, context.DeadlineExceeded) || !fault.Is(err, fault.NoCapacity):
+				t.Errorf("image %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	if rented != 4 {
+		t.Errorf("%d rented, of 4 GPUs", rented)
+	}
+}
+
+// What a view costs does not grow with how long a cluster has run: no view reads a segment.
+func TestViewsReadNoSegments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
+	c := w.runUp(spec(2, 1))
+	w.rounds(c, "billed", func(c cluster.Cluster) bool { return c.CostSoFar > 0 })
+	w.exec("ALTER TABLE usage_segment RENAME TO usage_segment_hidden")
+	key := idem.Request{Principal: "p", Method: "POST", Path: "/clusters/x/actions", Key: "k", BodyHMAC: []byte("b")}
+	if got := w.get(c); got.CostSoFar <= 0 || got.BillableSeconds <= 0 || !got.Billing {
+		t.Errorf("a running cluster: %+v", got)
+	}
+	list, err := w.clusters[0].List(w.ctx, w.renter.Org, cluster.ListRequest{Limit: 10})
+	if w.must(err); len(list) != 1 || list[0].CostSoFar <= 0 {
+		t.Errorf("listed: %+v", list)
+	}
+	_, err = w.clusters[0].Wait(w.ctx, w.renter.Org, c.ID, cluster.Running, time.Second)
+	w.must(err)
+	released, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, key)
+	w.must(err)
+	w.exec("ALTER TABLE usage_segment_hidden RENAME TO usage_segment")
+	w.rounds(c, "released", in(cluster.Released))
+	again, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, key)
+	if w.must(err); again.State != released.State || again.State != cluster.Releasing || again.CostSoFar != released.CostSoFar {
+		t.Errorf("the first answer is given again: %s for %s, then %s for %s", released.State, released.CostSoFar, again.State, again.CostSoFar)
+	}
+}
+
+// A server that dies between the commit of an action and the storing of its answer leaves no answer: the repeated request
+// gets the cluster as it is, and does nothing again.
+func TestAnActionWhoseAnswerWasNotStored(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
+	c := w.runUp(spec(1, 1))
+	key := idem.Request{Principal: "p", Method: "POST", Path: "/clusters/x/actions", Key: "k", BodyHMAC: []byte("b")}
+	w.must(errOf(w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRestart, key)))
+	w.exec("UPDATE idempotency_key SET response = 'null' WHERE key = 'k'")
+	w.rounds(c, "running again", in(cluster.Running))
+	got, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRestart, key)
+	if w.must(err); got.State != cluster.Running || got.Epoch != 2 || len(got.Nodes) != 1 {
+		t.Errorf("%+v", got)
+	}
+}

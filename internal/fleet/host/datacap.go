@@ -1,0 +1,241 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+const (
+	// MaxDataCap is the largest cap, GB a month: more than a line of 100 Gbit/s moves.
+	MaxDataCap = 100_000_000
+	// capWarning is the percentage of a cap from which its operator is told.
+	capWarning = 90
+
+	gigabyte = 1_000_000_000 // as providers of lines count
+)
+
+// DataMonth is what moved over a host's own line in the present calendar month (UTC), and how much may. What ranks exchange
+// within the host's networks does not go over it.
+type DataMonth struct {
+	Month       string     `json:"month" doc:"such as 2026-11; UTC"`
+	Up          int64      `json:"up_bytes" doc:"sent by leases to the internet; with overlay_up_bytes it is what up_cap_gb bounds"`
+	Down        int64      `json:"down_bytes" doc:"received by leases; with overlay_down_bytes and pulled_bytes it is what down_cap_gb bounds"`
+	OverlayUp   int64      `json:"overlay_up_bytes" doc:"sent between the ranks of clusters, to hosts elsewhere and through relays"`
+	OverlayDown int64      `json:"overlay_down_bytes"`
+	Pulled      *int64     `json:"pulled_bytes" doc:"received of images from registries at public addresses; null: the host's agent does not count it"`
+	UpCapGB     *int64     `json:"up_cap_gb" doc:"a month, GB of 10^9 bytes; null: no cap"`
+	DownCapGB   *int64     `json:"down_cap_gb"`
+	UsedPercent float64    `json:"used_percent" doc:"of the cap that is nearer to its end, to a tenth; 0 without one"`
+	CappedUntil *time.Time `json:"capped_until" doc:"a cap is used up: no new leases before then; what runs goes on"`
+
+	begin time.Time
+	org   id.Org
+	name  string
+}
+
+// DataCap is a change of a host's caps, GB a month each way. A nil field stays; 0 is no cap.
+type DataCap struct {
+	UpGB, DownGB *int64
+}
+
+// DataMonthOf is the present month of one of the org's hosts; another org's is fault.NotFound.
+func DataMonthOf(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) (DataMonth, error) {
+	m, err := dataMonth(ctx, q, host)
+	if err == nil && m.org != org {
+		err = notFound()
+	}
+	return m, err
+}
+
+func dataMonth(ctx context.Context, q *dbq.Queries, host id.Host) (DataMonth, error) {
+	r, err := q.HostDataMonth(ctx, host)
+	if db.NoRows(err) {
+		return DataMonth{}, notFound()
+	}
+	if err != nil {
+		return DataMonth{}, fmt.Errorf("host: data of %s: %w", host, err)
+	}
+	m := DataMonth{Up: r.UpBytes, Down: r.DownBytes, OverlayUp: r.OverlayUpBytes, OverlayDown: r.OverlayDownBytes, UpCapGB: r.UpCapGb, DownCapGB: r.DownCapGb, begin: r.Month.UTC(), org: r.OrgID, name: r.Name}
+	m.Month = m.begin.Format("2006-01")
+	if r.PullsTold != nil {
+		m.Pulled = &r.PullBytes
+	}
+	m.UsedPercent = math.Floor(10*max(Percent(m.Sent(), m.UpCapGB), Percent(m.Received(), m.DownCapGB))) / 10
+	if r.CappedUntil != nil && r.CappedUntil.After(m.begin) {
+		until := r.CappedUntil.UTC()
+		m.CappedUntil = &until
+	}
+	return m, nil
+}
+
+// Sent is all that went over the line: to the internet, and between ranks.
+func (m *DataMonth) Sent() int64 { return plus(m.Up, m.OverlayUp) }
+
+// Received is all that came over the line: from the internet, between ranks, and of images.
+func (m *DataMonth) Received() int64 {
+	n := plus(m.Down, m.OverlayDown)
+	if m.Pulled != nil {
+		n = plus(n, *m.Pulled)
+	}
+	return n
+}
+
+// plus adds what hosts tell, which may be more than there is.
+func plus(a, b int64) int64 { return a + min(b, math.MaxInt64-a) }
+
+// DataForPopular is how many bytes a host may still receive this month of images that no lease has asked for. What is left of
+// a cap beyond the point from which its operator is told is for leases; a host that takes none needs no images. bounded is
+// false where no cap is set.
+func DataForPopular(ctx context.Context, q *dbq.Queries, host id.Host) (left int64, bounded bool, err error) {
+	m, err := dataMonth(ctx, q, host)
+	switch {
+	case err != nil || m.CappedUntil == nil && m.DownCapGB == nil:
+		return 0, false, err
+	case m.CappedUntil != nil:
+		return 0, true, nil
+	}
+	return max(*m.DownCapGB*(gigabyte/100*capWarning)-m.Received(), 0), true, nil
+}
+
+// Percent is how much of a cap of capGB is used; 0 without a cap.
+func Percent(bytes int64, capGB *int64) float64 {
+	if capGB == nil {
+		return 0
+	}
+	return 100 * float64(bytes) / (float64(*capGB) * gigabyte)
+}
+
+// SetDataCap changes the caps of one of the org's hosts. What is used of them already counts: the host may take no new
+// leases from now on, or again. Leases that run go on in any case.
+func SetDataCap(ctx context.Context, tx *db.Tx, b *bus.Bus, org id.Org, user id.User, host id.Host, c DataCap) error {
+	var bad fault.Fields
+	for _, f := range []struct {
+		name string
+		gb   *int64
+	}{{"up_cap_gb", c.UpGB}, {"down_cap_gb", c.DownGB}} {
+		if f.gb != nil && (*f.gb < 0 || *f.gb > MaxDataCap) {
+			bad.Add(f.name, "want 1 to %d GB a month, or 0 for no cap", int64(MaxDataCap))
+		}
+	}
+	if err := bad.Err(); err != nil {
+		return err
+	}
+	h, err := lockOwn(ctx, tx, org, host)
+	if err != nil {
+		return err
+	}
+	m, err := dataMonth(ctx, tx.Q, host)
+	if err != nil {
+		return err
+	}
+	up, down := changed(m.UpCapGB, c.UpGB), changed(m.DownCapGB, c.DownGB)
+	if err := tx.Q.SetHostDataCap(ctx, up, down, host); err != nil {
+		return fmt.Errorf("host: data cap of %s: %w", host, err)
+	}
+	if err := updateDataCap(ctx, tx, host); err != nil {
+		return err
+	}
+	publish(tx, b, h)
+	return audit.Record(ctx, tx, audit.Event{Org: org, User: user, Action: "host.data_cap", Object: host.String(),
+		Detail: map[string]any{"up_cap_gb": amount(up), "down_cap_gb": amount(down)}})
+}
+
+// changed is a cap after a change: nil is none.
+func changed(now, to *int64) *int64 {
+	switch {
+	case to == nil:
+		return now
+	case *to == 0:
+		return nil
+	}
+	return to
+}
+
+// amount is a cap with 0 for none.
+func amount(gb *int64) int64 {
+	if gb == nil {
+		return 0
+	}
+	return *gb
+}
+
+// updateDataCap draws the consequences of what the month has used: whether the host takes new leases, and what its
+// operator is told, each once a month.
+func updateDataCap(ctx context.Context, tx *db.Tx, host id.Host) error {
+	m, err := dataMonth(ctx, tx.Q, host)
+	if err != nil {
+		return err
+	}
+	if full := m.UsedPercent >= 100; full != (m.CappedUntil != nil) {
+		if _, err := lockOne(ctx, tx, host); err != nil {
+			return err
+		}
+		if m, err = dataMonth(ctx, tx.Q, host); err != nil { // the caps may have changed while the lock was waited for
+			return err
+		}
+		var until *time.Time
+		if m.UsedPercent >= 100 {
+			next := m.begin.AddDate(0, 1, 0)
+			until = &next
+		}
+		if err := tx.Q.SetHostCapped(ctx, until, host); err != nil {
+			return fmt.Errorf("host: data cap of %s: %w", host, err)
+		}
+	}
+	if m.UsedPercent < capWarning {
+		return nil
+	}
+	_, err = notify.Add(ctx, tx, m.notice(host))
+	return err
+}
+
+// notice tells the operator that a cap is nearly, or all, used up.
+func (m *DataMonth) notice(host id.Host) notify.Notice {
+	month, next := m.begin.Format("January"), m.begin.AddDate(0, 1, 0).Format("2 January")
+	n := notify.Notice{
+		Org: m.org, Severity: notify.Warn, Object: host.String(), Key: fmt.Sprintf("data_cap:%d:%s:%s", capWarning, host, m.Month),
+		Title: fmt.Sprintf("%s has used %d %% of its line's data cap for %s.", m.name, int(m.UsedPercent), month),
+		Body: fmt.Sprintf("Sent: %s. Received: %s. Once a cap is used up the host takes no new leases before %s (UTC); leases that run go on and go on using data. If the line takes more, raise the cap.",
+			used(m.Sent(), m.UpCapGB), used(m.Received(), m.DownCapGB), next),
+	}
+	if m.UsedPercent >= 100 {
+		n.Key = fmt.Sprintf("data_cap:100:%s:%s", host, m.Month)
+		n.Title = fmt.Sprintf("%s has used up its line's data cap for %s and takes no new leases.", m.name, month)
+		n.Body = fmt.Sprintf("Sent: %s. Received: %s. It is offered again on %s (UTC). Leases that run go on and go on using data: take the host back if they must not. If the line takes more, raise the cap.",
+			used(m.Sent(), m.UpCapGB), used(m.Received(), m.DownCapGB), next)
+	}
+	return n
+}
+
+func used(bytes int64, capGB *int64) string {
+	if capGB == nil {
+		return fmt.Sprintf("%.1f GB, no cap", float64(bytes)/gigabyte)
+	}
+	return fmt.Sprintf("%.1f of %d GB", float64(bytes)/gigabyte, *capGB)
+}
+
+// usedUp is why a host sells nothing before the month that begins then.
+func usedUp(until time.Time) string {
+	until = until.UTC()
+	return fmt.Sprintf("its line's data cap for %s is used up; it is offered again on %s", until.AddDate(0, 0, -1).Format("January"), until.Format("2 January"))
+}
+
+// LiftDataCaps lets hosts be offered again whose month is over. Renting looks at the clock itself; this is for those who
+// keep a view of what is offered.
+func LiftDataCaps(ctx context.Context, d *db.DB) (int, error) {
+	n, err := d.Q.LiftDataCaps(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("host: lift data caps: %w", err)
+	}
+	return int(n), nil
+}

@@ -1,0 +1,103 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
+)
+
+// RecordHealth stores health events of the host's GPUs, each once, and moves the GPUs to the state of their latest
+// event. s gives the boot and its clock. It returns the highest event number that needs no repeating; events of GPUs
+// the host does not have, or with an unknown state, count as taken and are dropped.
+func RecordHealth(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (uint64, error) {
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	gpus, err := GPUsByUUID(ctx, tx.Q, host)
+	if err != nil {
+		return 0, err
+	}
+	events := slices.Clone(s.Health)
+	slices.SortFunc(events, func(a, b agentapi.HealthEvent) int { return cmp.Compare(a.Seq, b.Seq) })
+	touched := map[id.GPU]bool{}
+	var last uint64
+	for _, e := range events {
+		last = e.Seq
+		gpu, known := gpus[e.GPU]
+		if _, ok := badness[e.State]; !ok || !known || e.Seq == 0 || e.Seq > 1<<62 {
+			continue
+		}
+		n, err := tx.Q.InsertGPUHealth(ctx, dbq.InsertGPUHealthParams{
+			GPUID: gpu, Seq: int64(e.Seq), Kind: text.Clip(e.Kind, 40), Xid: int32(e.Xid), Detail: text.Clip(e.Detail, 500),
+			State: e.State, At: eventTime(now, &s, &e),
+		})
+		if err != nil {
+			return 0, fmt.Errorf("host: health of %s: %w", e.GPU, err)
+		}
+		if n > 0 {
+			touched[gpu] = true
+		}
+	}
+	if err := updateHealth(ctx, tx, touched); err != nil {
+		return 0, err
+	}
+	_, err = tx.Q.RaiseHealthSeq(ctx, int64(min(last, 1<<62)), host)
+	return last, err
+}
+
+// updateHealth gives each GPU the state of its latest event, which need not be the one that came last.
+func updateHealth(ctx context.Context, tx *db.Tx, touched map[id.GPU]bool) error {
+	order := make([]id.GPU, 0, len(touched))
+	for g := range touched {
+		order = append(order, g)
+	}
+	slices.SortFunc(order, id.GPU.Compare)
+	for _, g := range order {
+		e, err := tx.Q.LatestGPUHealth(ctx, g)
+		if err != nil {
+			return fmt.Errorf("host: health of %s: %w", g, err)
+		}
+		reason := ""
+		if e.State != Healthy {
+			reason = e.Kind
+			if e.Detail != "" {
+				reason += ": " + e.Detail
+			}
+		}
+		if err := tx.Q.SetGPUHealth(ctx, e.State, text.Clip(reason, 300), g); err != nil {
+			return fmt.Errorf("host: health of %s: %w", g, err)
+		}
+	}
+	return nil
+}
+
+// eventTime puts an event on PostgreSQL's clock: by its distance from the report within one boot, else as of now.
+func eventTime(now time.Time, s *agentapi.Sync, e *agentapi.HealthEvent) time.Time {
+	const longest = 400 * 24 * 3600 * 1000
+	if ago := s.BootMS - e.BootMS; e.BootID == s.BootID && ago >= 0 && ago < longest {
+		return now.Add(-time.Duration(ago) * time.Millisecond)
+	}
+	return now
+}
+
+// GPUsByUUID is the ids of the host's GPUs by their NVML UUIDs.
+func GPUsByUUID(ctx context.Context, q *dbq.Queries, host id.Host) (map[string]id.GPU, error) {
+	rows, err := q.ActiveGPUs(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("host: GPUs of %s: %w", host, err)
+	}
+	out := make(map[string]id.GPU, len(rows))
+	for _, g := range rows {
+		out[g.UUID] = g.ID
+	}
+	return out, nil
+}

@@ -1,0 +1,161 @@
+// Package hosttest makes orgs and enrolled hosts for tests, through the same door as real ones.
+package hosttest
+
+import (
+	"context"
+	"crypto/ed25519"
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nkeys"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Origin is where test hosts enrol.
+const Origin = "https://muster.test"
+
+// Policy takes hosts that enrol at Origin, simulated ones too.
+var Policy = host.EnrollPolicy{Origins: []string{Origin}, AllowSimulated: true}
+
+// Org makes an org and a user of it.
+func Org(t testing.TB, d *db.DB) (id.Org, id.User) {
+	t.Helper()
+	org, user := id.New[id.Org](), id.New[id.User]()
+	exec(t, d, "INSERT INTO org (id, name, personal) VALUES ($1, 'Test', true)", org)
+	exec(t, d, "INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, '')", user, user.String()+"@muster.test")
+	return org, user
+}
+
+func exec(t testing.TB, d *db.DB, sql string, args ...any) {
+	t.Helper()
+	if _, err := d.Pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Agent is the keys of a host, and the host once it enrolled.
+type Agent struct {
+	Link   nkeys.KeyPair
+	Attest ed25519.PrivateKey
+	Host   id.Host
+}
+
+// NewAgent makes fresh keys.
+func NewAgent(t testing.TB) *Agent {
+	t.Helper()
+	link, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, attest, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Agent{Link: link, Attest: attest}
+}
+
+// LinkKey is the public link key.
+func (a *Agent) LinkKey() string {
+	k, err := a.Link.PublicKey()
+	if err != nil {
+		panic(err) // the key is whole
+	}
+	return k
+}
+
+// Request is a proven enrolment request.
+func (a *Agent) Request(t testing.TB, origin, token string, inv agentapi.Inventory) agentapi.EnrollRequest {
+	t.Helper()
+	public := a.Attest.Public().(ed25519.PublicKey)
+	proof := agentapi.EnrollProof(origin, token, a.LinkKey(), public)
+	linkProof, err := a.Link.Sign(proof)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return agentapi.EnrollRequest{
+		Token: token, LinkKey: a.LinkKey(), AttestKey: public,
+		Proof: ed25519.Sign(a.Attest, proof), LinkProof: linkProof, Inventory: inv,
+	}
+}
+
+// Token makes an enrolment token.
+func Token(t testing.TB, d *db.DB, org id.Org, user id.User, name string) string {
+	t.Helper()
+	var token string
+	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		e, err := host.CreateEnrollment(ctx, tx, host.NewEnrollment{Org: org, User: user, Name: name, Region: "eu-test"})
+		token = e.Token
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// Enroll makes a host with n simulated GPUs. It has not reported yet: see Activate.
+func Enroll(t testing.TB, d *db.DB, org id.Org, user id.User, n int) *Agent {
+	t.Helper()
+	a := NewAgent(t)
+	req := a.Request(t, Origin, Token(t, d, org, user, ""), Inventory(n))
+	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		h, err := host.Enroll(ctx, tx, Policy, req)
+		a.Host = h.ID
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// Activate makes enrolled hosts active and reachable, as if they were connected and had just reported in full.
+func Activate(t testing.TB, d *db.DB, agents ...*Agent) {
+	t.Helper()
+	for _, a := range agents {
+		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			_, err := host.RecordSync(ctx, tx, a.Host, agentapi.Sync{Protocol: agentapi.Protocol, BootID: "boot", Full: true, Revision: 1 << 40})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		exec(t, d, "UPDATE host_status SET connected = true, revision_seen = 0 WHERE host_id = $1", a.Host)
+	}
+}
+
+// GPUs is the ids of the host's GPUs.
+func GPUs(t testing.TB, d *db.DB, h id.Host) []host.GPURef {
+	t.Helper()
+	byUUID, err := host.GPUsByUUID(t.Context(), d.Q, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []host.GPURef
+	for _, g := range byUUID {
+		out = append(out, host.GPURef{Host: h, GPU: g})
+	}
+	return out
+}
+
+// Inventory is a healthy machine with n simulated GPUs, different ones each time.
+func Inventory(n int) agentapi.Inventory {
+	inv := agentapi.Inventory{
+		Protocol: agentapi.Protocol, AgentVersion: "test", BootID: "boot", Hostname: "machine", OS: "Debian", Arch: "amd64",
+		CPUCores: 64, RAMMB: 512 << 10, DiskGB: 2000, DiskLimited: true, Driver: "550.54", CUDAMax: "12.4",
+		Simulated: true, AttachMode: "none", MultiNode: true,
+	}
+	for i := range n {
+		inv.GPUs = append(inv.GPUs, agentapi.GPU{
+			UUID: "GPU-" + uuid.NewString(), Index: i, PCIBus: fmt.Sprintf("00000000:%02X:00.0", i+1),
+			Model: "NVIDIA H100 80GB HBM3", Architecture: "Hopper", VRAMMB: 81559, ComputeCap: "9.0", Health: host.Healthy,
+			PCIeGenMax: agentapi.Known(5), NVLinks: []agentapi.NVLink{{Link: 0, Active: true, Version: 4}},
+		})
+	}
+	return inv
+}

@@ -1,0 +1,264 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/host/hosttest"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/dbtest"
+)
+
+// An inventory's images replace those of the one before; what is none is left out.
+func TestInventoryNamesImages(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org, user := hosttest.Org(t, d)
+	inv := hosttest.Inventory(1)
+	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, ""), inv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := func(images ...agentapi.CachedImage) {
+		t.Helper()
+		inv.Images = images
+		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.ID, inv) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds := func(ref string) bool {
+		t.Helper()
+		ids, err := d.Q.HostsWithImage(t.Context(), ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(ids) == 1 && ids[0] == h.ID
+	}
+	record(agentapi.CachedImage{Ref: "a:1", Digest: "sha256:1"}, agentapi.CachedImage{Ref: "b:1", Digest: "sha256:2"}, agentapi.CachedImage{Ref: "b:1", Digest: "sha256:3"},
+		agentapi.CachedImage{Ref: "c:1", Digest: "nonsense"})
+	if !holds("a:1") || !holds("b:1") || holds("c:1") {
+		t.Error("not as told first")
+	}
+	record(agentapi.CachedImage{Ref: "b:1", Digest: "sha256:3"})
+	if holds("a:1") || !holds("b:1") {
+		t.Error("not as told then")
+	}
+	record()
+	if holds("b:1") {
+		t.Error("still there")
+	}
+}
+
+func TestInventoryNeverDeletesAndNeverHeals(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org, user := hosttest.Org(t, d)
+	a := hosttest.NewAgent(t)
+	inv := hosttest.Inventory(2)
+	h, err := enroll(t, d, hosttest.Policy, a.Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, ""), inv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := func(inv agentapi.Inventory) error {
+		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.ID, inv) })
+	}
+	type state struct {
+		Present bool
+		Health  string
+	}
+	now := func() []state {
+		t.Helper()
+		got, err := host.Get(t.Context(), d.Q, org, h.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []state
+		for _, g := range got.GPUs {
+			out = append(out, state{g.Present, g.Health})
+		}
+		return out
+	}
+	one := inv
+	one.GPUs = inv.GPUs[:1]
+	one.GPUs[0].Health = host.Quarantined
+	if err := record(one); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]state{{true, host.Quarantined}, {false, host.Healthy}}, now()); diff != "" {
+		t.Error(diff)
+	}
+	inv.GPUs[0].Health = host.Healthy
+	inv.Problems = []agentapi.Problem{{Code: "disk", Severity: "bad", Cause: "the disk is full"}}
+	if err := record(inv); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]state{{true, host.Quarantined}, {true, host.Healthy}}, now()); diff != "" {
+		t.Error(diff)
+	}
+	if got, err := host.Read(t.Context(), d.Q, h.ID); err != nil || got.Blocked != "the disk is full" {
+		t.Errorf("blocked %q, %v", got.Blocked, err)
+	}
+	inv.Simulated = false
+	if err := record(inv); !fault.Is(err, fault.Conflict) {
+		t.Errorf("simulated GPUs became real: %v", err)
+	}
+}
+
+func TestHealthIsTakenOnceInAnyOrder(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org, user := hosttest.Org(t, d)
+	a := hosttest.NewAgent(t)
+	inv := hosttest.Inventory(1)
+	h, err := enroll(t, d, hosttest.Policy, a.Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, ""), inv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := func(seq uint64, kind, state string) agentapi.HealthEvent {
+		return agentapi.HealthEvent{Seq: seq, GPU: inv.GPUs[0].UUID, Kind: kind, Xid: 79, State: state, BootID: "boot", BootMS: 1000}
+	}
+	record := func(want uint64, events ...agentapi.HealthEvent) {
+		t.Helper()
+		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			got, err := host.RecordHealth(ctx, tx, h.ID, agentapi.Sync{BootID: "boot", BootMS: 61_000, Health: events})
+			if got != want {
+				t.Errorf("acknowledged %d, want %d", got, want)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	health := func() string {
+		got, err := host.Get(t.Context(), d.Q, org, h.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.GPUs[0].Health
+	}
+	record(2, event(2, "xid", host.Quarantined))
+	record(1, event(1, "ecc", host.Suspect)) // late
+	if health() != host.Quarantined {
+		t.Errorf("a late event changed health to %s", health())
+	}
+	record(3, event(3, "recovered", host.Healthy), event(2, "xid", host.Quarantined)) // one of them again
+	if health() != host.Healthy {
+		t.Errorf("requalified, yet %s", health())
+	}
+	foreign := event(9, "xid", host.Quarantined)
+	foreign.GPU = "GPU-of-somebody-else"
+	record(9, foreign)
+	var n int
+	var ago time.Duration
+	if err := d.Pool.QueryRow(t.Context(), "SELECT count(*), max(clock_timestamp() - at) FROM gpu_health").Scan(&n, &ago); err != nil || n != 3 || ago < time.Minute || ago > 2*time.Minute {
+		t.Errorf("%d events, oldest %s ago, %v", n, ago, err)
+	}
+}
+
+func TestTelemetryHistory(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	gpus := []id.GPU{id.New[id.GPU](), id.New[id.GPU]()}
+	start := time.Now().UTC().Truncate(24 * time.Hour).Add(4 * time.Minute)
+	at := func(s int) host.Sample {
+		return host.Sample{At: start.Add(time.Duration(s) * time.Second), Util: s, MemMB: 1000 + s, PowerW: 300, TempC: -1}
+	}
+	for _, batch := range [][]host.Series{
+		{{gpus[0], []host.Sample{at(0), at(10), at(50), at(70)}}, {gpus[1], []host.Sample{at(0)}}},
+		{{gpus[0], []host.Sample{at(40), at(20)}}},
+	} {
+		if err := host.AppendTelemetry(t.Context(), d, batch); err != nil {
+			t.Fatal(err)
+		}
+		// Rows that were there before the day had a partition move into it.
+		if err := host.TelemetryPartitions(t.Context(), d, 48*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(step time.Duration) []host.Series {
+		t.Helper()
+		got, err := host.Telemetry(t.Context(), d.Q, gpus, start, start.Add(60*time.Second), step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if diff := cmp.Diff([]host.Series{
+		{gpus[0], []host.Sample{at(0), at(10), at(20), at(40), at(50)}}, {gpus[1], []host.Sample{at(0)}},
+	}, read(0), cmp.Comparer(func(a, b id.GPU) bool { return a == b })); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]host.Sample{at(0), at(20), at(40)}, read(20 * time.Second)[0].Samples); diff != "" {
+		t.Error(diff)
+	}
+	var inDefault, partitions, rows int
+	if err := d.Pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM telemetry_default),
+		(SELECT count(*) FROM pg_inherits WHERE inhparent = 'telemetry'::regclass), (SELECT count(*) FROM telemetry)`).Scan(&inDefault, &partitions, &rows); err != nil || inDefault != 0 || partitions != 5 || rows != 3 {
+		t.Errorf("%d rows in the default partition, %d partitions, %d rows: %v", inDefault, partitions, rows, err)
+	}
+	if _, err := d.Pool.Exec(t.Context(), "CREATE TABLE telemetry_20200101 PARTITION OF telemetry FOR VALUES FROM ('2020-01-01') TO ('2020-01-02')"); err != nil {
+		t.Fatal(err)
+	}
+	if err := host.TelemetryPartitions(t.Context(), d, 48*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_inherits WHERE inhparent = 'telemetry'::regclass").Scan(&partitions); err != nil || partitions != 5 {
+		t.Errorf("an old partition is kept: %d, %v", partitions, err)
+	}
+}
+
+// A GPU that its owner uses is taken by nobody, until an inventory says that it is free: nothing else does.
+func TestAGPUItsOwnerUsesIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org, user := hosttest.Org(t, d)
+	inv := hosttest.Inventory(2)
+	h, err := enroll(t, d, hosttest.Policy, hosttest.NewAgent(t).Request(t, hosttest.Origin, hosttest.Token(t, d, org, user, ""), inv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpus, err := host.GPUsByUUID(t.Context(), d.Q, h.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	use := func(by string) {
+		t.Helper()
+		inv.GPUs[0].InUse = by
+		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.ID, inv) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claim := func(i int) error {
+		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			if _, err := host.Lock(ctx, tx, []id.Host{h.ID}); err != nil {
+				return err
+			}
+			return host.Claim(ctx, tx, host.ForLease, uuid.New(), []host.GPURef{{Host: h.ID, GPU: gpus[inv.GPUs[i].UUID]}}, nil)
+		})
+	}
+	use("Xorg, 412 MiB")
+	if err := claim(0); !errors.Is(err, host.ErrTaken) {
+		t.Errorf("claimed under its owner: %v", err)
+	}
+	if err := claim(1); err != nil {
+		t.Errorf("the one beside it: %v", err)
+	}
+	got, err := host.Get(t.Context(), d.Q, org, h.ID)
+	if err != nil || got.GPUs[0].InUse != "Xorg, 412 MiB" || got.GPUs[0].Health != host.Healthy || got.GPUs[1].InUse != "" || got.Unsellable(time.Now()) == "Xorg, 412 MiB" {
+		t.Errorf("%+v, %v", got.GPUs, err)
+	}
+	use("")
+	if err := claim(0); err != nil {
+		t.Errorf("free again: %v", err)
+	}
+}

@@ -1,0 +1,134 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
+)
+
+// Report is what the server learned from one sync.
+type Report struct {
+	At       time.Time // PostgreSQL's clock when it was taken
+	Org      id.Org    // whose host
+	Revision int64     // the host's current one
+	// Gone are ended leases of the host that its full report no longer shows: their claims ended with this report.
+	Gone []id.Lease
+	// EngineAway is why the host's container engine does not answer, if this report is the first to say that it does not.
+	EngineAway string
+}
+
+// RecordSync takes note of a sync: contact, versions, revision seen. A full report that knows the current revision
+// ends the claims of ended leases it does not show (or shows as gone), and when it shows nothing that should not be
+// there, a host that had abandoned claims, or whose container engine was away, may sell again. The first full report makes an
+// enrolled host active. While the engine is away a report proves nothing to be gone, and the host sells nothing.
+//
+// Call it first in its transaction: it may lock the host. Syncs may come twice, late and out of order.
+func RecordSync(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (Report, error) {
+	h, gone, err := forReport(ctx, tx, host, s)
+	if err != nil {
+		return Report{}, fmt.Errorf("host: sync of %s: %w", host, err)
+	}
+	r := Report{Org: h.OrgID, Revision: h.Revision}
+	// Only a report made in knowledge of every end of a lease proves that an ended lease is gone: an older one may
+	// miss a lease because it had not begun.
+	if r.EngineAway, err = recordEngine(ctx, tx, host, &h, s.EngineAway); err != nil {
+		return Report{}, err
+	}
+	if s.Full && s.Revision >= h.Revision && s.EngineAway == nil {
+		if r.Gone, err = applyFull(ctx, tx, host, h, gone, shown(s)); err != nil {
+			return Report{}, err
+		}
+	}
+	at, err := tx.Q.TouchHostStatus(ctx, dbq.TouchHostStatusParams{
+		HostID: host, FullReport: s.Full, RevisionSeen: s.Revision,
+		AgentVersion: text.Clip(s.AgentVersion, 40), Protocol: int32(s.Protocol),
+	})
+	if err != nil {
+		return Report{}, fmt.Errorf("host: status of %s: %w", host, err)
+	}
+	r.At = *at
+	return r, nil
+}
+
+// recordEngine notes that the host's container engine stopped or began to answer. news is why it does not answer, when that
+// was not known before.
+func recordEngine(ctx context.Context, tx *db.Tx, host id.Host, h *dbq.HostForReportRow, away *agentapi.EngineAway) (news string, err error) {
+	why := ""
+	if away != nil {
+		why = cmp.Or(text.Clip(strings.Map(printable, strings.ToValidUTF8(away.Detail, "")), 500), "it does not answer")
+	}
+	if (why == "") == (h.EngineAway == "") {
+		return "", nil
+	}
+	if _, err := lockOne(ctx, tx, host); err != nil {
+		return "", err
+	}
+	if err := tx.Q.SetEngineAway(ctx, why, host); err != nil {
+		return "", fmt.Errorf("host: engine of %s: %w", host, err)
+	}
+	h.EngineAway, h.NeedsFullReport = why, h.NeedsFullReport || why != ""
+	return why, nil
+}
+
+// printable replaces control characters.
+func printable(r rune) rune {
+	if unicode.IsControl(r) {
+		return ' '
+	}
+	return r
+}
+
+// shown is the leases of which something is left on the host.
+func shown(s agentapi.Sync) []id.Lease {
+	var out []id.Lease
+	for _, l := range s.Leases {
+		if v, err := id.Parse[id.Lease](l.Lease); err == nil && !l.Gone {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// forReport reads the host and, after it, which of its ended leases a report does not show; only a full report's count.
+func forReport(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync) (h dbq.HostForReportRow, gone []id.Lease, err error) {
+	p := db.NewPipe(tx.Q)
+	askHost := p.Q.HostForReport(ctx, []id.Host{host})
+	askGone := p.Q.UnshownEndedLeases(ctx, []dbq.UnshownEndedLeasesParams{{HostID: host, Shown: uuids(shown(s))}})
+	p.Send(ctx)
+	askHost.QueryRow(db.Keep(p, &h))
+	askGone.Query(db.Keep(p, &gone))
+	return h, gone, p.Close()
+}
+
+func applyFull(ctx context.Context, tx *db.Tx, host id.Host, h dbq.HostForReportRow, gone, shown []id.Lease) ([]id.Lease, error) {
+	if len(gone) == 0 && h.State != string(Enrolled) && !h.NeedsFullReport {
+		return nil, nil
+	}
+	if now, err := lockOne(ctx, tx, host); err != nil || now.Revision != h.Revision {
+		return nil, err // something ended while we looked: the next report will know
+	}
+	if len(gone) > 0 {
+		if err := tx.Q.EndLeaseClaims(ctx, EndReleased, uuids(gone), host); err != nil {
+			return nil, fmt.Errorf("host: end claims on %s: %w", host, err)
+		}
+	}
+	if h.State == string(Enrolled) || h.NeedsFullReport {
+		foreign, err := tx.Q.CountForeignShown(ctx, uuids(shown), host)
+		if err != nil {
+			return nil, fmt.Errorf("host: what is left on %s: %w", host, err)
+		}
+		if err := tx.Q.HostReported(ctx, foreign == 0, host); err != nil {
+			return nil, fmt.Errorf("host: %s reported: %w", host, err)
+		}
+	}
+	return gone, nil
+}

@@ -1,0 +1,88 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// KeepTraffic is for how long it is known what a lease did on its host's line: as long as a report of abuse may take to
+// come.
+const KeepTraffic = 180 * 24 * time.Hour
+
+// Traffic is what one run of a lease did on the host's own line to the internet, as the host counted it. What its rank
+// exchanged with others within the host's networks did not go there.
+type Traffic struct {
+	Lease       id.Lease   `json:"lease_id"`
+	Epoch       int        `json:"epoch" doc:"rises when the node starts again"`
+	Opened      int64      `json:"connections" doc:"tried to the outside, allowed or over a bound"`
+	Refused     int64      `json:"refused" doc:"packets to where no lease may: private networks, metadata services, mail, ports that its egress has not"`
+	Up          int64      `json:"up_bytes" doc:"sent to the internet by the workload"`
+	Down        int64      `json:"down_bytes"`
+	OverlayUp   int64      `json:"overlay_up_bytes" doc:"sent to other ranks over the line, and not in up_bytes: to hosts elsewhere and through relays; 0 of agents that do not count it"`
+	OverlayDown int64      `json:"overlay_down_bytes" doc:"received from other ranks over the line, and not in down_bytes"`
+	FirstAt     time.Time  `json:"first_at"`
+	LastAt      time.Time  `json:"last_at" doc:"when the host told last"`
+	EndedAt     *time.Time `json:"ended_at" doc:"of the lease"`
+}
+
+// RecordTraffic takes note of what a report says of the host's own leases. What it said before, and more of a lease of
+// another host, changes nothing. What uses up the host's data cap keeps new leases away from it.
+func RecordTraffic(ctx context.Context, tx *db.Tx, host id.Host, leases []agentapi.LeaseStatus) error {
+	p := dbq.PutLeaseTrafficParams{HostID: host}
+	seen := map[agentapi.LeaseRef]bool{}
+	for _, l := range leases {
+		v, err := id.Parse[id.Lease](l.Lease)
+		if err != nil || l.Traffic == nil || seen[l.LeaseRef] {
+			continue
+		}
+		seen[l.LeaseRef] = true
+		p.Leases = append(p.Leases, uuids([]id.Lease{v})...)
+		p.Epochs = append(p.Epochs, int32(l.Epoch))
+		p.Opened, p.Refused = append(p.Opened, l.Traffic.Opened), append(p.Refused, l.Traffic.Refused)
+		p.UpBytes, p.DownBytes = append(p.UpBytes, l.Traffic.Up), append(p.DownBytes, l.Traffic.Down)
+		p.OverlayUp, p.OverlayDown = append(p.OverlayUp, l.Traffic.OverlayUp), append(p.OverlayDown, l.Traffic.OverlayDown)
+		p.RanksSent, p.RanksReceived = append(p.RanksSent, l.Traffic.RanksSent), append(p.RanksReceived, l.Traffic.RanksReceived)
+	}
+	if len(p.Leases) == 0 {
+		return nil
+	}
+	if err := tx.Q.PutLeaseTraffic(ctx, p); err != nil {
+		return fmt.Errorf("host: traffic of %s: %w", host, err)
+	}
+	return updateDataCap(ctx, tx, host)
+}
+
+// TrafficOf is what leases did on one of the org's hosts, told last first, limit at most; another org's host is
+// fault.NotFound.
+func TrafficOf(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host, limit int) ([]Traffic, error) {
+	if h, err := Read(ctx, q, host); err != nil {
+		return nil, err
+	} else if h.Org != org {
+		return nil, notFound()
+	}
+	rows, err := q.HostTraffic(ctx, host, int32(limit))
+	if err != nil {
+		return nil, fmt.Errorf("host: traffic of %s: %w", host, err)
+	}
+	out := make([]Traffic, len(rows))
+	for i, r := range rows {
+		out[i] = Traffic{Lease: r.LeaseID, Epoch: int(r.Epoch), Opened: r.Opened, Refused: r.Refused, Up: r.UpBytes, Down: r.DownBytes,
+			OverlayUp: r.OverlayUpBytes, OverlayDown: r.OverlayDownBytes, FirstAt: r.FirstAt.UTC(), LastAt: r.LastAt.UTC(), EndedAt: r.EndedAt}
+	}
+	return out, nil
+}
+
+// DropOldTraffic forgets what is older than KeepTraffic.
+func DropOldTraffic(ctx context.Context, d *db.DB) (int64, error) {
+	n, err := d.Q.DropOldTraffic(ctx, KeepTraffic.Seconds())
+	if err != nil {
+		return 0, fmt.Errorf("host: old traffic: %w", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,61 @@
+package host_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/host/hosttest"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Sums only rise, a lease of another host is not believed, only the operator sees them, and after half a year nobody does.
+func TestTrafficOfLeases(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	org, user := hosttest.Org(t, w.d)
+	other := hosttest.Enroll(t, w.d, org, user, 1)
+	tell := func(h id.Host, epoch int, opened, up int64) {
+		t.Helper()
+		w.tx(func(ctx context.Context, tx *db.Tx) error {
+			return host.RecordTraffic(ctx, tx, h, []agentapi.LeaseStatus{{LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: epoch},
+				Traffic: &agentapi.Traffic{Opened: opened, Refused: 2, Up: up, Down: 7, OverlayUp: 2 * up, OverlayDown: 3 * up, RanksSent: 4 * up, RanksReceived: 5 * up}}, {LeaseRef: agentapi.LeaseRef{Lease: w.lease.String(), Epoch: 1}}})
+		})
+	}
+	read := func() []host.Traffic {
+		t.Helper()
+		all, err := host.TrafficOf(t.Context(), w.d.Q, w.org, w.agent.Host, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	tell(w.agent.Host, 1, 5, 500)
+	tell(w.agent.Host, 1, 9, 900)
+	tell(w.agent.Host, 1, 5, 500) // late
+	tell(other.Host, 1, 99, 9900)
+	tell(w.agent.Host, 7, 99, 9900) // an epoch that never was
+	all := read()
+	if len(all) != 1 || all[0].Lease != w.lease || all[0].Opened != 9 || all[0].Up != 900 || all[0].Refused != 2 || all[0].Down != 7 || all[0].EndedAt != nil ||
+		all[0].OverlayUp != 1800 || all[0].OverlayDown != 2700 {
+		t.Errorf("%+v", all)
+	}
+	var sent, received int64
+	if err := w.d.Pool.QueryRow(t.Context(), "SELECT ranks_sent_bytes, ranks_received_bytes FROM lease_traffic").Scan(&sent, &received); err != nil || sent != 3600 || received != 4500 {
+		t.Errorf("between ranks %d and %d, %v", sent, received, err)
+	}
+	if _, err := host.TrafficOf(t.Context(), w.d.Q, id.New[id.Org](), w.agent.Host, 10); !fault.Is(err, fault.NotFound) {
+		t.Errorf("another org's: %v", err)
+	}
+	w.exec("UPDATE lease_traffic SET last_at = clock_timestamp() - interval '179 days'")
+	if n, err := host.DropOldTraffic(t.Context(), w.d); n != 0 || err != nil {
+		t.Errorf("dropped %d, %v", n, err)
+	}
+	w.exec("UPDATE lease_traffic SET last_at = clock_timestamp() - interval '181 days'")
+	if n, err := host.DropOldTraffic(t.Context(), w.d); n != 1 || err != nil || len(read()) != 0 {
+		t.Errorf("dropped %d, %v", n, err)
+	}
+}

@@ -1,0 +1,87 @@
+package market
+
+import (
+	"fmt"
+
+	"github.com/musterhq/muster/internal/id"
+)
+
+// explain counts, over the whole snapshot, where the hosts went. A host is excluded by the constraint at which the last
+// of its offers fell.
+func (p *placing) explain() Explain {
+	if p.unbonded != nil {
+		p.constraints = append(p.constraints, p.bondConstraint())
+	}
+	fell, left := p.fates()
+	out := Explain{Hosts: p.s.Len()}
+	remain := out.Hosts
+	note := func(name string, excluded int) {
+		remain -= excluded
+		out.Exclusions = append(out.Exclusions, Exclusion{name, excluded, remain})
+	}
+	for i, c := range p.constraints {
+		if fell[i] > 0 {
+			note(c.name, fell[i])
+		}
+	}
+	switch {
+	case remain == 0:
+	case p.tooDear > 0:
+		note(fmt.Sprintf("max_price_per_hour = %s: the cheapest costs %s", p.request.MaxRate, p.tooDear), remain)
+	case p.request.Scope == ScopeHost:
+		note(fmt.Sprintf("network.scope = host: %d GPUs in one host", p.request.Nodes*p.request.GPUs), remain)
+	case p.request.Scope == ScopeFabric:
+		note(fmt.Sprintf("network.scope = fabric: %d hosts in one fabric, the largest has %d", p.request.Nodes, largest(left)), remain)
+	default:
+		note(fmt.Sprintf("nodes = %d: distinct hosts", p.request.Nodes), remain)
+	}
+	return out
+}
+
+// fates says how many hosts fell at each constraint, and which fabrics those are in that passed all.
+func (p *placing) fates() (fell []int, left map[id.Fabric]int) {
+	fell = make([]int, len(p.constraints)+1)
+	left = map[id.Fabric]int{}
+	of := make(map[*class]int, len(p.s.classes))
+	for _, c := range p.s.classes {
+		of[c] = p.fate(c)
+	}
+	for _, e := range p.s.hosts {
+		last := 0
+		for _, l := range e.lots {
+			n := of[l.class]
+			for i := range n {
+				if named := p.constraints[i].named; named != nil && !named(&l.who) {
+					n = i
+					break
+				}
+			}
+			last = max(last, n)
+		}
+		fell[last]++
+		if last == len(p.constraints) {
+			left[e.host.Fabric]++
+		}
+	}
+	return fell, left
+}
+
+// fate is the first constraint the class fails, or how many there are.
+func (p *placing) fate(c *class) int {
+	for i := range p.constraints {
+		if ok := p.constraints[i].ok; ok != nil && !ok(&c.facts) {
+			return i
+		}
+	}
+	return len(p.constraints)
+}
+
+func largest(left map[id.Fabric]int) int {
+	most := 0
+	for fid, n := range left {
+		if !fid.IsZero() {
+			most = max(most, n)
+		}
+	}
+	return most
+}

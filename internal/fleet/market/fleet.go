@@ -1,0 +1,195 @@
+package market
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// LoadSnapshot reads the whole fleet: every host that sells at this moment. In a transaction it is as authoritative as
+// the transaction's isolation.
+func LoadSnapshot(ctx context.Context, q *dbq.Queries, allowSimulated bool) (*Snapshot, error) {
+	ids, err := q.ReachableHosts(ctx, host.ReachableFor.Milliseconds())
+	if err != nil {
+		return nil, fmt.Errorf("market: reachable hosts: %w", err)
+	}
+	hosts, err := loadHosts(ctx, db.NewPipe(q), ids, allowSimulated, true)
+	if err != nil {
+		return nil, err
+	}
+	s := NewSnapshot(0)
+	for _, h := range hosts {
+		s.Put(h)
+	}
+	return s, nil
+}
+
+// fleetRows is all there is about some hosts, as read.
+type fleetRows struct {
+	hosts  []dbq.FleetHostsRow
+	gpus   []dbq.FleetGPUsRow
+	offers []dbq.FleetOffersRow
+	leases []dbq.FleetLeasesRow
+	quotes []dbq.FleetQuotesRow
+
+	read func() // fills them from the pipe they were asked in
+}
+
+// loadHosts reads those of the hosts that sell now, by id, in one round trip with what the pipe holds already. Under
+// the hosts' locks what it finds cannot change before the transaction ends, but for the hosts' own reports. Without
+// topology it leaves out the largest part, which seldom changes.
+func loadHosts(ctx context.Context, p *db.Pipe, ids []id.Host, allowSimulated, topology bool) (map[id.Host]*Host, error) {
+	r := queueHosts(ctx, p, ids, allowSimulated, topology)
+	p.Send(ctx)
+	r.read()
+	if err := p.Close(); err != nil {
+		return nil, fmt.Errorf("market: load hosts: %w", err)
+	}
+	return r.assemble()
+}
+
+// queueHosts is loadHosts as part of a pipe: after Send the rows are to be read, after Close they can be assembled.
+func queueHosts(ctx context.Context, p *db.Pipe, ids []id.Host, allowSimulated, topology bool) *fleetRows {
+	r := &fleetRows{read: func() {}}
+	if len(ids) == 0 {
+		return r
+	}
+	named := [][]pgtype.UUID{uuids(ids)}
+	hosts := p.Q.FleetHosts(ctx, []dbq.FleetHostsParams{{
+		Hosts: named[0], WithinMs: host.ReachableFor.Milliseconds(), Protocol: agentapi.OldestRented, Simulated: allowSimulated, Topology: topology,
+	}})
+	gpus, offers := p.Q.FleetGPUs(ctx, named), p.Q.FleetOffers(ctx, named)
+	leases, quotes := p.Q.FleetLeases(ctx, named), p.Q.FleetQuotes(ctx, named)
+	r.read = func() {
+		hosts.Query(db.Keep(p, &r.hosts))
+		gpus.Query(db.Keep(p, &r.gpus))
+		offers.Query(db.Keep(p, &r.offers))
+		leases.Query(db.Keep(p, &r.leases))
+		quotes.Query(db.Keep(p, &r.quotes))
+	}
+	return r
+}
+
+// assemble makes hosts of the rows; those without a priced offer are left out.
+func (r *fleetRows) assemble() (map[id.Host]*Host, error) {
+	out := make(map[id.Host]*Host, len(r.hosts))
+	topologies := map[string]*Topology{} // most hosts of a fleet are built alike
+	for i := range r.hosts {
+		h := &r.hosts[i]
+		t, seen := topologies[h.Topology]
+		if !seen {
+			t = ParseTopology([]byte(h.Topology))
+			topologies[h.Topology] = t
+		}
+		out[h.ID] = &Host{
+			ID: h.ID, Org: h.OrgID, Name: h.Name, Region: h.Region, Fabric: h.FabricID, FabricName: h.FabricName,
+			Simulated: h.Simulated, MultiNode: h.MultiNode, CPUCores: int(h.CPUCores), RAMMB: h.RAMMb, DiskFreeGB: h.DiskGb, DiskLimited: h.DiskLimited, ScratchFreeGB: h.ScratchGb, Runtimes: strings.Join(h.Runtimes, " "),
+			Driver: h.Driver, CUDAMax: h.CudaMax, BusbwGbps: h.BusbwGbps, NetUpMbps: h.NetUpMbps, NetDownMbps: h.NetDownMbps,
+			Topology: t,
+		}
+	}
+	r.addGPUs(out)
+	r.addOffers(out)
+	return out, r.subtractTaken(out)
+}
+
+func (r *fleetRows) addGPUs(hosts map[id.Host]*Host) {
+	for i := range r.gpus {
+		g := &r.gpus[i]
+		h := hosts[g.HostID]
+		if h == nil {
+			continue
+		}
+		h.GPUs = append(h.GPUs, HostGPU{
+			GPU: GPU{g.ID, g.UUID, int(g.Idx)}, Model: g.Model, Arch: g.Arch, VRAMMB: g.VramMb, ComputeCap: g.ComputeCap,
+			PCIeGen: int(g.PcieGen), NVLink: g.Nvlink, NVLinkGbps: g.NvlinkGbps,
+			PowerLimitW: int64(g.PowerLimitW), PowerDefaultW: int64(g.PowerDefaultW), Free: g.Free,
+		})
+		if !g.Free && g.ExpiresAt != nil && (h.NextExpiry.IsZero() || g.ExpiresAt.Before(h.NextExpiry)) {
+			h.NextExpiry = *g.ExpiresAt
+		}
+	}
+}
+
+// lapsed reports whether one of the GPUs is free only because the claim of a quote on it has run out.
+func (r *fleetRows) lapsed(gpus []GPU) bool {
+	return slices.ContainsFunc(r.gpus, func(row dbq.FleetGPUsRow) bool {
+		return row.Free && row.ExpiresAt != nil && slices.ContainsFunc(gpus, func(g GPU) bool { return g.ID == row.ID })
+	})
+}
+
+func (r *fleetRows) addOffers(hosts map[id.Host]*Host) {
+	for _, o := range r.offers {
+		h := hosts[o.HostID]
+		if h != nil && slices.ContainsFunc(h.GPUs, func(g HostGPU) bool { return g.Model == o.GPUModel }) {
+			h.Offers = append(h.Offers, HostOffer{
+				ID: o.ID, Model: o.GPUModel, Price: *o.Price, MinGPUs: int(o.MinGpus), MaxDuration: o.MaxDurationS,
+				HostSharePPM: int(o.HostSharePpm),
+			})
+		}
+	}
+	for hid, h := range hosts {
+		if len(h.Offers) == 0 {
+			delete(hosts, hid)
+		}
+	}
+}
+
+// subtractTaken subtracts what leases and quotes keep.
+func (r *fleetRows) subtractTaken(hosts map[id.Host]*Host) error {
+	for _, l := range r.leases {
+		if h := hosts[l.HostID]; h != nil {
+			h.take(l.CPUCores, l.RAMMb, l.DiskGb, l.ScratchGb)
+		}
+	}
+	for _, row := range r.quotes {
+		var p Placement
+		if err := json.Unmarshal(row.Placement, &p); err != nil {
+			return fmt.Errorf("market: placement of %s: %w", row.ID, err)
+		}
+		for _, n := range p.Nodes {
+			if h := hosts[n.Host]; h != nil {
+				h.take(n.CPUCores, n.RAMMB, n.DiskGB, n.ScratchGB)
+			}
+		}
+	}
+	return nil
+}
+
+func (h *Host) take(cores float64, ramMB, diskGB, scratchGB int64) {
+	h.CPUTaken += cores
+	h.RAMTakenMB += ramMB
+	h.DiskFreeGB -= diskGB
+	h.ScratchFreeGB -= scratchGB
+}
+
+// fleetRead is one read of the fleet's changes, in one database snapshot.
+type fleetRead struct {
+	mark  string    // for the next read
+	at    time.Time // PostgreSQL's clock
+	ids   []id.Host // read again; those not in hosts do not sell now
+	hosts map[id.Host]*Host
+	// reach is every reachable host; nil when this read did not ask.
+	reach map[id.Host]bool
+	gangs *Gangs
+}
+
+// uuids is ids as a query parameter.
+func uuids[K id.Kind](ids []id.ID[K]) []pgtype.UUID {
+	out := make([]pgtype.UUID, len(ids))
+	for i, v := range ids {
+		out[i] = pgtype.UUID{Bytes: v.UUID(), Valid: true}
+	}
+	return out
+}

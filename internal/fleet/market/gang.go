@@ -1,0 +1,340 @@
+package market
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/musterhq/muster/internal/billing/fairness"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Operator is what placement knows of an operator whose hosts join gangs with those of others.
+type Operator struct {
+	// Bond is what of its bond is not reserved for a lease.
+	Bond money.Nano
+	// AcceptUnbonded lets hosts without a bond join its own, if the renter allows it too (TrustAny).
+	AcceptUnbonded bool
+	// LiabilityMax is the most that one of its leases may be liable for; nil means no limit.
+	LiabilityMax *money.Nano
+}
+
+// Gangs is what decides which hosts may form a gang together, beside the renter's own constraints. A snapshot without it
+// places every gang.
+type Gangs struct {
+	Operators map[id.Org]Operator    // one that is missing has no bond
+	Hosts     map[id.Host]money.Nano // limits of single hosts, as LiabilityMax
+	Medians   map[string]money.Micro // per GPU-hour, by model; see fairness.StandbyRate
+	Bans      map[Ban]bool
+	// HostBans are hosts that are not placed in gangs because they failed in several: see fairness.GangBan.
+	HostBans map[id.Host]bool
+	// Locked are hosts that nobody is placed on because a run on them ended by their fault a short time ago.
+	Locked map[id.Host]bool
+	// Linked are, for each organisation, the operators that look like it: nobody rents from themselves.
+	Linked map[id.Org]map[id.Org]bool
+}
+
+// constraints are those of the ask, and those between its renter and single operators and hosts.
+func (s *Snapshot) constraints(a *Request) []constraint {
+	out := a.constraints()
+	if s.gangs == nil {
+		return out
+	}
+	if len(s.gangs.Locked) > 0 { // but for another GPU of the host that a running cluster is bound to
+		out = append(out, constraint{name: "relist lock: a run on this host ended by the host's fault a short time ago",
+			named: func(w *identity) bool { return !s.gangs.Locked[w.host] || w.host == a.On }})
+	}
+	if len(s.gangs.HostBans) > 0 && (a.Nodes > 1 || a.Joins) {
+		out = append(out, constraint{name: "gang ban: the host failed in three gangs within an hour, or fell out with hosts of three operators within a day",
+			named: func(w *identity) bool { return !s.gangs.HostBans[w.host] }})
+	}
+	if a.Renter.IsZero() {
+		return out
+	}
+	if linked := s.gangs.Linked[a.Renter]; len(linked) > 0 {
+		out = append(out, constraint{name: notLinked, named: func(w *identity) bool { return !linked[w.org] }})
+	}
+	if len(s.gangs.Bans) > 0 && (a.Nodes > 1 || a.Joins) {
+		out = append(out, constraint{name: "pair ban: a gang of yours on this host ended undecided within 24 hours",
+			named: func(w *identity) bool { return !s.gangs.banned(a.Renter.UUID(), w.host.UUID()) }})
+	}
+	return out
+}
+
+// Ban keeps two apart, in the order of their ids: two operators, or a renter and a host.
+type Ban struct{ A, B uuid.UUID }
+
+func (g *Gangs) banned(a, b uuid.UUID) bool {
+	if bytes.Compare(a[:], b[:]) > 0 {
+		a, b = b, a
+	}
+	return g.Bans[Ban{a, b}]
+}
+
+// Member is a rank of a running cluster that new ranks join.
+type Member struct {
+	Operator    id.Org
+	Model       string
+	GPUs        int
+	Rate        money.Micro // per hour, the whole lease
+	StandbyRate money.Micro // as it was frozen at rent
+	Joins       bool        // a rank to be placed: its standby rate is not frozen yet
+}
+
+// Trust says whose hosts a renter takes into a gang.
+type Trust string
+
+const (
+	// TrustBonded wants the bond of every operator in a gang of several. The empty Trust means the same.
+	TrustBonded Trust = "bonded"
+	// TrustAny takes hosts without a bond too, beside operators that accept them. What such a host costs the others when it
+	// fails, nobody pays.
+	TrustAny Trust = "any"
+)
+
+// liabilities are, for each member of a gang, its standby rate and what its lease is liable for.
+func (g *Gangs) liabilities(gang []Member) ([]money.Micro, []money.Nano) {
+	leases := make([]fairness.Lease, len(gang))
+	for i, m := range gang {
+		if !m.Joins {
+			leases[i] = fairness.Lease{Operator: m.Operator, Rate: m.Rate, StandbyRate: m.StandbyRate}
+			continue
+		}
+		var others []fairness.Price
+		for _, o := range gang {
+			if o.Operator != m.Operator {
+				others = append(others, fairness.Price{Rate: o.Rate, GPUs: o.GPUs})
+			}
+		}
+		rate := fairness.StandbyRate(fairness.Price{Rate: m.Rate, GPUs: m.GPUs}, g.Medians[m.Model], others)
+		leases[i] = fairness.Lease{Operator: m.Operator, Rate: m.Rate, StandbyRate: rate}
+	}
+	rates, bonds := make([]money.Micro, len(gang)), make([]money.Nano, len(gang))
+	for i := range leases {
+		rates[i], bonds[i] = leases[i].StandbyRate, fairness.Bond(leases, i, fairness.BondTime)
+	}
+	return rates, bonds
+}
+
+// apart are the lots that a gang may not have. Its constraint is named when nothing else fits.
+type apart struct {
+	orgs  map[id.Org]bool
+	hosts map[id.Host]bool
+	only  *id.Org // the one operator whose hosts are wanted
+	least money.Nano
+	accepting,
+	bonded bool
+}
+
+func (p *placing) keepsApart(w *identity) bool {
+	x := p.apart
+	if x == nil {
+		return false
+	}
+	o := p.s.gangs.Operators[w.org]
+	return x.orgs[w.org] || x.hosts[w.host] || x.only != nil && *x.only != w.org || x.bonded && o.Bond < max(1, x.least) || x.accepting && !o.AcceptUnbonded
+}
+
+// members are the ranks that a gang would have, those that it joins first.
+func (p *placing) members(g gang) []Member {
+	out := slices.Clone(p.request.Gang)
+	for _, l := range g.lots {
+		out = append(out, Member{Operator: l.who.org, Model: l.offer.Model, GPUs: p.request.GPUs, Rate: l.offer.Price * money.Micro(p.request.GPUs), Joins: true})
+	}
+	return out
+}
+
+// oneOperator reports whether all members are of one operator: then nobody is liable to anybody.
+func oneOperator(gang []Member) bool {
+	for _, m := range gang {
+		if m.Operator != gang[0].Operator {
+			return false
+		}
+	}
+	return true
+}
+
+// check adds to apart what keeps a gang from being formed: operators with too little bond, hosts above a limit, pairs that
+// are banned. It reports whether anything does.
+func (p *placing) check(g gang, apart *apart) (fails bool) {
+	all := p.members(g)
+	if oneOperator(all) {
+		return false
+	}
+	x, joins := p.s.gangs, len(p.request.Gang)
+	_, bonds := x.liabilities(all)
+	need := map[id.Org]money.Nano{}
+	for i, l := range g.lots {
+		need[l.who.org] += bonds[joins+i]
+		o := x.Operators[l.who.org]
+		if o.LiabilityMax != nil && bonds[joins+i] > *o.LiabilityMax {
+			apart.orgs[l.who.org], fails = true, true
+		}
+		if most, ok := x.Hosts[l.who.host]; ok && bonds[joins+i] > most {
+			apart.hosts[l.who.host], fails = true, true
+		}
+		for j := range joins + i { // the later one goes: it is not cheaper
+			if all[j].Operator != l.who.org && x.banned(all[j].Operator.UUID(), l.who.org.UUID()) {
+				apart.orgs[l.who.org], fails = true, true
+			}
+		}
+	}
+	if apart.accepting {
+		return fails // nobody is asked for a bond
+	}
+	for org, n := range need {
+		if x.Operators[org].Bond < n {
+			apart.orgs[org], fails = true, true
+			p.short = max(p.short, n)
+		}
+	}
+	return fails
+}
+
+// Of gangs that fail, the offending operators are left out one gang at a time; after patience gangs all go at once that
+// have less than the cheapest offender would need.
+const (
+	gangTries = 64
+	patience  = 8
+)
+
+// gangs gives back a gang that may be formed, the cheapest found: g itself, one of operators with sufficient bonds, one of
+// a single operator or, with TrustAny, one of operators that accept hosts without a bond.
+func (p *placing) gangs(g gang) gang {
+	if p.s.gangs == nil || len(g.lots) == 0 || len(g.lots)+len(p.request.Gang) < 2 || !p.check(g, newApart()) {
+		return g
+	}
+	var best gang
+	consider := func(g gang) {
+		if len(g.lots) > 0 && (len(best.lots) == 0 || g.cost < best.cost) {
+			best = g
+		}
+	}
+	first := newApart()
+	first.bonded = true
+	consider(p.without(first))
+	if p.request.Trust == TrustAny {
+		open := newApart()
+		open.accepting = true
+		consider(p.without(open))
+	}
+	consider(p.ofOneOperator())
+	p.apart = nil
+	if len(best.lots) == 0 {
+		p.unbonded = first
+	}
+	return best
+}
+
+func newApart() *apart { return &apart{orgs: map[id.Org]bool{}, hosts: map[id.Host]bool{}} }
+
+// without looks for a gang among fewer and fewer hosts until one may be formed or nothing is left.
+func (p *placing) without(a *apart) gang {
+	p.apart = a
+	defer func() { p.apart = nil }()
+	if a.accepting && slices.ContainsFunc(p.request.Gang, func(m Member) bool { return !p.s.gangs.Operators[m.Operator].AcceptUnbonded }) {
+		return gang{}
+	}
+	for try := range gangTries {
+		g := p.choose()
+		if len(g.lots) == 0 || !p.check(g, a) {
+			return g
+		}
+		if try >= patience && p.short > 0 {
+			a.least = max(a.least, p.short/2)
+		}
+	}
+	return gang{}
+}
+
+// ofOneOperator finds the cheapest gang of a single operator: it needs no bond.
+func (p *placing) ofOneOperator() gang {
+	var best gang
+	if len(p.request.Gang) > 0 {
+		if !oneOperator(p.request.Gang) {
+			return best
+		}
+		a := newApart()
+		a.only = &p.request.Gang[0].Operator
+		p.apart = a
+		defer func() { p.apart = nil }()
+		return p.choose()
+	}
+	type in struct {
+		org    id.Org
+		fabric id.Fabric
+	}
+	fits, offers := map[*class]bool{}, map[in][]*lot{}
+	for _, e := range p.s.hosts {
+		var cheapest *lot // a host has one rank
+		for _, l := range e.lots {
+			ok, known := fits[l.class]
+			if !known {
+				ok = p.fits(l.class)
+				fits[l.class] = ok
+			}
+			if ok && (cheapest == nil || l.class.price < cheapest.class.price) && p.admits(l) {
+				cheapest = l
+			}
+		}
+		if cheapest == nil {
+			continue
+		}
+		at := in{org: cheapest.who.org}
+		if p.request.Scope == ScopeFabric {
+			at.fabric = e.host.Fabric
+		}
+		offers[at] = append(offers[at], cheapest)
+	}
+	for _, lots := range offers {
+		if len(lots) < p.request.Nodes {
+			continue
+		}
+		slices.SortFunc(lots, func(a, b *lot) int { return cmp.Or(cmp.Compare(a.class.price, b.class.price), compareHosts(a, b)) })
+		g := gang{lots: lots[:p.request.Nodes]}
+		for _, l := range g.lots {
+			g.cost += l.class.price
+		}
+		if len(best.lots) == 0 || g.cost < best.cost || g.cost == best.cost && compareHosts(g.lots[0], best.lots[0]) < 0 {
+			best = g
+		}
+	}
+	return best
+}
+
+// freeze notes on each rank of a placement what it is liable for and what its standby is worth.
+func (p *placing) freeze(out *Placement, g gang) {
+	if p.s.gangs == nil || len(g.lots)+len(p.request.Gang) < 2 {
+		return
+	}
+	all := p.members(g)
+	rates, bonds := p.s.gangs.liabilities(all)
+	need := map[id.Org]money.Nano{}
+	for i, l := range g.lots {
+		need[l.who.org] += bonds[len(p.request.Gang)+i]
+	}
+	for i := range out.Nodes {
+		n := &out.Nodes[i]
+		n.StandbyRate = rates[len(p.request.Gang)+i]
+		if o := p.s.gangs.Operators[n.HostOrg]; o.Bond >= need[n.HostOrg] {
+			n.Bond = bonds[len(p.request.Gang)+i]
+		}
+	}
+}
+
+// bondConstraint explains the hosts that were left out because of bonds, limits and bans.
+func (p *placing) bondConstraint() constraint {
+	name := "gang bond: the operator's bond covers a gang with other operators' hosts"
+	if p.short > 0 {
+		name += fmt.Sprintf(" (here up to %s)", p.short.Plain())
+	}
+	return constraint{name: name, named: func(w *identity) bool {
+		p.apart = p.unbonded
+		defer func() { p.apart = nil }()
+		return !p.keepsApart(w)
+	}}
+}

@@ -1,0 +1,173 @@
+package market
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Terms are what an operator sets on an offer. A nil field stays as it is.
+type Terms struct {
+	Price       *money.Micro // per GPU-hour; see Unlist to take the offer off the market
+	Unlist      bool
+	MinGPUs     *int
+	MaxDuration *int64 // seconds; 0 = no limit
+}
+
+// Bounds of terms.
+const (
+	MinPrice = money.Micro(1_000)          // 0.001 per GPU-hour
+	MaxPrice = money.Micro(10_000_000_000) // 10,000 per GPU-hour
+)
+
+// OwnOffer is an offer as its operator sees it.
+type OwnOffer struct {
+	ID           id.Offer     `json:"id"`
+	HostID       id.Host      `json:"host_id"`
+	GPUModel     string       `json:"gpu_model"`
+	GPUs         int          `json:"gpus"`
+	Price        *money.Micro `json:"price_per_gpu_hour"` // nil: not listed
+	MinGPUs      int          `json:"min_gpus"`
+	MaxDuration  *int64       `json:"max_duration"` // seconds; nil: no limit
+	HostSharePPM int          `json:"host_share_ppm"`
+}
+
+// SyncOffers keeps one offer per GPU model of the host, inside the transaction that recorded its inventory. A new one
+// has no price and is not listed; that of a model that vanished keeps its terms and sells nothing.
+func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, of id.Host) error {
+	models, err := tx.Q.PresentModels(ctx, of)
+	if err != nil {
+		return fmt.Errorf("market: models of %s: %w", of, err)
+	}
+	if len(models) == 0 {
+		return nil
+	}
+	ids := make([]pgtype.UUID, len(models))
+	for i := range ids {
+		ids[i] = pgtype.UUID{Bytes: id.New[id.Offer]().UUID(), Valid: true}
+	}
+	if err := tx.Q.SyncOffers(ctx, dbq.SyncOffersParams{HostID: of, UsualSharePpm: int32(m.cfg.HostSharePPM), Ids: ids, Models: models}); err != nil {
+		return fmt.Errorf("market: offers of %s: %w", of, err)
+	}
+	return nil
+}
+
+// SetTerms changes price and terms of the host's offers, all of them or those of one model, and keeps the history of
+// prices. Running leases keep what they were rented at. The host is org's. Faults: NotFound, Invalid.
+func (m *Market) SetTerms(ctx context.Context, tx *db.Tx, org id.Org, user id.User, hostID id.Host, model string, t Terms) ([]OwnOffer, error) {
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	hosts, err := host.Lock(ctx, tx, []id.Host{hostID})
+	if err != nil {
+		return nil, err
+	}
+	if len(hosts) == 0 || hosts[0].Org != org {
+		return nil, fault.New(fault.NotFound, "no such host")
+	}
+	all, err := OffersOf(ctx, tx.Q, []id.Host{hostID})
+	if err != nil {
+		return nil, err
+	}
+	var changed []OwnOffer
+	for _, o := range all[hostID] {
+		if model != "" && o.GPUModel != model {
+			continue
+		}
+		if o, err = t.apply(ctx, tx, user, o); err != nil {
+			return nil, err
+		}
+		changed = append(changed, o)
+	}
+	if len(changed) == 0 {
+		return nil, fault.New(fault.NotFound, "the host has no such GPUs: prices can be set once it has reported its inventory")
+	}
+	return changed, nil
+}
+
+func (t Terms) check() error {
+	var bad fault.Fields
+	if t.Price != nil && (*t.Price < MinPrice || *t.Price > MaxPrice) {
+		bad.Add("price_per_gpu_hour", "want %s to %s", MinPrice, MaxPrice)
+	}
+	if t.Price != nil && t.Unlist {
+		bad.Add("price_per_gpu_hour", "either a price or none")
+	}
+	if t.MinGPUs != nil {
+		between(&bad, "min_gpus", int64(*t.MinGPUs), 1, MaxGPUsPerNode)
+	}
+	if t.MaxDuration != nil && *t.MaxDuration != 0 {
+		between(&bad, "max_duration", *t.MaxDuration, MinDuration, MaxDuration)
+	}
+	return bad.Err()
+}
+
+// apply writes the terms over an offer.
+func (t Terms) apply(ctx context.Context, tx *db.Tx, user id.User, o OwnOffer) (OwnOffer, error) {
+	before := o.Price
+	switch {
+	case t.Unlist:
+		o.Price = nil
+	case t.Price != nil:
+		o.Price = t.Price
+	}
+	if t.MinGPUs != nil {
+		o.MinGPUs = *t.MinGPUs
+	}
+	var longest int64
+	if o.MaxDuration != nil {
+		longest = *o.MaxDuration
+	}
+	if t.MaxDuration != nil {
+		longest = *t.MaxDuration
+	}
+	o.MaxDuration = durationOrNone(longest)
+	err := tx.Q.UpdateOffer(ctx, dbq.UpdateOfferParams{ID: o.ID, Price: o.Price, MinGpus: int32(o.MinGPUs), MaxDurationS: longest})
+	if err != nil {
+		return o, fmt.Errorf("market: terms of %s: %w", o.ID, err)
+	}
+	if same := before == nil && o.Price == nil || before != nil && o.Price != nil && *before == *o.Price; same {
+		return o, nil
+	}
+	if err := tx.Q.InsertOfferPrice(ctx, o.ID, o.Price, user); err != nil {
+		return o, fmt.Errorf("market: price of %s: %w", o.ID, err)
+	}
+	return o, nil
+}
+
+// OffersOf lists the offers of hosts, listed or not, by model.
+func OffersOf(ctx context.Context, q *dbq.Queries, hosts []id.Host) (map[id.Host][]OwnOffer, error) {
+	rows, err := q.OffersOfHosts(ctx, uuids(hosts))
+	if err != nil {
+		return nil, fmt.Errorf("market: offers of hosts: %w", err)
+	}
+	out := make(map[id.Host][]OwnOffer, len(hosts))
+	for _, r := range rows {
+		out[r.HostID] = append(out[r.HostID], OwnOffer{
+			ID: r.ID, HostID: r.HostID, GPUModel: r.GPUModel, GPUs: int(r.Gpus), Price: r.Price, MinGPUs: int(r.MinGpus),
+			MaxDuration: durationOrNone(r.MaxDurationS), HostSharePPM: int(r.HostSharePpm),
+		})
+	}
+	return out, nil
+}
+
+// HostOffers is OffersOf for one host.
+func (m *Market) HostOffers(ctx context.Context, of id.Host) ([]OwnOffer, error) {
+	all, err := OffersOf(ctx, m.db.Q, []id.Host{of})
+	return all[of], err
+}
+
+func durationOrNone(seconds int64) *int64 {
+	if seconds == 0 {
+		return nil
+	}
+	return &seconds
+}

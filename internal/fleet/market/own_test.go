@@ -1,0 +1,83 @@
+package market_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// TestNobodyRentsFromThemselves: an org's own hosts are no supply for it, however cheap, and it is told so.
+func TestNobodyRentsFromThemselves(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.host("own", 4, "1.00")
+	w.must(func(ctx context.Context, tx *db.Tx) error { return fund(ctx, tx, w.operator, 100*money.Unit) })
+
+	_, err := w.quote(w.m, w.operator, spec(1, 1, ""))
+	f := fault.From(err)
+	why, _ := f.Extra["explain"].([]market.Exclusion)
+	if f.Kind != fault.NoCapacity || len(why) != 1 || why[0] != (market.Exclusion{Constraint: "not your own: nobody rents from themselves", Excluded: 1}) {
+		t.Fatalf("%v %+v", err, why)
+	}
+	if r, _ := f.Extra["relaxations"].([]market.Relaxation); len(r) != 0 {
+		t.Errorf("proposed %+v: nothing makes one's own hosts rentable", r)
+	}
+
+	plan := w.plan(w.tenant, spec(1, 1, "")) // made for somebody else
+	err = w.tx(func(ctx context.Context, tx *db.Tx) error {
+		_, err := w.m.HoldQuote(ctx, tx, w.operator, w.user, spec(1, 1, ""), plan)
+		return err
+	})
+	if !fault.Is(err, fault.Conflict) {
+		t.Errorf("a quote on the operator's own host: %v", err)
+	}
+
+	other := w.org()
+	mine := w.operator
+	w.operator = other
+	theirs := w.host("dear", 4, "9.00")
+	q, err := w.quote(w.m, mine, spec(1, 1, ""))
+	if err != nil || q.Placement.Nodes[0].Host != theirs {
+		t.Fatalf("%+v %v, want the other operator's host", q.Placement, err)
+	}
+	// A quote that was held before the rule, or before the host changed hands, is not rented either.
+	w.exec("UPDATE host SET org_id = $1 WHERE id = $2", mine, theirs)
+	err = w.tx(func(ctx context.Context, tx *db.Tx) error {
+		_, err := w.m.TakeQuote(ctx, tx, mine, q.ID, id.New[id.Cluster](), func(int) id.Lease { return id.New[id.Lease]() })
+		return err
+	})
+	if !fault.Is(err, fault.Conflict) {
+		t.Errorf("rented from themselves: %v", err)
+	}
+}
+
+func TestAnAskNamesItsRenter(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.host("a", 1, "1.00")
+	err := w.m.Planning(t.Context(), "", func(ctx context.Context, p *market.Planner) error {
+		_, err := p.PlaceRequest(ctx, market.Request{Nodes: 1, GPUs: 1})
+		return err
+	})
+	if err == nil {
+		t.Error("placed for nobody")
+	}
+}
+
+// plan is what renter would be offered; nothing is claimed.
+func (w *world) plan(renter id.Org, s market.Spec) (plan market.Placement) {
+	w.t.Helper()
+	err := w.m.Planning(w.t.Context(), s.Image, func(ctx context.Context, p *market.Planner) (err error) {
+		plan, err = p.Place(ctx, renter, s)
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return plan
+}

@@ -1,0 +1,62 @@
+package market_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Popular is what several orgs rented of late and several hosts pulled without credentials; another's image, one that needs
+// a password and what nobody could pull are named to nobody.
+func TestPopularImages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	orgs := []id.Org{w.org(), w.org(), w.org()}
+	hosts := []id.Host{w.host("one", 1, ""), w.host("two", 1, "")}
+	rent := func(image, digest, age string, by ...id.Org) {
+		t.Helper()
+		for _, o := range by {
+			w.exec(`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, image_digest, state, node_count, gpus_per_node, rate, currency, created_at)
+				VALUES ($1, $2, $3, 'x', '{}', $4, $5, 'released', 1, 1, 1, 'USD', clock_timestamp() - $6::interval)`, id.New[id.Cluster](), o, w.user, image, digest, age)
+		}
+	}
+	public := func(ref string, on ...id.Host) {
+		t.Helper()
+		for _, h := range on {
+			w.exec("INSERT INTO host_image (host_id, ref, digest) VALUES ($1, $2, 'sha256:0')", h, ref)
+		}
+	}
+	rent("pytorch/pytorch:2.4", "sha256:0", "1 day", orgs...)
+	public("index.docker.io/pytorch/pytorch:2.4", hosts...)
+	rent("ubuntu", "sha256:1", "1 hour", orgs[0], orgs[1], orgs[1], orgs[1])
+	public("index.docker.io/library/ubuntu:latest", hosts...)
+	rent("old/old:1", "sha256:2", "8 days", orgs...)
+	public("index.docker.io/old/old:1", hosts...)
+	rent("mine/mine:1", "sha256:3", "1 day", orgs[0], orgs[0], orgs[0], orgs[0]) // one customer's
+	public("index.docker.io/mine/mine:1", hosts...)
+	rent("secret/secret:1", "sha256:4", "1 day", orgs...) // nobody pulled it without credentials
+	rent("odd/odd:1", "sha256:5", "1 day", orgs...)
+	public("index.docker.io/odd/odd:1", hosts[0]) // one host says so
+	rent("gone/gone:1", "", "1 day", orgs...)     // never pulled
+	public("index.docker.io/gone/gone:1", hosts...)
+
+	got, err := w.m.Popular(t.Context())
+	if want := []string{"index.docker.io/pytorch/pytorch:2.4", "index.docker.io/library/ubuntu:latest"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	rent("new/new:1", "sha256:6", "1 minute", orgs...)
+	public("index.docker.io/new/new:1", hosts...)
+	if again, _ := w.m.Popular(t.Context()); !slices.Equal(again, got) {
+		t.Errorf("asked again at once: %v", again)
+	}
+	later, err := market.New(w.d, nil, market.Config{Currency: currency, Now: func() time.Time { return time.Now().Add(time.Hour) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := later.Popular(t.Context()); err != nil || len(again) != 3 {
+		t.Errorf("another replica: %v, %v", again, err)
+	}
+}

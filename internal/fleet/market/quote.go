@@ -1,0 +1,208 @@
+package market
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Limits on quotes. A hold costs its renter nothing, so it must not keep GPUs from the market.
+const (
+	MaxOpenQuotes = 3                // of one org
+	maxHeld       = 10 * time.Minute // of one GPU by one org's quotes, in an hour
+	// MinFunds is how long wallet and budget must cover the price of a quote, in milliseconds.
+	minFundsMS = 60_000
+)
+
+// Quote is an all-in price for a placement whose GPUs are held until it expires.
+type Quote struct {
+	ID        id.Quote
+	Org       id.Org
+	User      id.User
+	Spec      Spec // as asked; secrets included while the quote is held
+	Placement Placement
+	State     QuoteState
+	Cluster   id.Cluster // once rented
+	CreatedAt time.Time
+	ExpiresAt time.Time
+}
+
+// QuoteState is where a quote is in its short life.
+type QuoteState string
+
+const (
+	QuoteHeld     QuoteState = "held"
+	QuoteRented   QuoteState = "rented"
+	QuoteReturned QuoteState = "returned"
+	QuoteExpired  QuoteState = "expired"
+)
+
+// HoldQuote holds the GPUs of a plan for a quote, inside the caller's transaction. Faults: InsufficientFunds when the
+// wallet covers less than 60 s of the price, Invalid when the budget does, QuotaExceeded beyond the limits on open
+// quotes and on holding one GPU; ErrStale when the plan no longer fits.
+func (m *Market) HoldQuote(ctx context.Context, tx *db.Tx, org id.Org, user id.User, spec Spec, plan Placement) (Quote, error) {
+	if err := tx.Q.LockQuotesOfOrg(ctx, org.String()); err != nil {
+		return Quote{}, fmt.Errorf("market: quotes of %s: %w", org, err)
+	}
+	if slices.ContainsFunc(plan.Nodes, func(n Placed) bool { return n.HostOrg == org }) {
+		return Quote{}, errOwnHost
+	}
+	if err := m.mayQuote(ctx, tx, org, spec, plan); err != nil {
+		return Quote{}, err
+	}
+	held, err := m.recheck(ctx, tx, plan)
+	if err != nil {
+		return Quote{}, err
+	}
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return Quote{}, err
+	}
+	q := Quote{
+		ID: id.New[id.Quote](), Org: org, User: user, Spec: spec, Placement: held, State: QuoteHeld, CreatedAt: now,
+		ExpiresAt: now.Add(m.cfg.QuoteTTL),
+	}
+	if err := m.insertQuote(ctx, tx, q); err != nil {
+		return Quote{}, err
+	}
+	if err := claim(ctx, tx, host.ForQuote, held, func(int) uuid.UUID { return q.ID.UUID() }, &q.ExpiresAt); err != nil {
+		return Quote{}, err
+	}
+	return q, m.withinHoldingLimit(ctx, tx, q)
+}
+
+func (m *Market) mayQuote(ctx context.Context, tx *db.Tx, org id.Org, spec Spec, plan Placement) error {
+	open, err := tx.Q.CountOpenQuotes(ctx, org)
+	if err != nil {
+		return fmt.Errorf("market: open quotes of %s: %w", org, err)
+	}
+	if open >= MaxOpenQuotes {
+		return fault.New(fault.QuotaExceeded, "%d quotes are open; rent or return one, or wait for it to expire", open)
+	}
+	need := money.CostCeil(plan.Rate, minFundsMS)
+	if spec.Budget != nil && *spec.Budget < need {
+		return fault.InvalidField("budget", "does not cover 60 seconds at %s per hour: want at least %s", plan.Rate, need)
+	}
+	have, err := ledger.Spendable(ctx, tx.Q, ledger.Wallet(org, m.cfg.Currency))
+	if err != nil {
+		return err
+	}
+	if have < need {
+		return fault.New(fault.InsufficientFunds, "a quote needs credit for 60 seconds: %s %s, and %s is available", need, m.cfg.Currency, have)
+	}
+	return nil
+}
+
+// withinHoldingLimit refuses a quote that would hold a GPU for longer than an org's quotes may.
+func (m *Market) withinHoldingLimit(ctx context.Context, tx *db.Tx, q Quote) error {
+	seconds, err := tx.Q.HeldByQuotes(ctx, q.Org, uuids(q.Placement.gpuIDs()))
+	if err != nil {
+		return fmt.Errorf("market: holding time of %s: %w", q.Org, err)
+	}
+	if seconds+m.cfg.QuoteTTL.Seconds() > maxHeld.Seconds() {
+		return fault.New(fault.QuotaExceeded, "your quotes have held one of these GPUs for %.0f s of the last hour; %.0f s is the most: rent it, or ask for another",
+			seconds, maxHeld.Seconds())
+	}
+	return nil
+}
+
+func (m *Market) insertQuote(ctx context.Context, tx *db.Tx, q Quote) error {
+	open, secrets := q.Spec.Split()
+	spec, err := json.Marshal(open)
+	if err != nil {
+		return err
+	}
+	hidden, err := json.Marshal(secrets)
+	if err != nil {
+		return err
+	}
+	placement, err := json.Marshal(q.Placement)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Q.InsertQuote(ctx, dbq.InsertQuoteParams{
+		ID: q.ID, OrgID: q.Org, UserID: q.User, Spec: spec, Secrets: m.box.Seal(hidden, belongs(q.ID)), Placement: placement,
+		GPUIds: uuids(q.Placement.gpuIDs()), Rate: q.Placement.Rate, CreatedAt: q.CreatedAt, ExpiresAt: q.ExpiresAt,
+	})
+	if err != nil {
+		return fmt.Errorf("market: write %s: %w", q.ID, err)
+	}
+	return nil
+}
+
+// belongs binds sealed secrets to their quote.
+func belongs(q id.Quote) string { return "quote:" + q.String() }
+
+// GetQuote returns one of org's quotes. Fault: NotFound.
+func (m *Market) GetQuote(ctx context.Context, org id.Org, q id.Quote) (Quote, error) {
+	row, err := m.db.Q.GetQuote(ctx, q, org)
+	if err != nil {
+		return Quote{}, noQuote(q, err)
+	}
+	return m.quoteOf(dbq.LockQuoteRow(row))
+}
+
+func (m *Market) lockQuote(ctx context.Context, tx *db.Tx, org id.Org, q id.Quote) (Quote, error) {
+	row, err := tx.Q.LockQuote(ctx, q, org)
+	if err != nil {
+		return Quote{}, noQuote(q, err)
+	}
+	return m.quoteOf(row)
+}
+
+func noQuote(q id.Quote, err error) error {
+	if db.NoRows(err) {
+		return fault.New(fault.NotFound, "no such quote")
+	}
+	return fmt.Errorf("market: read %s: %w", q, err)
+}
+
+func (m *Market) quoteOf(r dbq.LockQuoteRow) (Quote, error) {
+	q := Quote{
+		ID: r.ID, Org: r.OrgID, User: r.UserID, State: QuoteState(r.State), Cluster: r.ClusterID, CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt,
+	}
+	if r.Due {
+		q.State = QuoteExpired // whether or not the sweep has been there
+	}
+	if err := json.Unmarshal(r.Spec, &q.Spec); err != nil {
+		return Quote{}, fmt.Errorf("market: spec of %s: %w", r.ID, err)
+	}
+	if err := json.Unmarshal(r.Placement, &q.Placement); err != nil {
+		return Quote{}, fmt.Errorf("market: placement of %s: %w", r.ID, err)
+	}
+	if r.Secrets != nil {
+		plain, err := m.box.Open(r.Secrets, belongs(r.ID))
+		if err != nil {
+			return Quote{}, fmt.Errorf("market: %w", err)
+		}
+		var s Secrets
+		if err := json.Unmarshal(plain, &s); err != nil {
+			return Quote{}, fmt.Errorf("market: secrets of %s have an unknown form", r.ID)
+		}
+		q.Spec = q.Spec.With(s)
+	}
+	return q, nil
+}
+
+// gpuIDs are all GPUs of the placement.
+func (p Placement) gpuIDs() []id.GPU {
+	var out []id.GPU
+	for _, n := range p.Nodes {
+		for _, g := range n.GPUs {
+			out = append(out, g.ID)
+		}
+	}
+	return sortedUnique(out)
+}

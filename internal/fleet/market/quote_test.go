@@ -1,0 +1,240 @@
+package market_test
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+func (w *world) take(org id.Org, q id.Quote) (market.Quote, error) {
+	var out market.Quote
+	err := w.tx(func(ctx context.Context, tx *db.Tx) (err error) {
+		out, err = w.m.TakeQuote(ctx, tx, org, q, id.New[id.Cluster](), func(int) id.Lease { return id.New[id.Lease]() })
+		return err
+	})
+	return out, err
+}
+
+func TestAQuoteHoldsItsGPUsUntilItIsRented(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.host("a", 4, "2.00")
+	w.host("b", 4, "3.00")
+	renter := w.renter(money.Unit)
+	s := spec(2, 4, "gpu_model=H100")
+	s.Env = map[string]string{"TOKEN": "hunter2"}
+	s.RegistryAuth = &market.RegistryAuth{Username: "u", Password: "hunter3"}
+	q, err := w.quote(w.m, renter, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q.Placement.Rate != 20_000_000 || w.claims(host.ForQuote) != 8 || w.free(w.replica()) != 0 {
+		t.Fatalf("%s per hour, %d claims, %d free", q.Placement.Rate, w.claims(host.ForQuote), w.free(w.replica()))
+	}
+	if ttl := q.ExpiresAt.Sub(q.CreatedAt).Seconds(); ttl < 60 || ttl > 120 {
+		t.Errorf("held for %v s", ttl)
+	}
+	if _, err := w.rent(w.replica(), spec(1, 1, "")); !fault.Is(err, fault.NoCapacity) {
+		t.Errorf("somebody else rents a quoted GPU: %v", err)
+	}
+	got, err := w.m.GetQuote(t.Context(), renter, q.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(s, got.Spec); d != "" {
+		t.Errorf("the spec changed: %s", d)
+	}
+	var stored []byte
+	if err := w.d.Pool.QueryRow(t.Context(), "SELECT convert_to(spec::text || placement::text || encode(secrets, 'escape'), 'UTF8') FROM quote").Scan(&stored); err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(stored, []byte("hunter")) {
+		t.Error("secrets are stored in the clear")
+	}
+	if _, err := w.m.GetQuote(t.Context(), w.org(), q.ID); !fault.Is(err, fault.NotFound) {
+		t.Errorf("another org sees it: %v", err)
+	}
+	if _, err := w.take(w.org(), q.ID); !fault.Is(err, fault.NotFound) {
+		t.Errorf("another org takes it: %v", err)
+	}
+	taken, err := w.take(renter, q.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(gpus(taken.Placement), gpus(q.Placement)) || taken.Placement.Rate != q.Placement.Rate || taken.Spec.Env["TOKEN"] != "hunter2" {
+		t.Errorf("%+v", taken)
+	}
+	if l, q := w.claims(host.ForLease), w.claims(host.ForQuote); l != 8 || q != 0 {
+		t.Errorf("%d lease claims, %d quote claims", l, q)
+	}
+	if _, err := w.take(renter, q.ID); !fault.Is(err, fault.Conflict) {
+		t.Errorf("rented twice: %v", err)
+	}
+	if q, err := w.m.ReturnQuote(t.Context(), renter, q.ID); err != nil || q.State != market.QuoteRented || w.claims(host.ForLease) != 8 {
+		t.Errorf("%v %v", q.State, err)
+	}
+}
+
+func TestAQuoteGivesItsGPUsBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.host("a", 4, "2.00")
+	renter := w.renter(money.Unit)
+	q, err := w.quote(w.m, renter, spec(1, 4, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.m.ReturnQuote(t.Context(), w.org(), q.ID); !fault.Is(err, fault.NotFound) {
+		t.Errorf("another org returns it: %v", err)
+	}
+	for range 2 {
+		if q, err = w.m.ReturnQuote(t.Context(), renter, q.ID); err != nil || q.State != market.QuoteReturned {
+			t.Fatalf("%v %v", q.State, err)
+		}
+	}
+	if _, err := w.take(renter, q.ID); !fault.Is(err, fault.Conflict) {
+		t.Errorf("%v", err)
+	}
+	// An expired one gives way by itself, before anybody sweeps.
+	if q, err = w.quote(w.m, renter, spec(1, 4, "")); err != nil {
+		t.Fatal(err)
+	}
+	w.exec("UPDATE quote SET expires_at = clock_timestamp() WHERE id = $1", q.ID)
+	w.exec("UPDATE gpu_claim SET expires_at = clock_timestamp() WHERE ref = $1 AND ended_at IS NULL", q.ID.UUID())
+	if got, err := w.m.GetQuote(t.Context(), renter, q.ID); err != nil || got.State != market.QuoteExpired {
+		t.Errorf("%v %v", got.State, err)
+	}
+	if _, err := w.take(renter, q.ID); !fault.Is(err, fault.Conflict) {
+		t.Errorf("%v", err)
+	}
+	if _, err := w.rent(w.m, spec(1, 4, "")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := w.m.ExpireQuotes(t.Context()); n != 1 || err != nil {
+		t.Errorf("%d %v", n, err)
+	}
+	if n, err := w.m.ExpireQuotes(t.Context()); n != 0 || err != nil {
+		t.Errorf("%d %v", n, err)
+	}
+	if w.claims(host.ForLease) != 4 {
+		t.Error("the sweep took the new renter's GPUs")
+	}
+}
+
+func TestQuoteLimits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.host("a", 8, "2.00")
+	if _, err := w.quote(w.m, w.org(), spec(1, 1, "")); !fault.Is(err, fault.InsufficientFunds) {
+		t.Errorf("without credit: %v", err)
+	}
+	// 60 s of 2.00 per hour are 0.033333334 rounded up.
+	if _, err := w.quote(w.m, w.renter(33_333_333), spec(1, 1, "")); !fault.Is(err, fault.InsufficientFunds) {
+		t.Errorf("one nano-unit short: %v", err)
+	}
+	if _, err := w.quote(w.m, w.renter(33_333_334), spec(1, 1, "")); err != nil {
+		t.Errorf("just enough: %v", err)
+	}
+	s := spec(1, 1, "")
+	budget := money.Nano(33_333_333)
+	s.Budget = &budget
+	if _, err := w.quote(w.m, w.renter(money.Unit), s); !fault.Is(err, fault.Invalid) {
+		t.Errorf("budget below 60 s: %v", err)
+	}
+	renter := w.renter(money.Unit)
+	var last market.Quote
+	for range market.MaxOpenQuotes {
+		var err error
+		if last, err = w.quote(w.m, renter, spec(1, 1, "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.quote(w.m, renter, spec(1, 1, "")); !fault.Is(err, fault.QuotaExceeded) {
+		t.Errorf("one too many: %v", err)
+	}
+	if _, err := w.m.ReturnQuote(t.Context(), renter, last.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.quote(w.m, renter, spec(1, 1, "")); err != nil {
+		t.Errorf("after one was returned: %v", err)
+	}
+}
+
+func TestAnOrgHoldsAGPUForTenMinutesAnHour(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.host("a", 1, "2.00")
+	renter := w.renter(money.Unit)
+	quotes := 0
+	for ; ; quotes++ {
+		q, err := w.quote(w.m, renter, spec(1, 1, ""))
+		if fault.Is(err, fault.QuotaExceeded) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		// As if it had run its whole time, some minutes ago.
+		w.exec("UPDATE quote SET created_at = clock_timestamp() - interval '20 minutes', expires_at = clock_timestamp() - interval '1110 seconds' WHERE id = $1", q.ID)
+		w.exec("UPDATE gpu_claim SET expires_at = clock_timestamp() WHERE ref = $1 AND ended_at IS NULL", q.ID.UUID())
+	}
+	if quotes != 6 { // 6 × 90 s = 540 s; a seventh could make it 630 s
+		t.Errorf("%d quotes of 90 s", quotes)
+	}
+	if _, err := w.quote(w.m, w.renter(money.Unit), spec(1, 1, "")); err != nil {
+		t.Errorf("another org: %v", err)
+	}
+}
+
+// TestQuotesKeepDisk: what a quote promised of the host's disk is not sold again under it.
+func TestQuotesKeepDisk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.host("a", 2, "2.00")
+	s := spec(1, 1, "")
+	s.DiskGB = 300
+	if _, err := w.quote(w.m, w.renter(money.Unit), s); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.rent(w.replica(), s); !fault.Is(err, fault.NoCapacity) {
+		t.Errorf("%v", err)
+	}
+	s.DiskGB = 200
+	if _, err := w.rent(w.replica(), s); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAQuoteOfAHostThatWentAwayIsAConflict(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.host("a", 1, "2.00")
+	renter := w.renter(money.Unit)
+	q, err := w.quote(w.m, renter, spec(1, 1, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.exec("UPDATE gpu SET health = 'quarantined'")
+	if _, err := w.take(renter, q.ID); !fault.Is(err, fault.Conflict) {
+		t.Errorf("%v", err)
+	}
+	w.exec("UPDATE gpu SET health = 'healthy'")
+	w.exec("UPDATE host_status SET connected = false")
+	if _, err := w.take(renter, q.ID); !fault.Is(err, fault.Conflict) {
+		t.Errorf("%v", err)
+	}
+	w.exec("UPDATE host_status SET connected = true")
+	if _, err := w.take(renter, q.ID); err != nil {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,337 @@
+package market
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// maxRelaxations is how many changes are proposed.
+const maxRelaxations = 6
+
+// Relax proposes single changes of an ask for which nothing fits, each the smallest of its kind after which something
+// does, cheapest first. An ask that fits needs none; one that no single change helps gets none.
+func Relax(s *Snapshot, a Request) []Relaxation {
+	r := &relaxing{s: s, request: a}
+	for i := range a.Query.terms {
+		r.term(i)
+	}
+	r.size()
+	r.scope()
+	r.limits()
+	r.trust()
+	slices.SortStableFunc(r.out, func(a, b Relaxation) int { return cmp.Compare(a.Rate, b.Rate) })
+	return r.out[:min(len(r.out), maxRelaxations)]
+}
+
+func (m *Market) relax(a Request) []Relaxation {
+	m.view.mu.RLock()
+	defer m.view.mu.RUnlock()
+	return Relax(m.view.snap, a)
+}
+
+type relaxing struct {
+	s       *Snapshot
+	request Request
+	out     []Relaxation
+}
+
+// fits places a changed ask.
+func (r *relaxing) fits(a Request) (Placement, bool) {
+	p := &placing{s: r.s, request: &a, constraints: r.s.constraints(&a)}
+	g := p.find()
+	if len(g.lots) == 0 {
+		return Placement{}, false
+	}
+	return p.placement(g), true
+}
+
+func (r *relaxing) propose(p Placement, field, from, to string, value any) {
+	r.out = append(r.out, Relaxation{Field: field, From: from, To: to, Value: value, Rate: p.Rate})
+}
+
+// trust takes hosts without a bond, beside operators that accept them.
+func (r *relaxing) trust() {
+	if r.request.Trust == TrustAny || r.s.gangs == nil || r.request.Nodes+len(r.request.Gang) < 2 {
+		return
+	}
+	a := r.request
+	a.Trust = TrustAny
+	if p, ok := r.fits(a); ok {
+		r.propose(p, "trust", string(TrustBonded), string(TrustAny), TrustAny)
+	}
+}
+
+// term relaxes one term of the query: an order moves its bound to the nearest value that fits, a set gains the value of
+// the cheapest gang, anything else is left out.
+func (r *relaxing) term(i int) {
+	t := r.request.Query.terms[i]
+	without := r.request
+	without.Query = r.request.Query.without(i)
+	p, ok := r.fits(without)
+	if !ok {
+		return
+	}
+	propose := func(p Placement, changed term) {
+		r.propose(p, "gpu", t.String(), changed.String(), r.request.Query.with(i, changed).String())
+	}
+	switch t.op {
+	case opLt, opLe, opGt, opGe:
+		if t.field.num != nil {
+			if changed, p, ok := r.nearest(i); ok {
+				propose(p, changed)
+				return
+			}
+		}
+	case opEq, opIn:
+		if added, ok := r.widen(t, p); ok {
+			propose(p, added)
+			return
+		}
+	}
+	r.propose(p, "gpu", t.String(), "", without.Query.String())
+}
+
+// nearest moves the bound of an ordered numeric term to the value closest to it that fits. What fits a bound fits a
+// looser one, so the values there are can be searched by halves.
+func (r *relaxing) nearest(i int) (term, Placement, bool) {
+	t := r.request.Query.terms[i]
+	atLeast := t.op == opGt || t.op == opGe
+	seen := map[float64]bool{}
+	var bounds []float64 // from the tightest to the loosest
+	for _, c := range r.s.classes {
+		v, known := t.field.num(&c.facts)
+		if known && !math.IsInf(v, 0) && !seen[v] && (atLeast && v < t.values[0].num || !atLeast && v > t.values[0].num) {
+			seen[v] = true
+			bounds = append(bounds, v)
+		}
+	}
+	slices.Sort(bounds)
+	if atLeast {
+		slices.Reverse(bounds)
+	}
+	var best Placement
+	var at term
+	n, found := slices.BinarySearchFunc(bounds, true, func(bound float64, _ bool) int {
+		changed := t.bound(bound)
+		a := r.request
+		a.Query = r.request.Query.with(i, changed)
+		if p, ok := r.fits(a); ok {
+			best, at = p, changed
+			return 0
+		}
+		return -1
+	})
+	return at, best, found && n < len(bounds)
+}
+
+// bound is the term with another bound, inclusive.
+func (t term) bound(v float64) term {
+	text := strconv.FormatFloat(v, 'f', -1, 64)
+	if t.field.kind == kindPrice {
+		text = money.Micro(v).String()
+	}
+	switch t.op {
+	case opGt:
+		t.op = opGe
+	case opLt:
+		t.op = opLe
+	}
+	t.values = []value{{raw: text, text: text, num: v}}
+	return t
+}
+
+// widen adds to an = or in term what the nodes of a gang found without it have instead.
+func (r *relaxing) widen(t term, p Placement) (term, bool) {
+	if t.field.text == nil {
+		return term{}, false
+	}
+	values := slices.Clone(t.values)
+	for _, n := range p.Nodes {
+		e := r.s.hosts[n.Host]
+		for _, l := range e.lots {
+			if l.who.offer != n.Offer {
+				continue
+			}
+			text := t.field.text(&l.class.facts)
+			if text == "" {
+				return term{}, false
+			}
+			v := value{raw: text, text: strings.ToLower(text), words: words(text)}
+			if !slices.ContainsFunc(values, func(w value) bool {
+				c, _ := t.field.compare(&l.class.facts, nil, &w)
+				return c == 0
+			}) {
+				values = append(values, v)
+			}
+		}
+	}
+	t.op, t.values = opIn, values
+	return t, len(values) <= maxListItems
+}
+
+func (q Query) without(i int) Query {
+	return Query{slices.Delete(slices.Clone(q.terms), i, i+1)}
+}
+
+func (q Query) with(i int, t term) Query {
+	terms := slices.Clone(q.terms)
+	terms[i] = t
+	return Query{terms}
+}
+
+// size tries fewer nodes, and fewer GPUs per node.
+func (r *relaxing) size() {
+	for n := r.request.Nodes - 1; n >= 1; n-- {
+		a := r.request
+		a.Nodes = n
+		if p, ok := r.fits(a); ok {
+			r.propose(p, "nodes", strconv.Itoa(r.request.Nodes), strconv.Itoa(n), n)
+			break
+		}
+	}
+	for n := r.request.GPUs - 1; n >= 1; n-- {
+		a := r.request
+		a.GPUs = n
+		if p, ok := r.fits(a); ok {
+			r.propose(p, "gpus_per_node", strconv.Itoa(r.request.GPUs), strconv.Itoa(n), n)
+			break
+		}
+	}
+}
+
+// scope tries the next wider scope that fits, and no bandwidth bound.
+func (r *relaxing) scope() {
+	wider := map[Scope][]Scope{ScopeHost: {ScopeFabric, ScopeAny}, ScopeFabric: {ScopeAny}}
+	for _, s := range wider[r.request.Scope] {
+		a := r.request
+		a.Scope = s
+		if p, ok := r.fits(a); ok {
+			r.propose(p, "network.scope", string(r.request.Scope), string(s), s)
+			break
+		}
+	}
+	if r.request.MinGbps > 0 {
+		a := r.request
+		a.MinGbps = 0
+		if p, ok := r.fits(a); ok {
+			r.propose(p, "network.min_gbps", fmt.Sprintf("%g", r.request.MinGbps), "0", 0)
+		}
+	}
+}
+
+// limits tries the price that it takes, the longest time the hosts allow, and the disk there is.
+func (r *relaxing) limits() {
+	if r.request.MaxRate > 0 {
+		a := r.request
+		a.MaxRate = 0
+		if p, ok := r.fits(a); ok {
+			r.propose(p, "max_price_per_hour", r.request.MaxRate.String(), p.Rate.String(), p.Rate)
+		}
+	}
+	r.duration()
+	r.disk()
+	r.scratch()
+	r.isolation()
+}
+
+// isolation gives up what only some hosts have.
+func (r *relaxing) isolation() {
+	if a := r.request; a.DiskLimited {
+		a.DiskLimited = false
+		if p, ok := r.fits(a); ok {
+			r.propose(p, "disk_limited", "true", "false", false)
+		}
+	}
+	if a := r.request; a.Runtime == agentapi.RuntimeRunsc {
+		a.Runtime = agentapi.RuntimeRunc
+		if p, ok := r.fits(a); ok {
+			r.propose(p, "runtime", agentapi.RuntimeRunsc, agentapi.RuntimeRunc, agentapi.RuntimeRunc)
+		}
+	}
+}
+
+func (r *relaxing) duration() {
+	seen := map[int64]bool{}
+	for _, c := range r.s.classes {
+		if d := c.maxDuration; d > 0 && (r.request.Duration == 0 || d < r.request.Duration) {
+			seen[d] = true
+		}
+	}
+	longest := sortedKeys(seen)
+	slices.Reverse(longest)
+	if p, d, ok := r.first(longest, func(a *Request, d int64) { a.Duration = d }); ok {
+		from := "open-ended"
+		if r.request.Duration > 0 {
+			from = strconv.FormatInt(r.request.Duration, 10)
+		}
+		r.propose(p, "max_duration", from, strconv.FormatInt(d, 10), d)
+	}
+}
+
+func (r *relaxing) disk() {
+	seen := map[int64]bool{}
+	onHost := int64(r.request.nodesOnHost())
+	for _, c := range r.s.classes {
+		if d := c.diskFreeGB / onHost; d >= 1 && d < r.request.DiskGB {
+			seen[d] = true
+		}
+	}
+	most := sortedKeys(seen)
+	slices.Reverse(most)
+	if p, d, ok := r.first(most, func(a *Request, d int64) { a.DiskGB = d }); ok {
+		r.propose(p, "disk_gb", strconv.FormatInt(r.request.DiskGB, 10), strconv.FormatInt(d, 10), d)
+	}
+}
+
+// scratch makes do with less of it, or none.
+func (r *relaxing) scratch() {
+	if r.request.ScratchGB == 0 {
+		return
+	}
+	seen := map[int64]bool{0: true}
+	onHost := int64(r.request.nodesOnHost())
+	for _, c := range r.s.classes {
+		if d := c.scratchFreeGB / onHost; d < r.request.ScratchGB {
+			seen[d] = true
+		}
+	}
+	most := sortedKeys(seen)
+	slices.Reverse(most)
+	if p, d, ok := r.first(most, func(a *Request, d int64) { a.ScratchGB = d }); ok {
+		r.propose(p, "scratch_gb", strconv.FormatInt(r.request.ScratchGB, 10), strconv.FormatInt(d, 10), d)
+	}
+}
+
+// first finds the first of the values, ordered from the tightest to the loosest, that fits.
+func (r *relaxing) first(values []int64, set func(*Request, int64)) (Placement, int64, bool) {
+	var best Placement
+	n, found := slices.BinarySearchFunc(values, true, func(v int64, _ bool) int {
+		a := r.request
+		set(&a, v)
+		if p, ok := r.fits(a); ok {
+			best = p
+			return 0
+		}
+		return -1
+	})
+	if !found {
+		return Placement{}, 0, false
+	}
+	return best, values[n], true
+}
+
+func sortedKeys(m map[int64]bool) []int64 {
+	out := make([]int64, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,402 @@
+package market
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/billing/fairness"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+const (
+	// reachEvery is how often a view asks which hosts are reachable: silence is no change, so nothing notes it.
+	reachEvery = 5 * time.Second
+	// wholeEvery is how often it reads everything: shorter than changes are kept (see Prune), so a replica that slept
+	// misses none.
+	wholeEvery = 5 * time.Minute
+	keptFor    = 15 * time.Minute
+)
+
+// view is this replica's picture of the fleet. It is read again when somebody needs it fresher than it is; when nobody
+// does, nothing runs.
+type view struct {
+	db       *db.DB
+	simulate bool
+	currency string
+	now      func() time.Time
+
+	seen    atomic.Int64 // begun, unix ns: to be read without waiting for a read
+	ahead   atomic.Bool  // a read that nobody waits for is under way
+	reading sync.Mutex   // one read at a time; guards the fields below
+	begun   time.Time    // when the last read began, this replica's clock
+	reachAt time.Time
+	wholeAt time.Time
+	mark    string
+	reach   map[id.Host]bool
+	medians map[string]money.Micro // read at mediansAt; see Gangs
+	// mediansAt and linkedAt are when they were read last.
+	mediansAt, linkedAt time.Time
+	gangBans            map[id.Host]bool // read at gangBansAt; see Gangs
+	gangBansAt          time.Time
+	relistLock          time.Duration
+	linked              map[id.Org]map[id.Org]bool
+
+	mu    sync.RWMutex // guards the fields below
+	snap  *Snapshot
+	base  map[id.Host]*Host // as read, before marks
+	marks map[*Planner]mark
+	reads int // begun so far
+}
+
+// mark is what a plan takes of the fleet before a read shows it: from the plan to the end of the attempt and, if the
+// attempt claimed it, until a read that began after that. A read that was under way has not seen the claim.
+type mark struct {
+	nodes []Placed
+	until int // number of that read; 0 = the attempt is under way
+}
+
+func newView(d *db.DB, cfg Config, turn int) *view {
+	return &view{
+		db: d, simulate: cfg.AllowSimulated, currency: cfg.Currency, now: cfg.Now, relistLock: cfg.RelistLock, snap: NewSnapshot(turn), base: map[id.Host]*Host{}, marks: map[*Planner]mark{},
+	}
+}
+
+// recent makes sure that the view is about as young as age. One that is older is read again, and only when it is
+// patience times as old does anybody wait for that: whoever claims what it shows finds out under the locks.
+func (v *view) recent(ctx context.Context, age time.Duration) error {
+	const patience, atMost = 4, 10 * time.Second
+	now := v.now()
+	old := now.Sub(time.Unix(0, v.seen.Load()))
+	switch {
+	case old <= age:
+		return nil
+	case old > patience*age:
+		return v.fresh(ctx, now.Add(-age), false)
+	}
+	if v.ahead.CompareAndSwap(false, true) {
+		go func() {
+			defer v.ahead.Store(false)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), atMost)
+			defer cancel()
+			_ = v.fresh(ctx, now.Add(-age), false) // the next one tries again, and waits when it has failed too long
+		}()
+	}
+	return nil
+}
+
+// fresh makes sure that the view is of a read that began at notBefore or later. Callers that wait for the same read
+// share it.
+func (v *view) fresh(ctx context.Context, notBefore time.Time, reach bool) error {
+	v.reading.Lock()
+	defer v.reading.Unlock()
+	if v.begun.After(notBefore) && (!reach || v.reachAt.After(notBefore)) {
+		return nil
+	}
+	begun := v.now()
+	whole := v.mark == "" || begun.Sub(v.wholeAt) > wholeEvery
+	reach = reach || whole || begun.Sub(v.reachAt) > reachEvery
+	number := v.begin()
+	r, err := v.read(ctx, whole, reach)
+	if err != nil {
+		return err
+	}
+	v.begun, v.mark = begun, r.mark
+	defer v.seen.Store(begun.UnixNano()) // once it is applied
+	if whole {
+		v.wholeAt = begun
+	}
+	if reach {
+		v.reachAt, v.reach = begun, r.reach
+	}
+	v.apply(r, whole, number)
+	return nil
+}
+
+// begin numbers a read.
+func (v *view) begin() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.reads++
+	return v.reads
+}
+
+// read asks for what changed since the last read, in one snapshot.
+func (v *view) read(ctx context.Context, whole, reach bool) (r fleetRead, err error) {
+	err = v.db.InSnapshot(ctx, func(ctx context.Context, q *dbq.Queries) error {
+		r, err = v.readFrom(ctx, q, whole, reach)
+		return err
+	})
+	return r, err
+}
+
+func (v *view) readFrom(ctx context.Context, q *dbq.Queries, whole, reach bool) (fleetRead, error) {
+	m, err := q.FleetMark(ctx)
+	if err != nil {
+		return fleetRead{}, fmt.Errorf("market: read the fleet: %w", err)
+	}
+	r := fleetRead{mark: m.Xmin, at: m.At}
+	again := map[id.Host]bool{}
+	if !whole {
+		changed, err := q.ChangedHosts(ctx, v.mark)
+		if err != nil {
+			return fleetRead{}, fmt.Errorf("market: changed hosts: %w", err)
+		}
+		for _, h := range changed {
+			again[h] = true
+		}
+		v.addExpired(again, m.At)
+	}
+	if reach {
+		ids, err := q.ReachableHosts(ctx, host.ReachableFor.Milliseconds())
+		if err != nil {
+			return fleetRead{}, fmt.Errorf("market: reachable hosts: %w", err)
+		}
+		r.reach = make(map[id.Host]bool, len(ids))
+		for _, h := range ids {
+			r.reach[h] = true
+			again[h] = again[h] || whole || !v.reach[h]
+		}
+		for h := range v.reach {
+			again[h] = again[h] || !r.reach[h]
+		}
+	}
+	for h, do := range again {
+		if do {
+			r.ids = append(r.ids, h)
+		}
+	}
+	if r.hosts, err = loadHosts(ctx, db.NewPipe(q), r.ids, v.simulate, true); err != nil {
+		return r, err
+	}
+	r.gangs, err = v.readGangs(ctx, q)
+	return r, err
+}
+
+// How often what changes slowly is read again.
+const (
+	mediansEvery     = time.Minute
+	linkedEvery      = 5 * time.Minute
+	gangBansEvery    = 10 * time.Second
+	mediansOver      = 7 * 24 * time.Hour
+	mediansOperators = 5
+)
+
+// readGangs reads what decides which hosts may form gangs.
+func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
+	g := &Gangs{Operators: map[id.Org]Operator{}, Hosts: map[id.Host]money.Nano{}, Bans: map[Ban]bool{}}
+	operators, err := q.BondOperators(ctx, v.currency)
+	if err != nil {
+		return nil, fmt.Errorf("market: bonds: %w", err)
+	}
+	for _, o := range operators {
+		x := Operator{Bond: money.Nano(o.Free), AcceptUnbonded: o.AcceptUnbonded}
+		if limit := money.Nano(o.LiabilityMax); limit >= 0 {
+			x.LiabilityMax = &limit
+		}
+		g.Operators[id.FromUUID[id.Org](o.OrgID.Bytes)] = x
+	}
+	limits, err := q.BondHostLimits(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("market: liability of hosts: %w", err)
+	}
+	for _, l := range limits {
+		g.Hosts[l.HostID] = l.LiabilityMax
+	}
+	bans, err := q.BondPairBans(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("market: pair bans: %w", err)
+	}
+	for _, b := range bans {
+		g.Bans[Ban{b.A.Bytes, b.B.Bytes}] = true
+	}
+	if now := v.now(); v.medians == nil || now.Sub(v.mediansAt) > mediansEvery {
+		rows, err := q.BondModelMedians(ctx, firstID(now.Add(-mediansOver)), v.currency, mediansOperators)
+		if err != nil {
+			return nil, fmt.Errorf("market: median prices: %w", err)
+		}
+		v.medians, v.mediansAt = make(map[string]money.Micro, len(rows)), now
+		for _, r := range rows {
+			v.medians[r.GPUModel] = money.Micro(r.Median)
+		}
+	}
+	if now := v.now(); v.linked == nil || now.Sub(v.linkedAt) > linkedEvery {
+		rows, err := q.BondLinkedOrgs(ctx, !v.simulate) // in a sandbox everybody has the same test cards
+		if err != nil {
+			return nil, fmt.Errorf("market: who is linked with whom: %w", err)
+		}
+		v.linked, v.linkedAt = map[id.Org]map[id.Org]bool{}, now
+		for _, r := range rows {
+			renter := id.FromUUID[id.Org](r.RenterOrg.Bytes)
+			if v.linked[renter] == nil {
+				v.linked[renter] = map[id.Org]bool{}
+			}
+			v.linked[renter][id.FromUUID[id.Org](r.OperatorOrg.Bytes)] = true
+		}
+	}
+	if now := v.now(); v.gangBans == nil || now.Sub(v.gangBansAt) > gangBansEvery {
+		if v.gangBans, err = readGangBans(ctx, q, now); err != nil {
+			return nil, err
+		}
+		v.gangBansAt = now
+	}
+	if v.relistLock > 0 {
+		locked, err := q.BondRelistLocks(ctx, int64(v.relistLock.Seconds()))
+		if err != nil {
+			return nil, fmt.Errorf("market: relist locks: %w", err)
+		}
+		g.Locked = make(map[id.Host]bool, len(locked))
+		for _, h := range locked {
+			g.Locked[h] = true
+		}
+	}
+	g.Medians, g.Linked, g.HostBans = v.medians, v.linked, v.gangBans
+	return g, nil
+}
+
+// readGangBans returns the hosts that are not placed in gangs at present because of what counts against them.
+func readGangBans(ctx context.Context, q *dbq.Queries, now time.Time) (map[id.Host]bool, error) {
+	rows, err := q.BondGangStrikes(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("market: strikes of hosts: %w", err)
+	}
+	strikes := map[id.Host][]fairness.Strike{}
+	for _, r := range rows {
+		strikes[r.HostID] = append(strikes[r.HostID], fairness.Strike{AtMS: r.At.UnixMilli(), Against: id.FromUUID[id.Org](r.AgainstOrg.Bytes)})
+	}
+	out := map[id.Host]bool{}
+	for h, all := range strikes {
+		if fairness.GangBan(all) > now.UnixMilli() {
+			out[h] = true
+		}
+	}
+	return out, nil
+}
+
+// firstID is before the ids of all leases made at t or later.
+func firstID(t time.Time) pgtype.UUID {
+	var b uuid.UUID
+	binary.BigEndian.PutUint64(b[:8], uint64(max(0, t.UnixMilli()))<<16)
+	return pgtype.UUID{Bytes: b, Valid: true}
+}
+
+// addExpired adds the hosts on which a quote's claim has run out: time is no change either.
+func (v *view) addExpired(again map[id.Host]bool, at time.Time) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for hid, h := range v.base {
+		if !h.NextExpiry.IsZero() && !h.NextExpiry.After(at) {
+			again[hid] = true
+		}
+	}
+}
+
+func (v *view) apply(r fleetRead, whole bool, number int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for p, m := range v.marks {
+		if m.until != 0 && m.until <= number {
+			v.unmark(p) // its hosts are among those read now, or were by a read that saw the claim
+		}
+	}
+	if whole {
+		for hid := range v.base {
+			if r.hosts[hid] == nil {
+				v.put(hid, nil)
+			}
+		}
+	}
+	for _, hid := range r.ids {
+		v.put(hid, r.hosts[hid])
+	}
+	v.snap.SetGangs(r.gangs)
+}
+
+// put replaces what is known of a host, nil for "does not sell", and marks on it what plans under way are about to
+// claim. v.mu is held.
+func (v *view) put(hid id.Host, h *Host) {
+	if h == nil {
+		delete(v.base, hid)
+		v.snap.Remove(hid)
+		return
+	}
+	v.base[hid] = h
+	for _, m := range v.marks {
+		for _, n := range m.nodes {
+			if n.Host == hid && (m.until == 0 || h.allFree(n.GPUs)) { // not those whose claim h shows already
+				h = h.without(n)
+			}
+		}
+	}
+	v.snap.Put(h)
+}
+
+// plan places the ask and marks the result as p's.
+func (v *view) plan(p *Planner, a Request) (Placement, Explain) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.unmark(p)
+	out, why := Place(v.snap, a)
+	if len(out.Nodes) > 0 {
+		v.marks[p] = mark{nodes: out.Nodes}
+		v.snap.Take(out)
+	}
+	return out, why
+}
+
+// sortMarks ends p's attempt. What it claimed stays marked until a read has seen the claim.
+func (v *view) sortMarks(p *Planner, claimed []Placed) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(claimed) == 0 {
+		v.unmark(p)
+		return
+	}
+	v.marks[p] = mark{nodes: claimed, until: v.reads + 1}
+}
+
+func (v *view) unmark(p *Planner) {
+	m := v.marks[p]
+	delete(v.marks, p)
+	for _, n := range m.nodes {
+		if h := v.base[n.Host]; h != nil {
+			v.put(n.Host, h)
+		}
+	}
+}
+
+// topology is what the view knows of how close a host's GPUs are to each other; nil: nothing.
+func (v *view) topology(hid id.Host) *Topology {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if h := v.base[hid]; h != nil {
+		return h.Topology
+	}
+	return nil
+}
+
+// allFree reports whether every one of the GPUs is there and free.
+func (h *Host) allFree(gpus []GPU) bool {
+	free := 0
+	for i := range h.GPUs {
+		if !h.GPUs[i].Free {
+			continue
+		}
+		for _, g := range gpus {
+			if g.ID == h.GPUs[i].ID {
+				free++
+			}
+		}
+	}
+	return free == len(gpus)
+}

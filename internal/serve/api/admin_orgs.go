@@ -1,0 +1,117 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+)
+
+func (a *API) attention(ctx context.Context, p account.Principal, _ *struct{}) (statement.Attention, error) {
+	return statement.Wants(ctx, a.db.Q, p, a.cfg.Currency)
+}
+
+// SearchOrgs is the query of lists of organisations. (Exported because huma reads only exported fields.)
+type SearchOrgs struct {
+	Page
+	Q string `query:"q" maxLength:"200" doc:"an organisation's id, or a part of its name, its legal name or a member's e-mail address"`
+}
+
+func (a *API) listOrgs(ctx context.Context, p account.Principal, in *SearchOrgs) (list[statement.FoundOrg], error) {
+	return a.orgs(ctx, p, *in, false)
+}
+
+func (a *API) listOperators(ctx context.Context, p account.Principal, in *SearchOrgs) (list[statement.FoundOrg], error) {
+	return a.orgs(ctx, p, *in, true)
+}
+
+func (a *API) orgs(ctx context.Context, p account.Principal, in SearchOrgs, operators bool) (list[statement.FoundOrg], error) {
+	before, err := cursor[id.Org](in.Page)
+	if err != nil {
+		return list[statement.FoundOrg]{}, err
+	}
+	rows, err := statement.Orgs(ctx, a.db.Q, p, statement.OrgSearch{Words: in.Q, Operators: operators}, a.cfg.Currency, before, in.Limit+1)
+	return cut(rows, in.Limit, same[statement.FoundOrg], func(o statement.FoundOrg) string { return o.ID.String() }), err
+}
+
+// orgDetailView is all that a platform operator knows of an organisation.
+type orgDetailView struct {
+	statement.OrgDetail
+	Legal    *legalView        `json:"legal" doc:"null: it has not said who it is"`
+	FeePPM   int               `json:"fee_ppm" doc:"of its hosts' new leases"`
+	Earnings payoutBalanceView `json:"earnings"`
+	Account  payout.Account    `json:"account"`
+}
+
+func (a *API) getOrg(ctx context.Context, p account.Principal, in *idInput) (orgDetailView, error) {
+	org, err := pathID[id.Org](in.ID, "organisation")
+	if err != nil {
+		return orgDetailView{}, err
+	}
+	out := orgDetailView{}
+	if out.OrgDetail, err = statement.OneOrg(ctx, a.db.Q, p, org, a.cfg.Currency); err != nil {
+		return out, err
+	}
+	if l := out.OrgDetail.Legal; l.Known() {
+		v := viewLegal(l)
+		out.Legal = &v
+	}
+	if out.FeePPM, err = a.market.Fee(ctx, org); err != nil {
+		return out, err
+	}
+	if out.Earnings, err = a.earned(ctx, org); err != nil {
+		return out, err
+	}
+	out.Account, err = a.payouts.Account(ctx, org)
+	return out, err
+}
+
+func (a *API) payoutRun(ctx context.Context, p account.Principal, _ *struct{}) (list[payout.Next], error) {
+	all, err := a.payouts.Upcoming(ctx, p)
+	return cut(all, len(all), same[payout.Next], func(payout.Next) string { return "" }), err
+}
+
+type runPayoutsInput struct {
+	Keyed
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+	}
+}
+
+// runPayouts makes a transaction for each payout. A run that dies in the middle can be repeated: it pays those who are left.
+func (a *API) runPayouts(ctx context.Context, p account.Principal, in *runPayoutsInput, once idem.Request) (answer idem.Answer, out list[operatorPayout], err error) {
+	answer, err = idem.DoSteps(ctx, a.db, once, func(ctx context.Context) (int, any, error) {
+		made, err := a.payouts.PayAll(ctx, p, in.Body.Reason)
+		out = cut(made, len(made), ofOperator, func(payout.Payout) string { return "" })
+		return http.StatusCreated, out, err
+	})
+	return answer, out, err
+}
+
+func (a *API) redemptions(ctx context.Context, p account.Principal, in *struct {
+	Page
+	Code string `query:"code" maxLength:"100" doc:"of this code alone"`
+	Org  string `query:"org_id" maxLength:"100" doc:"by this organisation alone"`
+}) (list[payment.Redemption], error) {
+	org, err := orgFilter(in.Org)
+	if err != nil {
+		return list[payment.Redemption]{}, err
+	}
+	rows, err := a.payments.Redemptions(ctx, p, in.Code, org, in.After, in.Limit+1)
+	return cut(rows, in.Limit, same[payment.Redemption], payment.Redemption.Cursor), err
+}
+
+// orgFilter reads the organisation that a list is bounded to; "" is all.
+func orgFilter(s string) (id.Org, error) {
+	var org id.Org
+	if err := org.UnmarshalText([]byte(s)); err != nil {
+		return org, fault.InvalidField("query.org_id", "is not the id of an organisation")
+	}
+	return org, nil
+}

@@ -1,0 +1,38 @@
+package api
+
+import (
+	"context"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fleet/host"
+)
+
+// agentsView is which versions of the agent hosts should run, and which they do.
+type agentsView struct {
+	Channels []host.AgentChannel `json:"channels"`
+	Hosts    []host.AgentCount   `json:"hosts"`
+}
+
+func (a *API) listAgents(ctx context.Context, p account.Principal, _ *struct{}) (agentsView, error) {
+	channels, hosts, err := host.Channels(ctx, a.db.Q, p)
+	return agentsView{channels, hosts}, err
+}
+
+type setChannelInput struct {
+	Name string `path:"name"`
+	Body struct {
+		Version string `json:"version" doc:"a release's number, such as v1.4.0"`
+		Source  string `json:"source" doc:"https address of the folder with SHA256SUMS, SHA256SUMS.sig and the archives"`
+		Percent int    `json:"percent" doc:"of the channel's hosts; who is among a few is among more" minimum:"0" maximum:"100"`
+		Again   bool   `json:"again,omitempty" doc:"hosts that gave this version up try it again"`
+	}
+}
+
+func (a *API) setChannel(ctx context.Context, p account.Principal, in *setChannelInput) (out host.AgentChannel, err error) {
+	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		out, err = host.SetChannel(ctx, tx, p, host.NewChannel{Name: in.Name, Version: in.Body.Version, Source: in.Body.Source, Percent: in.Body.Percent, Again: in.Body.Again})
+		return err
+	})
+	return out, err
+}

@@ -1,0 +1,204 @@
+// Package api is the REST face of Muster: it translates between HTTP and the nouns, and holds no rules of its own.
+//
+// What always holds:
+//
+//   - Every route says who may call it, in routes.go; a test walks the router and fails on one that does not.
+//   - Another org's object is not found; a missing permission inside one's own org is forbidden.
+//   - Every failure is a problem document with one of the contract's codes. It never repeats a value that was sent, and
+//     an internal failure tells nothing but the request's name in our log.
+//   - Every POST takes an Idempotency-Key, which is taken inside the transaction of the act.
+//   - Unknown fields are refused and bodies are bounded.
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/postpaid"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/dialback"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/fleet/nodelog"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/seal"
+	"github.com/musterhq/muster/static"
+)
+
+// Config says how the API is served.
+type Config struct {
+	PublicURL string        // where people reach the platform, https://muster.example; for links and the enrol command
+	AgentURL  string        // where hosts enrol
+	AgentCA   string        // PEM file, on the host, that the enrol command names; "" = the system's roots
+	Version   string        // of this server
+	Currency  string        // "USD"
+	Sandbox   bool          // no real money moves
+	Holdback  time.Duration // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
+
+	Merchant statement.Party // of record, on invoices
+
+	// GatewayAddr is host:port of the SSH gateway as people reach it, "" when there is none; SSHHostKeys are its public
+	// keys, "ssh-ed25519 AAAA…".
+	GatewayAddr string
+	SSHHostKeys []string
+
+	// Requests per minute and replica; 0 = the default, negative = no limit.
+	AddressPerMinute int // default 3000
+	CallerPerMinute  int // default 1200
+
+	// Ready are further conditions of readiness, by name: "hosts" for whether hosts can reach this replica.
+	Ready map[string]func(context.Context) error
+}
+
+// Deps are the nouns behind the face.
+type Deps struct {
+	DB       *db.DB
+	Accounts *account.Accounts
+	Market   *market.Market
+	Clusters *cluster.Clusters
+	Payments *payment.Payments
+	Payouts  *payout.Payouts
+	Postpaid *postpaid.Postpaid
+	Dialer   *dialback.Dialer // reads logs from hosts; nil: only kept logs are shown
+	Bus      *bus.Bus         // may be nil: waits then look every second
+	Shell    Shell            // nil: this server opens no shells
+	AppLink  AppLink          // nil: ports are not shown to browsers
+	Box      *seal.Box
+	Assets   *static.Assets
+	Log      *slog.Logger
+}
+
+// Shell speaks SSH with the principal, for a rank of a cluster of its org, until the connection ends.
+type Shell func(ctx context.Context, conn net.Conn, p account.Principal, cl id.Cluster, rank int) error
+
+// AppLink makes a link that shows an HTTP port of a rank to whoever opens it.
+type AppLink func(p account.Principal, cl id.Cluster, rank, port int) (string, error)
+
+// API serves the REST interface. Make one with New.
+type API struct {
+	cfg      Config
+	db       *db.DB
+	accounts *account.Accounts
+	market   *market.Market
+	clusters *cluster.Clusters
+	payments *payment.Payments
+	payouts  *payout.Payouts
+	postpaid *postpaid.Postpaid
+	logs     *nodelog.Reader
+	bus      *bus.Bus
+	shell    Shell
+	appLink  AppLink
+	box      *seal.Box
+	assets   *static.Assets
+	log      *slog.Logger
+
+	router   chi.Router
+	table    *table
+	rendered rendered
+}
+
+// New builds the router; it starts nothing.
+func New(cfg Config, d Deps) *API {
+	if cfg.AddressPerMinute == 0 {
+		cfg.AddressPerMinute = 3000
+	}
+	if cfg.CallerPerMinute == 0 {
+		cfg.CallerPerMinute = 1200
+	}
+	if cfg.Merchant.Address == nil {
+		cfg.Merchant.Address = []string{} // a list in answers, never null
+	}
+	if d.Log == nil {
+		d.Log = slog.Default()
+	}
+	if d.Assets == nil {
+		d.Assets = static.New()
+	}
+	a := &API{
+		cfg: cfg, db: d.DB, accounts: d.Accounts, market: d.Market, clusters: d.Clusters, payments: d.Payments, payouts: d.Payouts, postpaid: d.Postpaid, logs: nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus), bus: d.Bus, shell: d.Shell, appLink: d.AppLink,
+		box: d.Box, assets: d.Assets, log: d.Log, router: chi.NewRouter(),
+	}
+	a.build()
+	a.rendered = a.render()
+	return a
+}
+
+// ServeHTTP serves Base, the reference, health and Stripe's webhook. Mount it at "/api/", "/healthz", "/readyz" and
+// "/stripe/", or at the root before the pages.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.router.ServeHTTP(w, r) }
+
+// Paths are the patterns of http.ServeMux under which the API is to be mounted.
+func Paths() []string { return []string{"/api/", "/healthz", "/readyz", "/stripe/"} }
+
+func (a *API) build() {
+	r := a.router
+	r.Use(a.envelope, a.storableURL)
+	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
+		writeProblem(w, newProblem(fault.NotFound, "there is no such page; the reference is at /api/docs"))
+	})
+	r.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
+		p := newProblem(fault.NotFound, "this path does not take that method; the reference is at /api/docs")
+		p.Status = http.StatusMethodNotAllowed
+		writeProblem(w, p)
+	})
+	t := &table{api: a, rule: map[string]access{}}
+	a.table = t
+	t.chi = r
+	a.outside(t)
+	r.Group(func(r chi.Router) {
+		r.Use(a.byAddress, a.authenticate, a.byCaller)
+		t.chi = r
+		t.huma = humachi.New(r, humaConfig(a.cfg))
+		a.inside(t)
+	})
+	polish(t.huma.OpenAPI())
+}
+
+// envelope is around every request: its name for the log, the headers every answer has, and a panic's end.
+func (a *API) envelope(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := make([]byte, 8)
+		rand.Read(id)
+		name := "req_" + hex.EncodeToString(id)
+		ctx := context.WithValue(r.Context(), requestIDKey{}, name)
+		ctx = context.WithValue(ctx, pathKey{}, r.URL.Path)
+		r = r.WithContext(ctx)
+		h := w.Header()
+		h.Set("Request-Id", name)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		if strings.HasPrefix(a.cfg.PublicURL, "https://") {
+			h.Set("Strict-Transport-Security", "max-age=31536000")
+		}
+		began := time.Now()
+		defer func() {
+			if p := recover(); p != nil {
+				if p == http.ErrAbortHandler {
+					panic(p)
+				}
+				a.log.ErrorContext(ctx, "panic", slog.String("request", name), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+				writeProblem(w, newProblem(fault.Internal, "something went wrong on our side; it was noted as "+name))
+			}
+			a.log.DebugContext(ctx, "request", slog.String("request", name), slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Duration("took", time.Since(began)))
+		}()
+		next.ServeHTTP(w, r)
+	})
+}

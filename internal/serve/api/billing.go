@@ -1,0 +1,222 @@
+package api
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
+)
+
+func (a *API) balance(ctx context.Context, p account.Principal, _ *struct{}) (statement.Balance, error) {
+	return statement.OrgBalance(ctx, a.db.Q, p.Org, a.cfg.Currency)
+}
+
+func (a *API) transactions(ctx context.Context, p account.Principal, in *struct{ Page }) (list[statement.Transaction], error) {
+	before, err := cursor[id.LedgerTx](in.Page)
+	if err != nil {
+		return list[statement.Transaction]{}, err
+	}
+	rows, err := statement.Transactions(ctx, a.db.Q, p.Org, a.cfg.Currency, before, in.Limit+1)
+	return cut(rows, in.Limit, same[statement.Transaction], func(t statement.Transaction) string { return t.ID.String() }), err
+}
+
+type topUpInput struct {
+	Keyed
+	Body struct {
+		Amount string `json:"amount" doc:"goes into the wallet, without tax; a decimal, in whole cents" example:"25.00"`
+		Total  string `json:"total,omitempty" doc:"what you were told you are charged, tax included (getPrice): when it is another amount now, nothing is charged (409 conflict); left out: whatever it is" example:"29.75"`
+		CardID string `json:"card_id,omitempty" doc:"one of your cards; left out: the default one, or Stripe's page when there is none"`
+	}
+}
+
+type priceInput struct {
+	Amount string `query:"amount" required:"true" doc:"a decimal, in whole cents" example:"25.00"`
+}
+
+func (a *API) price(ctx context.Context, p account.Principal, in *priceInput) (payment.Price, error) {
+	amount, err := money.ParseNano(in.Amount)
+	if err != nil {
+		return payment.Price{}, fault.InvalidField("amount", "%s", err)
+	}
+	return a.payments.Price(ctx, p.Org, amount)
+}
+
+func (a *API) topUp(ctx context.Context, p account.Principal, in *topUpInput, once idem.Request) (idem.Answer, payment.TopUp, error) {
+	amount, err := money.ParseNano(in.Body.Amount)
+	if err != nil {
+		return idem.Answer{}, payment.TopUp{}, fault.InvalidField("amount", "%s", err)
+	}
+	r := payment.TopUpRequest{Amount: amount}
+	if in.Body.Total != "" {
+		if r.Total, err = money.ParseNano(in.Body.Total); err != nil || r.Total <= 0 {
+			return idem.Answer{}, payment.TopUp{}, fault.InvalidField("total", "is a decimal above zero")
+		}
+	}
+	if in.Body.CardID != "" {
+		if r.Card, err = id.Parse[id.Card](in.Body.CardID); err != nil {
+			return idem.Answer{}, payment.TopUp{}, fault.InvalidField("card_id", "is not the id of a card")
+		}
+	}
+	t, err := a.payments.TopUp(ctx, p, r, once)
+	if err != nil {
+		return idem.Answer{}, t, err
+	}
+	raw, err := json.Marshal(t)
+	return idem.Answer{Status: http.StatusCreated, Body: raw}, t, err
+}
+
+func (a *API) listTopUps(ctx context.Context, p account.Principal, in *struct{ Page }) (list[payment.TopUp], error) {
+	before, err := cursor[id.TopUp](in.Page)
+	if err != nil {
+		return list[payment.TopUp]{}, err
+	}
+	rows, err := a.payments.List(ctx, p.Org, before, in.Limit+1)
+	return cut(rows, in.Limit, same[payment.TopUp], func(t payment.TopUp) string { return t.ID.String() }), err
+}
+
+func (a *API) getTopUp(ctx context.Context, p account.Principal, in *idInput) (payment.TopUp, error) {
+	t, err := pathID[id.TopUp](in.ID, "top-up")
+	if err != nil {
+		return payment.TopUp{}, err
+	}
+	return a.payments.Get(ctx, p.Org, t)
+}
+
+func (a *API) getReceipt(ctx context.Context, p account.Principal, in *idInput) (payment.Receipt, error) {
+	t, err := pathID[id.TopUp](in.ID, "top-up")
+	if err != nil {
+		return payment.Receipt{}, err
+	}
+	return a.payments.Receipt(ctx, p.Org, t)
+}
+
+func (a *API) clusterUsage(ctx context.Context, p account.Principal, in *idInput) (statement.Usage, error) {
+	cl, err := pathID[id.Cluster](in.ID, "cluster")
+	if err != nil {
+		return statement.Usage{}, err
+	}
+	if _, err := a.clusters.Get(ctx, p.Org, cl); err != nil {
+		return statement.Usage{}, err
+	}
+	return statement.ClusterUsage(ctx, a.db.Q, cl)
+}
+
+type statementInput struct {
+	From string `query:"from" doc:"first day, YYYY-MM-DD in your organisation's zone; left out: the first of this month"`
+	To   string `query:"to" doc:"last day; left out: today"`
+	By   string `query:"by" maxLength:"100" doc:"cluster, day, project, lease or label:KEY; left out: cluster"`
+}
+
+func (a *API) statement(ctx context.Context, p account.Principal, in *statementInput) (statement.Period, error) {
+	return statement.Statement(ctx, a.db.Q, p.Org, a.cfg.Currency, in.From, in.To, in.By)
+}
+
+func statementParams() []*huma.Param {
+	text := &huma.Schema{Type: huma.TypeString}
+	return []*huma.Param{
+		{Name: "from", In: "query", Description: "first day, YYYY-MM-DD; left out: the first of this month", Schema: text},
+		{Name: "to", In: "query", Description: "last day; left out: today", Schema: text},
+	}
+}
+
+func (a *API) statementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+	s, err := statement.Statement(r.Context(), a.db.Q, p.Org, a.cfg.Currency, r.URL.Query().Get("from"), r.URL.Query().Get("to"), "")
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="statement-`+s.From+"-"+s.To+`.csv"`)
+	return s.CSV(w)
+}
+
+// Proofs are passed on as they are: what they hold is the business of package evidence and of whoever verifies it.
+func (a *API) clusterProof(ctx context.Context, p account.Principal, in *idInput) (json.RawMessage, error) {
+	cl, err := pathID[id.Cluster](in.ID, "cluster")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.clusters.Get(ctx, p.Org, cl); err != nil {
+		return nil, err
+	}
+	f, err := metering.ClusterProof(ctx, a.db, cl)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(f)
+}
+
+func (a *API) leaseProof(ctx context.Context, p account.Principal, in *idInput) (json.RawMessage, error) {
+	l, err := pathID[id.Lease](in.ID, "lease")
+	if err != nil {
+		return nil, err
+	}
+	f, err := metering.LeaseProof(ctx, a.db, p.Org, l)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(f)
+}
+
+// LedgerHead is the newest batch of the chain.
+type LedgerHead struct {
+	Batch  int64     `json:"batch"`
+	MadeAt time.Time `json:"made_at"`
+	Hash   string    `json:"hash"` // hexadecimal
+}
+
+func (a *API) ledgerHead(ctx context.Context, _ account.Principal, _ *struct{}) (LedgerHead, error) {
+	b, err := ledger.Head(ctx, a.db.Q)
+	if err != nil {
+		return LedgerHead{}, err
+	}
+	if b == nil {
+		return LedgerHead{}, fault.New(fault.NotFound, "nothing has been chained yet")
+	}
+	return LedgerHead{b.N, b.MadeAt, hex.EncodeToString(b.Hash)}, nil
+}
+
+func (a *API) hostEarnings(ctx context.Context, p account.Principal, in *idInput) (statement.Earnings, error) {
+	h, err := pathID[id.Host](in.ID, "host")
+	if err != nil {
+		return statement.Earnings{}, err
+	}
+	return statement.HostEarnings(ctx, a.db.Q, p.Org, h)
+}
+
+// maxEvent is the largest webhook taken in, in bytes; Stripe's are far smaller.
+const maxEvent = 512 << 10
+
+// stripeWebhook stores what Stripe tells. It is open to everybody because the signature is what proves the sender.
+func (a *API) stripeWebhook(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxEvent))
+	if err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			err = fault.New(fault.TooLarge, "the event is too large")
+		} else {
+			err = fault.Wrap(err, fault.Invalid, "the event could not be read")
+		}
+	} else {
+		err = a.payments.ReceiveWebhook(r.Context(), body, r.Header.Get("Stripe-Signature"))
+	}
+	if err != nil {
+		writeProblem(w, a.problem(r.Context(), err))
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]bool{"received": true})
+}

@@ -1,0 +1,167 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+)
+
+// rentBody is a spec, or a quote and fields that change neither its placement nor its price.
+type rentBody struct{ raw json.RawMessage }
+
+func (b *rentBody) UnmarshalJSON(raw []byte) error {
+	b.raw = append(b.raw[:0], raw...)
+	return nil
+}
+
+// Schema documents both forms.
+func (rentBody) Schema(r huma.Registry) *huma.Schema {
+	return &huma.Schema{AnyOf: []*huma.Schema{
+		r.Schema(reflect.TypeFor[market.Spec](), true, "ClusterSpec"),
+		{
+			Type: huma.TypeObject, Description: "a quote, and fields of the spec that change neither placement nor price",
+			Properties: map[string]*huma.Schema{"quote_id": {Type: huma.TypeString}}, Required: []string{"quote_id"}, AdditionalProperties: true,
+		},
+	}}
+}
+
+// request reads which of the two it is.
+func (b rentBody) request() (cluster.RentRequest, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(b.raw, &members); err == nil {
+		if quote, ok := members["quote_id"]; ok && !bytes.Equal(quote, []byte("null")) {
+			var r cluster.RentRequest
+			if err := json.Unmarshal(quote, &r.Quote); err != nil || r.Quote.IsZero() {
+				return r, fault.InvalidField("quote_id", "is not the id of a quote")
+			}
+			delete(members, "quote_id")
+			r.Over, err = json.Marshal(members)
+			return r, err
+		}
+		if _, null := members["quote_id"]; null {
+			delete(members, "quote_id")
+			if b.raw, err = json.Marshal(members); err != nil {
+				return cluster.RentRequest{}, err
+			}
+		}
+	}
+	spec, err := market.ParseSpec(b.raw)
+	return cluster.RentRequest{Spec: spec}, err
+}
+
+type rentInput struct {
+	Keyed
+	Body rentBody
+}
+
+func (a *API) rent(ctx context.Context, p account.Principal, in *rentInput, once idem.Request) (idem.Answer, cluster.Cluster, error) {
+	r, err := in.Body.request()
+	if err != nil {
+		return idem.Answer{}, cluster.Cluster{}, err
+	}
+	c, err := a.clusters.Rent(ctx, p, r, once)
+	if err != nil {
+		return idem.Answer{}, c, err
+	}
+	raw, err := json.Marshal(c)
+	return idem.Answer{Status: http.StatusAccepted, Body: raw}, c, err
+}
+
+type clustersInput struct {
+	Page
+	State string `query:"state" enum:"provisioning,running,degraded,releasing,released,failed" doc:"only clusters in this state"`
+}
+
+func (a *API) listClusters(ctx context.Context, p account.Principal, in *clustersInput) (list[cluster.Cluster], error) {
+	after, err := cursor[id.Cluster](in.Page)
+	if err != nil {
+		return list[cluster.Cluster]{}, err
+	}
+	rows, err := a.clusters.List(ctx, p.Org, cluster.ListRequest{State: cluster.State(in.State), After: after, Limit: in.Limit + 1})
+	return cut(rows, in.Limit, same[cluster.Cluster], func(c cluster.Cluster) string { return c.ID.String() }), err
+}
+
+func same[T any](v T) T { return v }
+
+type clusterInput struct {
+	ID      string `path:"id"`
+	Wait    string `query:"wait" enum:"running,released,failed,degraded,releasing,ended" doc:"hold the answer until the cluster is in this state or has ended"`
+	Timeout int    `query:"timeout" minimum:"0" maximum:"300" default:"60" doc:"seconds to hold the answer at most"`
+}
+
+func (a *API) getCluster(ctx context.Context, p account.Principal, in *clusterInput) (cluster.Cluster, error) {
+	cl, err := pathID[id.Cluster](in.ID, "cluster")
+	if err != nil {
+		return cluster.Cluster{}, err
+	}
+	if in.Wait == "" {
+		return a.clusters.Get(ctx, p.Org, cl)
+	}
+	state := cluster.State(in.Wait)
+	if in.Wait == "ended" {
+		state = cluster.Releasing
+	}
+	return a.clusters.Wait(ctx, p.Org, cl, state, time.Duration(in.Timeout)*time.Second)
+}
+
+type actionInput struct {
+	Keyed
+	ID   string `path:"id"`
+	Body struct {
+		Action string `json:"action" doc:"one of the object's actions"`
+	}
+}
+
+func (a *API) actOnCluster(ctx context.Context, p account.Principal, in *actionInput, once idem.Request) (idem.Answer, cluster.Cluster, error) {
+	cl, err := pathID[id.Cluster](in.ID, "cluster")
+	if err != nil {
+		return idem.Answer{}, cluster.Cluster{}, err
+	}
+	c, err := a.clusters.ActOnce(ctx, p, cl, cluster.Action(in.Body.Action), once)
+	if err != nil {
+		return idem.Answer{}, c, err
+	}
+	raw, err := json.Marshal(c)
+	return idem.Answer{Status: http.StatusOK, Body: raw}, c, err
+}
+
+func (a *API) releaseCluster(ctx context.Context, p account.Principal, in *idInput) (cluster.Cluster, error) {
+	cl, err := pathID[id.Cluster](in.ID, "cluster")
+	if err != nil {
+		return cluster.Cluster{}, err
+	}
+	return a.clusters.Release(ctx, p, cl)
+}
+
+type eventsInput struct {
+	ID string `path:"id"`
+	Page
+}
+
+func (a *API) clusterEvents(ctx context.Context, p account.Principal, in *eventsInput) (list[cluster.Event], error) {
+	cl, err := pathID[id.Cluster](in.ID, "cluster")
+	if err != nil {
+		return list[cluster.Event]{}, err
+	}
+	var after int64
+	if in.After != "" {
+		if after, err = strconv.ParseInt(in.After, 10, 64); err != nil || after < 0 {
+			return list[cluster.Event]{}, fault.InvalidField("query.after", "is not a cursor of this list")
+		}
+	}
+	rows, err := a.clusters.Events(ctx, p.Org, cl, after, in.Limit+1)
+	return cut(rows, in.Limit, same[cluster.Event], func(e cluster.Event) string { return strconv.FormatInt(e.N, 10) }), err
+}

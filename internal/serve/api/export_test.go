@@ -1,0 +1,18 @@
+package api
+
+import (
+	"context"
+	"io"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fleet/nodelog"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// OpenStreamsWith puts a test's hosts in the place of real ones.
+func (a *API) OpenStreamsWith(f func(context.Context, id.Host, agentapi.Dial) (io.ReadCloser, error)) {
+	a.logs = nodelog.New(a.clusters, f, a.bus)
+}
+
+// Routes are all routes, "GET /api/v1/me", in the order of the reference.
+func Routes(a *API) []string { return a.table.order }

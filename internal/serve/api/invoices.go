@@ -1,0 +1,59 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/statement"
+)
+
+type legalView struct {
+	Name      string     `json:"name" doc:"legal name; empty: not told"`
+	Address   []string   `json:"address" doc:"lines, without the country"`
+	Country   string     `json:"country" doc:"ISO 3166-1 alpha-2"`
+	VATID     string     `json:"vat_id" doc:"empty: none"`
+	ChangedAt *time.Time `json:"changed_at" doc:"null: not told"`
+}
+
+func viewLegal(l account.Legal) legalView {
+	v := legalView{Name: l.Name, Address: l.Address, Country: l.Country, VATID: l.VATID}
+	if v.Address == nil {
+		v.Address = []string{}
+	}
+	if l.Known() {
+		v.ChangedAt = utc(&l.ChangedAt)
+	}
+	return v
+}
+
+func (a *API) getLegal(ctx context.Context, p account.Principal, _ *struct{}) (legalView, error) {
+	l, err := account.LegalOf(ctx, a.db.Q, p.Org)
+	return viewLegal(l), err
+}
+
+type legalInput struct {
+	Body struct {
+		Name    string   `json:"name" doc:"legal name"`
+		Address []string `json:"address" doc:"1 to 6 lines, without the country"`
+		Country string   `json:"country" doc:"ISO 3166-1 alpha-2" example:"DE"`
+		VATID   string   `json:"vat_id,omitempty" doc:"left out: none; its form is checked for the EU and the United Kingdom, and its check digits where the country has one rule; whether it was given out is not" example:"DE123456788"`
+	}
+}
+
+func (a *API) setLegal(ctx context.Context, p account.Principal, in *legalInput) (legalView, error) {
+	l, err := a.accounts.SetLegal(ctx, p, account.Legal{Name: in.Body.Name, Address: in.Body.Address, Country: in.Body.Country, VATID: in.Body.VATID})
+	return viewLegal(l), err
+}
+
+func (a *API) eraseLegal(ctx context.Context, p account.Principal, _ *struct{}) (nothing, error) {
+	return nothing{}, a.accounts.EraseLegal(ctx, p)
+}
+
+type invoiceInput struct {
+	Month string `path:"month" doc:"YYYY-MM in your organisation's zone"`
+}
+
+func (a *API) invoice(ctx context.Context, p account.Principal, in *invoiceInput) (statement.Invoice, error) {
+	return statement.InvoiceOf(ctx, a.db.Q, p.Org, p.OrgName, a.cfg.Currency, in.Month, a.cfg.Merchant)
+}

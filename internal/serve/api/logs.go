@@ -1,0 +1,215 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-chi/chi/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/nodelog"
+	"github.com/musterhq/muster/internal/id"
+)
+
+const (
+	maxTail     = 100_000
+	readTimeout = 10 * time.Second // for a reader that does not read: a stream must not hold us
+)
+
+// CutHeader of an answer with logs is "true" when lines are missing at its beginning because there were too many for one
+// answer: ask for one node, or follow.
+const CutHeader = "Muster-Cut"
+
+// cutMark is the rank of a line that stands for those missing, before the first one.
+const cutMark = -1
+
+// logQuery is what is asked for.
+type logQuery struct {
+	nodelog.Query
+	all    bool // of a cluster with more than one: lines say whose they are
+	follow bool
+	times  bool
+}
+
+// WaitingHeader of an answer with logs says which ranks can have printed nothing yet, and what they are at:
+// "rank 0 is pulling, rank 1 is pending". It is missing when all may have.
+const WaitingHeader = "Muster-Waiting"
+
+func logParams() []*huma.Param {
+	integer := &huma.Schema{Type: huma.TypeInteger}
+	boolean := &huma.Schema{Type: huma.TypeBoolean}
+	return []*huma.Param{
+		{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}},
+		{Name: "node", In: "query", Schema: integer, Description: "the rank; left out: all, each line with its rank before it"},
+		{Name: "follow", In: "query", Schema: boolean, Description: "stay until the cluster has ended, through restarts"},
+		{Name: "tail", In: "query", Schema: integer, Description: "lines from the end, of each rank; left out: all that one answer holds (header Muster-Cut: lines are missing at the beginning)"},
+		{Name: "timestamps", In: "query", Schema: boolean, Description: "begin each line with its time"},
+	}
+}
+
+// clusterLogs writes text as it comes. Once the first byte is out, an error can only end the stream.
+func (a *API) clusterLogs(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+	cl, err := pathID[id.Cluster](chi.URLParam(r, "id"), "cluster")
+	if err != nil {
+		return err
+	}
+	c, err := a.clusters.Get(r.Context(), p.Org, cl)
+	if err != nil {
+		return err
+	}
+	q, err := parseLogQuery(r, len(c.Nodes))
+	if err != nil {
+		return err
+	}
+	q.Org, q.Cluster = p.Org, cl
+	out := &logWriter{w: w, ctl: http.NewResponseController(w), q: q}
+	if why := nodelog.Waiting(c, q.Ranks); why != "" {
+		w.Header().Set(WaitingHeader, why)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	lines := make(chan nodelog.Line, 64)
+	var group errgroup.Group
+	group.Go(func() error {
+		defer close(lines)
+		return a.collect(ctx, q, lines)
+	})
+	for {
+		select {
+		case l, open := <-lines:
+			if !open {
+				err := group.Wait()
+				if err != nil && !out.begun {
+					return err
+				}
+				return out.end()
+			}
+			if l.Rank == cutMark {
+				w.Header().Set(CutHeader, "true")
+				continue
+			}
+			if err := out.line(l); err != nil {
+				cancel()
+				for range lines { // let the readers notice
+				}
+				return nil
+			}
+		case <-time.After(time.Second):
+			if q.follow {
+				out.flush() // headers, so that a follower knows it is heard
+			}
+		}
+	}
+}
+
+func parseLogQuery(r *http.Request, nodes int) (q logQuery, err error) {
+	v := r.URL.Query()
+	number := func(name string, fallback, most int) int {
+		if err != nil || v.Get(name) == "" {
+			return fallback
+		}
+		n, perr := strconv.Atoi(v.Get(name))
+		if perr != nil || n < 0 || n > most {
+			err = fault.InvalidField("query."+name, "has to be a whole number from 0 to %d", most)
+		}
+		return n
+	}
+	truth := func(name string) bool {
+		if err != nil || v.Get(name) == "" {
+			return false
+		}
+		b, perr := strconv.ParseBool(v.Get(name))
+		if perr != nil {
+			err = fault.InvalidField("query."+name, "has to be true or false")
+		}
+		return b
+	}
+	q.Tail, q.follow, q.times = number("tail", -1, maxTail), truth("follow"), truth("timestamps")
+	if node := number("node", -1, max(nodes-1, 0)); node >= 0 {
+		q.Ranks = []int{node}
+		return q, err
+	}
+	for rank := range nodes {
+		q.Ranks = append(q.Ranks, rank)
+	}
+	q.all = nodes > 1
+	return q, err
+}
+
+// collect sends the lines of all ranks: sorted by time when nothing is to be followed, else as they come.
+func (a *API) collect(ctx context.Context, q logQuery, lines chan<- nodelog.Line) error {
+	if q.follow {
+		return a.logs.Follow(ctx, q.Query, nil, lines)
+	}
+	all, cut, err := a.logs.Present(ctx, q.Query)
+	if err != nil {
+		return err
+	}
+	if cut {
+		lines <- nodelog.Line{Rank: cutMark}
+	}
+	for _, l := range all {
+		select {
+		case lines <- l:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// logWriter writes lines as text.
+type logWriter struct {
+	w     http.ResponseWriter
+	ctl   *http.ResponseController
+	q     logQuery
+	begun bool
+}
+
+func (o *logWriter) begin() {
+	if !o.begun {
+		o.begun = true
+		o.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		o.w.Header().Set("X-Accel-Buffering", "no")
+	}
+	_ = o.ctl.SetWriteDeadline(time.Now().Add(readTimeout))
+}
+
+func (o *logWriter) line(l nodelog.Line) error {
+	o.begin()
+	var b strings.Builder
+	if o.q.times {
+		b.WriteString(time.UnixMilli(l.TimeMS).UTC().Format("2006-01-02T15:04:05.000Z "))
+	}
+	if o.q.all {
+		fmt.Fprintf(&b, "[%d] ", l.Rank)
+	}
+	b.WriteString(l.Line)
+	b.WriteByte('\n')
+	if _, err := o.w.Write([]byte(b.String())); err != nil {
+		return err
+	}
+	if o.q.follow {
+		return o.ctl.Flush()
+	}
+	return nil
+}
+
+func (o *logWriter) flush() {
+	o.begin()
+	_ = o.ctl.Flush()
+}
+
+// end leaves the connection as it was, for the next request on it.
+func (o *logWriter) end() error {
+	o.begin()
+	_ = o.ctl.SetWriteDeadline(time.Time{})
+	return nil
+}

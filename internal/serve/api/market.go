@@ -1,0 +1,135 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
+)
+
+type offersInput struct {
+	Page
+	Q    string `query:"q" maxLength:"2000" doc:"terms 'field op value' joined by spaces, such as: gpu_model=H100 vram_gb>=80"`
+	Sort string `query:"sort" maxLength:"40" doc:"a field, '-' before it for descending" default:"price_per_gpu_hour"`
+}
+
+func (a *API) searchOffers(ctx context.Context, _ account.Principal, in *offersInput) (market.OfferPage, error) {
+	return a.market.SearchOffers(ctx, market.OfferSearch{Query: in.Q, Sort: in.Sort, Limit: in.Limit, After: in.After})
+}
+
+// specBody is a cluster spec as it came: market.ParseSpec reads it, and names every fault in it.
+type specBody struct{ raw json.RawMessage }
+
+func (b *specBody) UnmarshalJSON(raw []byte) error {
+	b.raw = append(b.raw[:0], raw...)
+	return nil
+}
+
+// Schema documents the body as the spec itself.
+func (specBody) Schema(r huma.Registry) *huma.Schema {
+	return r.Schema(reflect.TypeFor[market.Spec](), true, "ClusterSpec")
+}
+
+type quoteInput struct {
+	Keyed
+	Body specBody
+}
+
+type quoteNodeView struct {
+	Rank         int         `json:"rank"`
+	HostID       id.Host     `json:"host_id"`
+	HostName     string      `json:"host_name"`
+	OfferID      id.Offer    `json:"offer_id"`
+	GPUModel     string      `json:"gpu_model"`
+	GPUs         int         `json:"gpus"`
+	PricePerHour money.Micro `json:"price_per_hour"`
+}
+
+type quoteView struct {
+	ID             id.Quote          `json:"id"`
+	State          market.QuoteState `json:"state" enum:"held,rented,returned,expired"`
+	ExpiresAt      time.Time         `json:"expires_at" doc:"the GPUs are held until then"`
+	CreatedAt      time.Time         `json:"created_at"`
+	ClusterID      *id.Cluster       `json:"cluster_id" doc:"once rented"`
+	Spec           market.Spec       `json:"spec"`
+	Nodes          []quoteNodeView   `json:"nodes"`
+	PricePerHour   money.Micro       `json:"price_per_hour" doc:"all-in; binds"`
+	PricePerSecond money.Nano        `json:"price_per_second" doc:"for display"`
+	Currency       string            `json:"currency"`
+	Lines          []market.Line     `json:"lines" doc:"what the price is made of"`
+}
+
+func (a *API) viewQuote(q market.Quote) quoteView {
+	spec, _ := q.Spec.Split()
+	v := quoteView{
+		ID: q.ID, State: q.State, ExpiresAt: q.ExpiresAt.UTC(), CreatedAt: q.CreatedAt.UTC(), Spec: spec,
+		PricePerHour: q.Placement.Rate, PricePerSecond: perSecond(q.Placement.Rate), Currency: a.cfg.Currency,
+		Nodes: []quoteNodeView{}, Lines: append([]market.Line{}, q.Placement.Lines()...),
+	}
+	if !q.Cluster.IsZero() {
+		v.ClusterID = &q.Cluster
+	}
+	for _, n := range q.Placement.Nodes {
+		v.Nodes = append(v.Nodes, quoteNodeView{n.Rank, n.Host, n.HostName, n.Offer, n.Model, len(n.GPUs), n.Rate})
+	}
+	return v
+}
+
+// perSecond is for display only: floor, so that nobody expects to pay less per hour than they will.
+func perSecond(rate money.Micro) money.Nano { return money.CostOf(rate, 1000) }
+
+// quote plans outside the transaction and holds inside it; a stale plan is made again.
+func (a *API) quote(ctx context.Context, p account.Principal, in *quoteInput, once idem.Request) (answer idem.Answer, _ quoteView, err error) {
+	spec, err := market.ParseSpec(in.Body.raw)
+	if err != nil {
+		return answer, quoteView{}, err
+	}
+	err = a.market.Planning(ctx, spec.Image, func(ctx context.Context, planner *market.Planner) error {
+		answer, err = a.once(ctx, once, http.StatusCreated, func(ctx context.Context, tx *db.Tx) (any, error) {
+			if _, err := account.SSHKeysByID(ctx, tx.Q, p.Org, spec.SSHKeyIDs); err != nil {
+				return nil, err
+			}
+			plan, err := planner.Place(ctx, p.Org, spec)
+			if err != nil {
+				return nil, err
+			}
+			q, err := a.market.HoldQuote(ctx, tx, p.Org, p.User, spec, plan)
+			return a.viewQuote(q), err
+		})
+		return err
+	})
+	if errors.Is(err, market.ErrStale) { // planned afresh several times, and each time somebody was faster
+		err = fault.Wrap(err, fault.NoCapacity, "the GPUs that fit are being taken by others at this moment: try again")
+	}
+	return answer, quoteView{}, err
+}
+
+func (a *API) getQuote(ctx context.Context, p account.Principal, in *idInput) (quoteView, error) {
+	q, err := pathID[id.Quote](in.ID, "quote")
+	if err != nil {
+		return quoteView{}, err
+	}
+	v, err := a.market.GetQuote(ctx, p.Org, q)
+	return a.viewQuote(v), err
+}
+
+func (a *API) returnQuote(ctx context.Context, p account.Principal, in *idInput) (quoteView, error) {
+	q, err := pathID[id.Quote](in.ID, "quote")
+	if err != nil {
+		return quoteView{}, err
+	}
+	v, err := a.market.ReturnQuote(ctx, p.Org, q)
+	return a.viewQuote(v), err
+}

@@ -1,0 +1,141 @@
+package api
+
+import (
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/market"
+)
+
+const about = `GPU clusters, by the second.
+
+Money is a decimal string, times are RFC 3339 in UTC, durations are whole seconds. Lists are cut into pages: pass "next"
+as "after". Every POST takes an Idempotency-Key. Failures are problem documents with a stable "code".`
+
+func humaConfig(cfg Config) huma.Config {
+	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
+	schemas.RegisterTypeAlias(reflect.TypeFor[cluster.Seconds](), reflect.TypeFor[float64]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[statement.Seconds](), reflect.TypeFor[float64]())
+	c := huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info:    &huma.Info{Title: "Muster", Version: "v1", Description: about},
+			Components: &huma.Components{
+				Schemas: schemas,
+				SecuritySchemes: map[string]*huma.SecurityScheme{"token": {
+					Type: "http", Scheme: "bearer", BearerFormat: account.TokenPrefix + "…",
+					Description: "An API token: made in the dashboard or with `muster token create`.",
+				}},
+			},
+		},
+		Formats:       map[string]huma.Format{"application/json": jsonFormat, "json": jsonFormat},
+		DefaultFormat: "application/json",
+		Transformers:  []huma.Transformer{ownErrors},
+	}
+	if cfg.PublicURL != "" {
+		c.Servers = []*huma.Server{{URL: cfg.PublicURL}}
+	}
+	return c
+}
+
+// schemaNames are the names of those types whose own would not say enough beside the others.
+var schemaNames = map[reflect.Type]string{
+	reflect.TypeFor[market.Spec]():      "ClusterSpec",
+	reflect.TypeFor[market.Network]():   "SpecNetwork",
+	reflect.TypeFor[market.Line]():      "PriceLine",
+	reflect.TypeFor[cluster.GPU]():      "NodeGPU",
+	reflect.TypeFor[cluster.Network]():  "ClusterNetwork",
+	reflect.TypeFor[cluster.Event]():    "ClusterEvent",
+	reflect.TypeFor[fault.Field]():      "FieldProblem",
+	reflect.TypeFor[agentapi.Problem](): "HostProblem",
+}
+
+func schemaName(t reflect.Type, hint string) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if name, ok := schemaNames[t]; ok {
+		return name
+	}
+	return strings.ReplaceAll(huma.DefaultSchemaNamer(t, hint), "View", "")
+}
+
+// polish takes out of the document what huma adds for itself: its own error model, and lists that may be null (ours
+// never are).
+func polish(d *huma.OpenAPI) {
+	schemas := d.Components.Schemas.Map()
+	for name, s := range schemas {
+		markNullable(s, d.Components.Schemas.TypeFromRef("#/components/schemas/"+name))
+	}
+	delete(schemas, "ErrorModel")
+	delete(schemas, "ErrorDetail")
+	describeNoCapacity(d.Components.Schemas)
+	for _, s := range schemas {
+		for _, p := range s.Properties {
+			if p.Type == huma.TypeArray {
+				p.Nullable = false
+			}
+		}
+	}
+}
+
+// describeNoCapacity adds the members that a problem of code no_capacity has beyond the common ones. Further kinds may get
+// members of their own, as RFC 9457 allows.
+func describeNoCapacity(schemas huma.Registry) {
+	problem := schemas.Map()["Problem"]
+	problem.AdditionalProperties = true
+	add := func(name, description string, t reflect.Type) {
+		s := schemas.Schema(t, true, "")
+		s.Description, s.Nullable = description, false
+		problem.Properties[name] = s
+	}
+	add("explain", "With no_capacity: how many hosts each constraint excluded, of those that the constraints before it left.",
+		reflect.TypeFor[[]market.Exclusion]())
+	add("hosts", "With no_capacity: how many hosts were considered.", reflect.TypeFor[int]())
+	add("relaxations", "With no_capacity: changes to the spec with which it would fit, cheapest first.",
+		reflect.TypeFor[[]market.Relaxation]())
+}
+
+// markNullable says of each property that refers to another schema whether it may be null, which huma leaves out: one of
+// a pointer that is always written.
+func markNullable(s *huma.Schema, t reflect.Type) {
+	if t == nil {
+		return
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		p := s.Properties[name]
+		if p == nil || p.Ref == "" || f.Type.Kind() != reflect.Pointer || strings.Contains(options, "omit") {
+			continue
+		}
+		s.Properties[name] = &huma.Schema{
+			Description: p.Description, AnyOf: []*huma.Schema{{Ref: p.Ref}, {Type: "null"}},
+		}
+	}
+}
+
+// openAPI serves the document, which is rendered once: anybody may ask for it, as often as they like.
+func (a *API) openAPI(w http.ResponseWriter, r *http.Request) {
+	raw, err := a.rendered.openAPI()
+	if err != nil {
+		writeProblem(w, a.problem(r.Context(), err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/openapi+json")
+	w.Header().Set("Cache-Control", "public, max-age=300")
+	_, _ = w.Write(raw)
+}

@@ -1,0 +1,220 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
+)
+
+type payoutBalanceView struct {
+	Pending  money.Nano `json:"pending" doc:"earned and booked, and in the holdback"`
+	NotYet   money.Nano `json:"not_booked" doc:"measured, in none of the others: leases that run are booked every quarter of an hour"`
+	InReview money.Nano `json:"in_review" doc:"earned before it, from renters who are linked with you: waits until the platform has decided"`
+	Payable  money.Nano `json:"payable" doc:"earned before it, and not paid out yet"`
+	Disputed money.Nano `json:"disputed" doc:"of both, from payments that are disputed now: waits until they are decided"`
+	Sending  money.Nano `json:"sending" doc:"on its way to you"`
+	Paid     money.Nano `json:"paid" doc:"sent to you, less what was taken back"`
+	Minimum  money.Nano `json:"minimum" doc:"less than this is not paid out"`
+	NextAt   *time.Time `json:"next_at" doc:"of the next payout; null while you have no payout account"`
+	Holdback int64      `json:"holdback_seconds"`
+	Frozen   []id.Lease `json:"frozen_lease_ids" doc:"leases with two accounts of the same time; until they are looked at, nothing becomes payable"`
+	Currency string     `json:"currency"`
+}
+
+func (a *API) payoutBalance(ctx context.Context, p account.Principal, _ *struct{}) (payoutBalanceView, error) {
+	return a.earned(ctx, p.Org)
+}
+
+// earned is what an operator's earnings have come to.
+func (a *API) earned(ctx context.Context, org id.Org) (payoutBalanceView, error) {
+	s, err := a.payouts.Standing(ctx, org)
+	if err != nil {
+		return payoutBalanceView{}, err
+	}
+	where, err := a.payouts.Account(ctx, org)
+	return payoutBalanceView{Pending: s.Pending, NotYet: s.NotBooked, InReview: s.InReview, Payable: s.Payable, Disputed: s.Disputed, Sending: s.Sending, Paid: s.Paid, Minimum: a.payouts.Minimum(),
+		NextAt: where.NextAt, Holdback: int64(s.Holdback.Seconds()), Frozen: append([]id.Lease{}, s.Frozen...), Currency: s.Currency}, err
+}
+
+func (a *API) listPayouts(ctx context.Context, p account.Principal, in *struct{ Page }) (list[payout.Payout], error) {
+	before, err := cursor[id.Payout](in.Page)
+	if err != nil {
+		return list[payout.Payout]{}, err
+	}
+	rows, err := a.payouts.List(ctx, p, p.Org, before, in.Limit+1)
+	return cut(rows, in.Limit, same[payout.Payout], func(x payout.Payout) string { return x.ID.String() }), err
+}
+
+func (a *API) getPayout(ctx context.Context, p account.Principal, in *idInput) (payout.Payout, error) {
+	x, err := pathID[id.Payout](in.ID, "payout")
+	if err != nil {
+		return payout.Payout{}, err
+	}
+	return a.payouts.Get(ctx, p.Org, x)
+}
+
+func (a *API) getPayoutAccount(ctx context.Context, p account.Principal, _ *struct{}) (payout.Account, error) {
+	return a.payouts.Account(ctx, p.Org)
+}
+
+type setUpPayoutsInput struct {
+	Keyed
+	Body struct {
+		Country string `json:"country,omitempty" doc:"where you are paid, two capital letters; only needed the first time, and final" example:"DE"`
+	}
+}
+
+type setUpPayoutsView struct {
+	URL     string         `json:"url" doc:"Stripe's page: for one visit, within minutes. Ask again for another one"`
+	Account payout.Account `json:"account"`
+}
+
+func (a *API) setUpPayouts(ctx context.Context, p account.Principal, in *setUpPayoutsInput, once idem.Request) (idem.Answer, setUpPayoutsView, error) {
+	out := setUpPayoutsView{}
+	var err error
+	if out.URL, err = a.payouts.Onboard(ctx, p, in.Body.Country, once); err != nil {
+		return idem.Answer{}, out, err
+	}
+	if out.Account, err = a.payouts.Account(ctx, p.Org); err != nil {
+		return idem.Answer{}, out, err
+	}
+	raw, err := json.Marshal(out)
+	return idem.Answer{Status: http.StatusCreated, Body: raw}, out, err
+}
+
+// operatorPayout is a payout as platform operators see it.
+type operatorPayout struct {
+	payout.Payout
+	OrgID id.Org `json:"org_id"`
+}
+
+func ofOperator(x payout.Payout) operatorPayout { return operatorPayout{x, x.Org} }
+
+func (a *API) listAllPayouts(ctx context.Context, p account.Principal, in *struct {
+	Page
+	Org string `query:"org_id" maxLength:"100" doc:"to this operator alone"`
+}) (list[operatorPayout], error) {
+	before, err := cursor[id.Payout](in.Page)
+	if err != nil {
+		return list[operatorPayout]{}, err
+	}
+	org, err := orgFilter(in.Org)
+	if err != nil {
+		return list[operatorPayout]{}, err
+	}
+	var rows []payout.Payout
+	if org.IsZero() {
+		rows, err = a.payouts.All(ctx, p, before, in.Limit+1)
+	} else {
+		rows, err = a.payouts.List(ctx, p, org, before, in.Limit+1)
+	}
+	return cut(rows, in.Limit, ofOperator, func(x payout.Payout) string { return x.ID.String() }), err
+}
+
+type payNowInput struct {
+	Keyed
+	Body struct {
+		OrgID  string `json:"org_id" doc:"of the operator"`
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+	}
+}
+
+func (a *API) payNow(ctx context.Context, tx *db.Tx, p account.Principal, in *payNowInput) (operatorPayout, error) {
+	org, err := id.Parse[id.Org](in.Body.OrgID)
+	if err != nil {
+		return operatorPayout{}, fault.InvalidField("org_id", "is not the id of an organisation")
+	}
+	x, err := a.payouts.PayNow(ctx, tx, p, org, in.Body.Reason)
+	return ofOperator(x), err
+}
+
+type reversePayoutInput struct {
+	Keyed
+	ID   string `path:"id"`
+	Body struct {
+		Amount string `json:"amount,omitempty" doc:"a decimal, in whole cents; left out: all that is left of it" example:"25.00"`
+		Reason string `json:"reason" doc:"the operator reads it"`
+	}
+}
+
+func (a *API) reversePayout(ctx context.Context, tx *db.Tx, p account.Principal, in *reversePayoutInput) (operatorPayout, error) {
+	x, err := pathID[id.Payout](in.ID, "payout")
+	if err != nil {
+		return operatorPayout{}, err
+	}
+	var amount money.Nano
+	if in.Body.Amount != "" {
+		if amount, err = money.ParseNano(in.Body.Amount); err != nil || amount <= 0 {
+			return operatorPayout{}, fault.InvalidField("amount", "is a decimal above zero")
+		}
+	}
+	out, err := a.payouts.Reverse(ctx, tx, p, x, amount, in.Body.Reason)
+	return ofOperator(out), err
+}
+
+type changeOperatorInput struct {
+	ID   string `path:"id"`
+	Body struct {
+		PayoutsStopped *bool  `json:"payouts_stopped,omitempty"`
+		FeePPM         *int   `json:"fee_ppm,omitempty" minimum:"0" maximum:"1000000" doc:"the platform's part of what their hosts earn from new leases, in millionths"`
+		Reason         string `json:"reason" doc:"the operator reads it"`
+	}
+}
+
+type operatorView struct {
+	OrgID   id.Org         `json:"org_id"`
+	FeePPM  int            `json:"fee_ppm" doc:"of new leases"`
+	Account payout.Account `json:"account"`
+}
+
+func (a *API) changeOperator(ctx context.Context, p account.Principal, in *changeOperatorInput) (operatorView, error) {
+	org, err := pathID[id.Org](in.ID, "organisation")
+	if err != nil {
+		return operatorView{}, err
+	}
+	if err := a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if in.Body.FeePPM != nil {
+			if err := a.market.SetFee(ctx, tx, p, org, *in.Body.FeePPM, in.Body.Reason); err != nil {
+				return err
+			}
+		}
+		if in.Body.PayoutsStopped == nil {
+			return nil
+		}
+		return a.payouts.Stop(ctx, tx, p, org, *in.Body.PayoutsStopped, in.Body.Reason)
+	}); err != nil {
+		return operatorView{}, err
+	}
+	fee, err := a.market.Fee(ctx, org)
+	if err != nil {
+		return operatorView{}, err
+	}
+	where, err := a.payouts.Account(ctx, org)
+	return operatorView{org, fee, where}, err
+}
+
+func yearParams() []*huma.Param {
+	return []*huma.Param{{Name: "year", In: "query", Description: "calendar year in your organisation's zone, such as 2026", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}}
+}
+
+func (a *API) payoutYear(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+	y, err := a.payouts.Year(r.Context(), p.Org, r.URL.Query().Get("year"))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="earnings-`+strconv.Itoa(y.Year)+`.csv"`)
+	return y.CSV(w)
+}

@@ -1,0 +1,140 @@
+package api
+
+import (
+	"context"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/postpaid"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+type postpaidView struct {
+	postpaid.Terms
+	Period *postpaid.CreditPeriod `json:"period" doc:"the running one; null when you do not pay afterwards"`
+}
+
+func (a *API) postpaidTerms(ctx context.Context, p account.Principal, _ *struct{}) (out postpaidView, err error) {
+	if out.Terms, err = a.postpaid.Terms(ctx, p.Org); err != nil {
+		return out, err
+	}
+	out.Period, err = a.postpaid.Running(ctx, p.Org)
+	return out, err
+}
+
+// invoicesListed is ten years of them.
+const invoicesListed = 120
+
+func (a *API) postpaidInvoices(ctx context.Context, p account.Principal, _ *struct{}) (list[postpaid.CreditInvoice], error) {
+	rows, err := a.postpaid.Invoices(ctx, p.Org, invoicesListed)
+	return list[postpaid.CreditInvoice]{Items: rows}, err
+}
+
+type postpaidUsageInput struct {
+	Invoice string `query:"invoice" doc:"of an invoice's period, by its id; left out: of the running one"`
+}
+
+func (a *API) postpaidUsage(ctx context.Context, p account.Principal, in *postpaidUsageInput) (postpaid.CreditLines, error) {
+	return a.postpaid.Lines(ctx, p.Org, in.Invoice)
+}
+
+type payInvoiceInput struct {
+	Keyed
+	ID string `path:"id"`
+}
+
+type payingView struct {
+	Invoice string `json:"invoice"`
+	State   string `json:"state" doc:"asked: Stripe charges your default card; look at the invoice for what came of it"`
+}
+
+func (a *API) payPostpaidInvoice(ctx context.Context, tx *db.Tx, p account.Principal, in *payInvoiceInput) (payingView, error) {
+	return payingView{in.ID, "asked"}, a.postpaid.Pay(ctx, tx, p.Org, in.ID)
+}
+
+func (a *API) listPostpaid(ctx context.Context, p account.Principal, in *struct{ Page }) (list[postpaid.Terms], error) {
+	after, err := cursor[id.Org](in.Page)
+	if err != nil {
+		return list[postpaid.Terms]{}, err
+	}
+	rows, err := a.postpaid.All(ctx, p, after, in.Limit+1)
+	return cut(rows, in.Limit, same[postpaid.Terms], func(t postpaid.Terms) string { return t.Org.String() }), err
+}
+
+type changePostpaidInput struct {
+	ID   string `path:"id"`
+	Body struct {
+		On          bool   `json:"on" doc:"whether the organisation pays afterwards"`
+		CreditLimit string `json:"credit_limit,omitempty" doc:"a decimal: what it may use and owe at most; with on" example:"500.00"`
+		Reason      string `json:"reason" doc:"the organisation reads it"`
+	}
+}
+
+func (a *API) changePostpaid(ctx context.Context, p account.Principal, in *changePostpaidInput) (out postpaid.Terms, err error) {
+	org, err := pathID[id.Org](in.ID, "organisation")
+	if err != nil {
+		return out, err
+	}
+	c := postpaid.Change{On: in.Body.On, Reason: in.Body.Reason}
+	if c.On || in.Body.CreditLimit != "" {
+		if c.Limit, err = money.ParseNano(in.Body.CreditLimit); err != nil {
+			return out, fault.InvalidField("credit_limit", "%s", err)
+		}
+	}
+	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		out, err = a.postpaid.Set(ctx, tx, p, org, c)
+		return err
+	})
+	return out, err
+}
+
+func (a *API) orgInvoices(ctx context.Context, p account.Principal, in *idInput) (list[postpaid.OrgInvoice], error) {
+	org, err := pathID[id.Org](in.ID, "organisation")
+	if err != nil {
+		return list[postpaid.OrgInvoice]{}, err
+	}
+	rows, err := a.postpaid.InvoicesOf(ctx, p, org, invoicesListed)
+	return list[postpaid.OrgInvoice]{Items: rows}, err
+}
+
+type writeOffInput struct {
+	Keyed
+	ID      string `path:"id"`
+	Invoice string `path:"invoice"`
+	Body    struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+	}
+}
+
+type bankPaymentInput struct {
+	Keyed
+	ID      string `path:"id"`
+	Invoice string `path:"invoice"`
+	Body    struct {
+		Amount    string `json:"amount" doc:"a decimal in whole cents: at most the invoice's lost_unpaid" example:"7.90"`
+		Reference string `json:"reference" minLength:"1" maxLength:"140" doc:"of the transfer, as the bank's statement has it: of an invoice, one is booked once" example:"2026-11-20/4711"`
+		Reason    string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+	}
+}
+
+func (a *API) bankPayment(ctx context.Context, tx *db.Tx, p account.Principal, in *bankPaymentInput) (postpaid.OrgInvoice, error) {
+	org, err := pathID[id.Org](in.ID, "organisation")
+	if err != nil {
+		return postpaid.OrgInvoice{}, err
+	}
+	amount, err := money.ParseNano(in.Body.Amount)
+	if err != nil {
+		return postpaid.OrgInvoice{}, fault.InvalidField("amount", "%s", err)
+	}
+	return a.postpaid.BookBankPayment(ctx, tx, p, org, in.Invoice, postpaid.BankPayment{Amount: amount, Reference: in.Body.Reference, Reason: in.Body.Reason})
+}
+
+func (a *API) writeOff(ctx context.Context, tx *db.Tx, p account.Principal, in *writeOffInput) (postpaid.OrgInvoice, error) {
+	org, err := pathID[id.Org](in.ID, "organisation")
+	if err != nil {
+		return postpaid.OrgInvoice{}, err
+	}
+	return a.postpaid.WriteOff(ctx, tx, p, org, in.Invoice, in.Body.Reason)
+}

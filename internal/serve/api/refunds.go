@@ -1,0 +1,133 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
+)
+
+type refundsView struct {
+	Refundable money.Nano       `json:"refundable" doc:"what can be given back now"`
+	Items      []payment.Refund `json:"items"`
+}
+
+func (a *API) listRefunds(ctx context.Context, p account.Principal, _ *struct{}) (refundsView, error) {
+	n, err := a.payments.Refundable(ctx, p.Org)
+	if err != nil {
+		return refundsView{}, err
+	}
+	list, err := a.payments.Refunds(ctx, p.Org)
+	return refundsView{n, list}, err
+}
+
+type refundInput struct {
+	Keyed
+	Body struct {
+		Amount string `json:"amount" doc:"a decimal, in whole cents" example:"25.00"`
+	}
+}
+
+type refundAnswer struct {
+	Items []payment.Refund `json:"items" doc:"one per original payment"`
+}
+
+func (a *API) giveBack(ctx context.Context, p account.Principal, in *refundInput, once idem.Request) (idem.Answer, refundAnswer, error) {
+	amount, err := money.ParseNano(in.Body.Amount)
+	if err != nil {
+		return idem.Answer{}, refundAnswer{}, fault.InvalidField("amount", "%s", err)
+	}
+	list, err := a.payments.GiveBack(ctx, p, amount, once)
+	if err != nil {
+		return idem.Answer{}, refundAnswer{}, err
+	}
+	out := refundAnswer{list}
+	raw, err := json.Marshal(out)
+	return idem.Answer{Status: http.StatusCreated, Body: raw}, out, err
+}
+
+type redeemInput struct {
+	Keyed
+	Body struct {
+		Code string `json:"code" maxLength:"100"`
+	}
+}
+
+type redeemView struct {
+	Amount money.Nano `json:"amount" doc:"credit added"`
+}
+
+func (a *API) redeem(ctx context.Context, p account.Principal, in *redeemInput, once idem.Request) (idem.Answer, redeemView, error) {
+	if err := a.payments.CountPromoTry(ctx, p); err != nil {
+		return idem.Answer{}, redeemView{}, err
+	}
+	answer, err := a.once(ctx, once, http.StatusCreated, func(ctx context.Context, tx *db.Tx) (any, error) {
+		n, err := a.payments.Redeem(ctx, tx, p, in.Body.Code)
+		return redeemView{n}, err
+	})
+	return answer, redeemView{}, err
+}
+
+type promoInput struct {
+	Keyed
+	Body struct {
+		Code      string     `json:"code" doc:"8 to 40 letters, digits and dashes"`
+		Amount    string     `json:"amount" doc:"a decimal, in whole cents" example:"10.00"`
+		MaxUses   int        `json:"max_uses" minimum:"1" doc:"organisations that may use it, each once"`
+		ExpiresAt *time.Time `json:"expires_at,omitempty"`
+		Reason    string     `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+	}
+}
+
+func (a *API) createPromo(ctx context.Context, tx *db.Tx, p account.Principal, in *promoInput) (payment.PromoCode, error) {
+	amount, err := money.ParseNano(in.Body.Amount)
+	if err != nil {
+		return payment.PromoCode{}, fault.InvalidField("amount", "%s", err)
+	}
+	return a.payments.CreatePromoCode(ctx, tx, p, payment.PromoCode{Code: in.Body.Code, Amount: amount, MaxUses: in.Body.MaxUses, ExpiresAt: in.Body.ExpiresAt}, in.Body.Reason)
+}
+
+func (a *API) listPromos(ctx context.Context, p account.Principal, _ *struct{}) (list[payment.PromoCode], error) {
+	codes, err := a.payments.PromoCodes(ctx, p)
+	return cut(codes, len(codes), same[payment.PromoCode], func(c payment.PromoCode) string { return c.Code }), err
+}
+
+type promoEndInput struct {
+	Keyed
+	Code string `path:"code" maxLength:"100"`
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+	}
+}
+
+func (a *API) disablePromo(ctx context.Context, tx *db.Tx, p account.Principal, in *promoEndInput) (payment.PromoCode, error) {
+	return a.payments.DisablePromoCode(ctx, tx, p, in.Code, in.Body.Reason)
+}
+
+func (a *API) reconciliation(ctx context.Context, p account.Principal, _ *struct{}) (payment.Reconciliation, error) {
+	return a.payments.Reconciliation(ctx, p)
+}
+
+type releaseRefundInput struct {
+	Keyed
+	ID   string `path:"id" doc:"Stripe's, re_…"`
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+	}
+}
+
+type releasedView struct {
+	ID    string `json:"id"`
+	State string `json:"state" doc:"released"`
+}
+
+func (a *API) approveRefund(ctx context.Context, tx *db.Tx, p account.Principal, in *releaseRefundInput) (releasedView, error) {
+	return releasedView{in.ID, "released"}, a.payments.ApproveRefund(ctx, tx, p, in.ID, in.Body.Reason)
+}

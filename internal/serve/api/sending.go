@@ -1,0 +1,28 @@
+package api
+
+import (
+	"context"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/db"
+)
+
+func (a *API) sending(ctx context.Context, p account.Principal, _ *struct{}) (payment.Sending, error) {
+	return a.payments.Sending(ctx, p)
+}
+
+type setSendingInput struct {
+	Body struct {
+		Paused bool   `json:"paused"`
+		Reason string `json:"reason" doc:"the audit trail keeps it"`
+	}
+}
+
+func (a *API) setSending(ctx context.Context, p account.Principal, in *setSendingInput) (out payment.Sending, err error) {
+	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		out, err = a.payments.SetSending(ctx, tx, p, in.Body.Paused, in.Body.Reason)
+		return err
+	})
+	return out, err
+}

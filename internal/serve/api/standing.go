@@ -1,0 +1,43 @@
+package api
+
+import (
+	"context"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
+)
+
+func (a *API) standing(ctx context.Context, p account.Principal, _ *struct{}) (payment.Standing, error) {
+	return a.payments.Standing(ctx, p.Org)
+}
+
+type standingsView struct {
+	Items []payment.NotInGoodStanding `json:"items"`
+}
+
+func (a *API) standings(ctx context.Context, p account.Principal, _ *struct{}) (standingsView, error) {
+	list, err := a.payments.Standings(ctx, p)
+	return standingsView{list}, err
+}
+
+type forgiveInput struct {
+	Keyed
+	ID   string `path:"id"`
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+	}
+}
+
+type forgivenView struct {
+	ID string `json:"id"`
+}
+
+func (a *API) forgiveDisputes(ctx context.Context, tx *db.Tx, p account.Principal, in *forgiveInput) (forgivenView, error) {
+	org, err := pathID[id.Org](in.ID, "organisation")
+	if err != nil {
+		return forgivenView{}, err
+	}
+	return forgivenView{in.ID}, a.payments.Forgive(ctx, tx, p, org, in.Body.Reason)
+}

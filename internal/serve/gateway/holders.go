@@ -1,0 +1,58 @@
+package gateway
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+)
+
+// holders are those whose passes to apps were looked at lately: a pass ends with the token it was made with, and with its
+// user's membership, though a page of an app asks for a hundred files a second.
+type holders struct {
+	mu      sync.Mutex
+	answers map[account.Credential]answer
+}
+
+type answer struct {
+	in bool
+	at time.Time
+}
+
+const (
+	checkEvery = 30 * time.Second // how long a revoked token may still open apps
+	maxHolders = 10_000
+)
+
+// stillIn reports whether the pass still counts, and tells the browser if not.
+func (p *Apps) stillIn(w http.ResponseWriter, r *http.Request, v pass) bool {
+	if p.cfg.StillIn == nil {
+		return true
+	}
+	who, now := account.Credential{Org: v.Org, User: v.User, Token: v.Token, Session: v.Session}, p.cfg.Now()
+	p.holders.mu.Lock()
+	known, ok := p.holders.answers[who]
+	p.holders.mu.Unlock()
+	if !ok || now.Sub(known.at) >= checkEvery {
+		in, err := p.cfg.StillIn(r.Context(), who)
+		if err != nil {
+			if r.Context().Err() == nil {
+				p.cfg.Log.Error("a pass to an app cannot be checked", "err", err)
+			}
+			p.respond(w, http.StatusInternalServerError, "Something went wrong on our side.")
+			return false
+		}
+		known = answer{in, now}
+		p.holders.mu.Lock()
+		if len(p.holders.answers) >= maxHolders {
+			clear(p.holders.answers)
+		}
+		p.holders.answers[who] = known
+		p.holders.mu.Unlock()
+	}
+	if !known.in {
+		p.respond(w, http.StatusForbidden, "What this app was opened with no longer counts: the token was revoked or has expired, you have signed out, or you have left the organisation. Open it anew from its cluster's page.")
+	}
+	return known.in
+}

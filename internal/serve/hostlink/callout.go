@@ -1,0 +1,100 @@
+package hostlink
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats.go"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
+)
+
+// handleAuth decides whether a connection may come in: the NATS server asks for every one that is not the server's own.
+func (l *Link) handleAuth(ctx context.Context, m *nats.Msg) {
+	req, err := jwt.DecodeAuthorizationRequestClaims(string(m.Data))
+	if err != nil {
+		l.log.Error("cannot read what NATS asks", "err", err)
+		return
+	}
+	resp := jwt.NewAuthorizationResponseClaims(req.UserNkey)
+	resp.Audience = req.Server.ID
+	host, err := l.admit(ctx, req)
+	if err == nil {
+		resp.Jwt, err = l.permit(host, req.UserNkey)
+	}
+	if err != nil {
+		// The host sees only that it was refused; why, is for us.
+		l.log.Warn("connection refused", "address", req.ClientInformation.Host, "name", text.Clip(req.ClientInformation.Name, 80), "host", host, "err", err)
+		resp.Error = "refused"
+	}
+	token, err := resp.Encode(l.keys.issuer)
+	if err == nil {
+		err = m.Respond([]byte(token))
+	}
+	if err != nil {
+		l.log.Error("cannot answer NATS", "err", err)
+	}
+}
+
+// admit checks the key, the signature over this connection's nonce, and that the host has no other connection.
+func (l *Link) admit(ctx context.Context, req *jwt.AuthorizationRequestClaims) (id.Host, error) {
+	o, c := req.ConnectOptions, req.ClientInformation
+	sig, err := base64.RawURLEncoding.DecodeString(o.SignedNonce)
+	if err != nil {
+		return id.Host{}, fault.New(fault.Unauthorized, "The signature cannot be read.")
+	}
+	link, err := host.VerifyLink(ctx, l.db.Q, o.Nkey, []byte(c.Nonce), sig)
+	if err != nil {
+		return link.Host, err
+	}
+	conn := host.Conn{Server: req.Server.ID, Client: c.ID, Instance: agentapi.InstanceOf(c.Name), Address: c.Host}
+	if link.Connected {
+		if err := l.makeRoom(ctx, link, conn); err != nil {
+			return link.Host, err
+		}
+	}
+	session, err := host.OpenSession(ctx, l.db.Q, link, conn)
+	if err != nil {
+		return link.Host, err
+	}
+	l.log.Info("host connected", "host", link.Host, "name", link.Name, "session", session, "address", conn.Address)
+	l.bus.Changed(bus.TopicHost(link.Host), bus.TopicOrg(link.Org))
+	return link.Host, nil
+}
+
+var errSecond = errors.New("the host has another connection")
+
+// makeRoom deals with the connection a host already has. One of the same run of the agent is a broken one that nobody
+// has noticed yet, and so is one its NATS server no longer has. Otherwise somebody has a copy of the key: the first
+// one stays, and the operator is told.
+func (l *Link) makeRoom(ctx context.Context, link host.Link, conn host.Conn) error {
+	if conn.Instance != "" && conn.Instance == link.Conn.Instance {
+		return l.kick(ctx, link.Conn)
+	}
+	alive, err := l.alive(ctx, link.Conn)
+	if err != nil || !alive {
+		return err
+	}
+	l.alert(ctx, link.Host, "host.second_connection", "A second machine uses the key of "+link.Name,
+		"A connection from "+conn.Address+" presented this host's key while the host was connected, and was refused. "+
+			"If the host's disk was copied, retire the host and enrol both machines anew.")
+	return errSecond
+}
+
+// permit writes what the host may do on its connection.
+func (l *Link) permit(host id.Host, user string) (string, error) {
+	h := host.String()
+	c := jwt.NewUserClaims(user)
+	c.Name = h
+	c.Audience = accountHosts
+	c.Pub.Allow.Add(agentapi.SubjectInventory(h), agentapi.SubjectSync(h), agentapi.SubjectTelemetry(h))
+	c.Sub.Allow.Add(agentapi.SubjectWake(h), agentapi.SubjectDial(h), agentapi.InboxPrefix(h)+".>")
+	return c.Encode(l.keys.issuer)
+}

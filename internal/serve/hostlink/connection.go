@@ -1,0 +1,142 @@
+package hostlink
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+// sysTimeout is how long a NATS server has to answer for its connections. One that is gone is known at once.
+const sysTimeout = 2 * time.Second
+
+// alive asks the NATS server that held a connection whether it still does.
+func (l *Link) alive(ctx context.Context, c host.Conn) (bool, error) {
+	var reply struct {
+		Data *struct {
+			Conns []struct {
+				CID uint64 `json:"cid"`
+			} `json:"connections"`
+		} `json:"data"`
+		Error *server.ApiError `json:"error"`
+	}
+	gone, err := l.request(ctx, c.Server, "CONNZ", server.ConnzOptions{CID: c.Client}, &reply)
+	if err != nil || gone {
+		return false, err
+	}
+	if reply.Error != nil {
+		return false, fmt.Errorf("hostlink: NATS server %s: %s", c.Server, reply.Error.Description)
+	}
+	return reply.Data != nil && len(reply.Data.Conns) > 0, nil
+}
+
+// kick closes a connection. One that is no longer there is as good as closed.
+func (l *Link) kick(ctx context.Context, c host.Conn) error {
+	var reply struct{}
+	_, err := l.request(ctx, c.Server, "KICK", server.KickClientReq{CID: c.Client}, &reply)
+	return err
+}
+
+// request sends a request to one NATS server; gone means that there is no such server any more.
+func (l *Link) request(ctx context.Context, ns, what string, req, reply any) (gone bool, err error) {
+	data, err := json.Marshal(req)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, sysTimeout)
+	defer cancel()
+	m, err := l.sys.RequestWithContext(ctx, "$SYS.REQ.SERVER."+ns+"."+what, data)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("hostlink: ask NATS server %s: %w", ns, err)
+	}
+	return false, json.Unmarshal(m.Data, reply)
+}
+
+// handleDisconnect takes note that a host's connection ended.
+func (l *Link) handleDisconnect(ctx context.Context, m *nats.Msg) {
+	var e server.DisconnectEventMsg
+	if json.Unmarshal(m.Data, &e) != nil {
+		return
+	}
+	h, err := id.Parse[id.Host](e.Client.User)
+	if err != nil {
+		return // one of the server's own
+	}
+	was, err := host.CloseSession(ctx, l.db.Q, h, e.Server.ID, e.Client.ID)
+	if err != nil {
+		l.log.Error("cannot note that a host disconnected", "host", h, "err", err)
+		return
+	}
+	if was {
+		l.log.Info("host disconnected", "host", h, "why", e.Reason)
+		l.bus.Changed(bus.TopicHost(h))
+	}
+}
+
+// watchKeys closes connections as soon as their keys are revoked.
+func (l *Link) watchKeys() {
+	changes := l.bus.Watch(l.ctx, bus.AllKeys)
+	l.loops.Go(func() {
+		for range changes {
+			l.closeUnwelcome(l.ctx)
+		}
+	})
+}
+
+// closeUnwelcome closes every connection whose key was revoked. It runs on each revocation and now and then, in case a
+// message was lost or a revocation and a connection crossed.
+func (l *Link) closeUnwelcome(ctx context.Context) {
+	hosts, err := host.UnwelcomeHosts(ctx, l.db.Q)
+	if err != nil {
+		if ctx.Err() == nil {
+			l.log.Error("cannot look for revoked connections", "err", err)
+		}
+		return
+	}
+	for _, u := range hosts {
+		if err := l.kick(ctx, u.Conn); err != nil {
+			l.log.Error("cannot close a revoked connection", "host", u.Host, "err", err)
+			continue
+		}
+		if _, err := host.CloseSession(ctx, l.db.Q, u.Host, u.Conn.Server, u.Conn.Client); err != nil {
+			l.log.Error("cannot note a closed connection", "host", u.Host, "err", err)
+		}
+		l.log.Info("closed the connection of a revoked key", "host", u.Host)
+	}
+}
+
+// alert writes a security event into the audit trail and tells the host's org, once a day for each cause.
+func (l *Link) alert(ctx context.Context, h id.Host, action, title, body string) {
+	err := l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		hs, err := host.Read(ctx, tx.Q, h)
+		if err != nil {
+			return err
+		}
+		added, err := notify.Add(ctx, tx, notify.Notice{
+			Org: hs.Org, Key: action + ":" + h.String() + ":" + l.cfg.Now().UTC().Format(time.DateOnly),
+			Severity: notify.Bad, Title: title, Body: body, Object: h.String(),
+		})
+		if err != nil || !added {
+			return err
+		}
+		tx.AfterCommit(func() { l.bus.Changed(bus.TopicOrg(hs.Org)) })
+		return audit.Record(ctx, tx, audit.Event{Org: hs.Org, Action: action, Object: h.String()})
+	})
+	if err != nil {
+		l.log.Error("cannot raise an alert", "host", h, "what", action, "err", err)
+	}
+}

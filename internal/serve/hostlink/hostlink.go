@@ -1,0 +1,240 @@
+// Package hostlink is the server's end of the hosts: the NATS server they connect to (embedded, or an external one),
+// who may connect, what each may say, and what becomes of what they say.
+//
+// What always holds:
+//   - A host is who its link key says: it signs the nonce of each connection, checked against PostgreSQL. There is one
+//     connection per key; a second one is refused and the operator is told; a revoked key's connection is closed.
+//   - A host publishes only on its own three subjects and listens only on its own; identity comes from the subject,
+//     which NATS enforces, never from the message.
+//   - Answers go only to reply subjects under that host's own inbox, so that no host can make the server publish into
+//     another's subjects.
+//   - Status, usage and health of one sync are committed and acknowledged apart.
+//   - It holds no rules about clusters or money: it translates.
+package hostlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Clusters is what hostlink needs of package cluster.
+type Clusters interface {
+	// Observe takes in what a host says of its leases. All leases in s.Leases are the host's own. gone are ended
+	// leases of which the host's full report shows that nothing is left.
+	Observe(ctx context.Context, host id.Host, s agentapi.Sync, gone []id.Lease) error
+	// Desired is everything the host should run now.
+	Desired(ctx context.Context, tx *db.Tx, host id.Host) (agentapi.Desired, error)
+	// RenewRelays puts into extensions what opens the relays for as long as they say.
+	RenewRelays(ctx context.Context, tx *db.Tx, host id.Host, extensions []agentapi.LeaseExtension) error
+}
+
+// Offers is what hostlink needs of package market.
+type Offers interface {
+	// SyncOffers keeps the host's offers in step with its GPUs, in the transaction that recorded them.
+	SyncOffers(ctx context.Context, tx *db.Tx, host id.Host) error
+	// Popular are public images that hosts with nothing to do may fetch ahead of time.
+	Popular(ctx context.Context) ([]string, error)
+}
+
+// Metering is what hostlink needs of package metering.
+type Metering interface {
+	// Ingest takes in what a host reports of its leases' use; signature is nil or the host's over the list.
+	Ingest(ctx context.Context, host id.Host, segs []agentapi.Segment, signature []byte) ([]agentapi.UsageAck, error)
+	IssueAnchor(ctx context.Context, q *dbq.Queries, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error)
+	Extensions(ctx context.Context, q *dbq.Queries, host id.Host) ([]agentapi.LeaseExtension, error)
+}
+
+// Link is this replica's end of the hosts.
+type Link struct {
+	cfg     Config
+	db      *db.DB
+	log     *slog.Logger
+	keys    *keys
+	replica id.Replica
+	ns      *server.Server // nil with an external NATS
+	// One connection per NATS account: who may connect, towards the hosts, between replicas, and the servers' own.
+	auth, hosts, replicas, sys *nats.Conn
+
+	// epoch is the database's control epoch as it was read last: every PulseEvery, and with what a host must know.
+	epoch atomic.Int64
+
+	bus      *bus.Bus
+	clusters Clusters
+	metering Metering
+	offers   Offers
+
+	reports  chan struct{} // bounds how many reports are handled at once
+	doors    chan struct{} // and how many connections: nobody waits outside because reports are slow
+	mu       sync.Mutex
+	stopping bool
+	subs     []*nats.Subscription
+	handling sync.WaitGroup // of messages; grows only while not stopping
+	limits   *limits
+	recorder *recorder
+
+	ctx    context.Context // ends with Stop
+	cancel context.CancelFunc
+	loops  sync.WaitGroup
+}
+
+// maxHandled is how many reports, and how many connections, one replica works on at once; the others wait in its memory.
+const maxHandled = 64
+
+// Open starts the embedded NATS server, or connects to the external one, and returns when the bus works. Hosts are
+// refused until Start. The caller ends with Stop.
+func Open(ctx context.Context, d *db.DB, cfg Config) (*Link, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	k, err := deriveKeys(cfg.Secret)
+	if err != nil {
+		return nil, err
+	}
+	l := &Link{
+		cfg: cfg, db: d, log: cfg.Log, keys: k, replica: id.New[id.Replica](),
+		reports: make(chan struct{}, maxHandled), doors: make(chan struct{}, maxHandled), limits: newLimits(cfg.Now),
+	}
+	l.recorder = newRecorder(d, cfg.Now, l.log)
+	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := l.open(ctx); err != nil {
+		return nil, errors.Join(err, l.Stop(context.WithoutCancel(ctx)))
+	}
+	return l, nil
+}
+
+func (l *Link) open(ctx context.Context) error {
+	at, err := l.db.Q.LinkClock(ctx)
+	if err != nil {
+		return fmt.Errorf("hostlink: control epoch: %w", err)
+	}
+	l.epoch.Store(at.ControlEpoch)
+	// The row first: of two replicas that start together at least one sees the other's route.
+	if err := l.beat(ctx); err != nil {
+		return err
+	}
+	if l.cfg.NATSURL == "" {
+		if err := l.startServer(ctx); err != nil {
+			return err
+		}
+	}
+	for _, c := range []struct {
+		to   **nats.Conn
+		role string
+	}{{&l.auth, roleAuth}, {&l.hosts, roleHosts}, {&l.replicas, roleReplicas}, {&l.sys, roleSys}} {
+		nc, err := l.connect(c.role)
+		if err != nil {
+			return fmt.Errorf("hostlink: connect to NATS as %s: %w", c.role, err)
+		}
+		*c.to = nc
+	}
+	l.bus = bus.New(l.hosts, l.replicas)
+	l.loop(l.cfg.HeartbeatEvery, func(ctx context.Context) {
+		if err := l.beat(ctx); err != nil {
+			l.log.Error("replica heartbeat failed", "err", err)
+		}
+	})
+	return nil
+}
+
+// Bus is the bus over this link's NATS. It works until Stop.
+func (l *Link) Bus() *bus.Bus { return l.bus }
+
+// Start lets hosts in and answers them.
+func (l *Link) Start(c Clusters, m Metering, o Offers) error {
+	l.clusters, l.metering, l.offers = c, m, o
+	for _, s := range []struct {
+		nc      *nats.Conn
+		subject string
+		slots   chan struct{}
+		handle  func(context.Context, *nats.Msg)
+	}{
+		{l.hosts, agentapi.SubjectSync("*"), l.reports, l.onHost(l.handleSync)},
+		{l.hosts, agentapi.SubjectInventory("*"), l.reports, l.onHost(l.handleInventory)},
+		{l.hosts, agentapi.SubjectTelemetry("*"), l.reports, l.onHost(l.handleTelemetry)},
+		{l.hosts, subjectPulse, l.reports, l.handlePulse},
+		{l.sys, "$SYS.ACCOUNT." + accountHosts + ".DISCONNECT", l.doors, l.handleDisconnect},
+		// Last: whoever is let in finds everything else in place.
+		{l.auth, server.AuthCalloutSubject, l.doors, l.handleAuth},
+	} {
+		// A queue group: any replica answers, one does.
+		sub, err := s.nc.QueueSubscribe(s.subject, "hostlink", l.pooled(s.slots, s.handle))
+		if err != nil {
+			return fmt.Errorf("hostlink: listen on %s: %w", s.subject, err)
+		}
+		l.mu.Lock()
+		l.subs = append(l.subs, sub)
+		l.mu.Unlock()
+		if err := s.nc.FlushTimeout(5 * time.Second); err != nil {
+			return fmt.Errorf("hostlink: listen on %s: %w", s.subject, err)
+		}
+	}
+	l.watchKeys()
+	l.pulse(l.ctx)
+	l.loop(host.PulseEvery, l.pulse)
+	l.loop(l.cfg.HeartbeatEvery, l.closeUnwelcome)
+	l.loop(l.cfg.FlushEvery, l.recorder.flush)
+	return nil
+}
+
+// Stop ends connections of hosts, waits for what is being handled, and keeps what telemetry is in memory.
+func (l *Link) Stop(ctx context.Context) error {
+	l.mu.Lock()
+	l.stopping = true
+	for _, sub := range l.subs {
+		_ = sub.Unsubscribe() // a closed connection has no subscriptions either
+	}
+	l.mu.Unlock()
+	done := make(chan struct{})
+	go func() { l.handling.Wait(); close(done) }()
+	var err error
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = fmt.Errorf("hostlink: gave up waiting for %d messages: %w", len(l.reports)+len(l.doors), ctx.Err())
+	}
+	l.cancel()
+	l.loops.Wait()
+	l.recorder.flush(ctx)
+	for _, nc := range []*nats.Conn{l.auth, l.hosts, l.replicas, l.sys} {
+		if nc != nil {
+			nc.Close()
+		}
+	}
+	if l.ns != nil {
+		l.ns.Shutdown()
+		l.ns.WaitForShutdown()
+		err = errors.Join(err, host.CloseSessions(ctx, l.db.Q, l.ns.ID()))
+	}
+	return errors.Join(err, l.db.Q.RemoveReplica(ctx, l.replica))
+}
+
+// loop calls f now and then until Stop.
+func (l *Link) loop(every time.Duration, f func(context.Context)) {
+	l.loops.Go(func() {
+		t := time.NewTicker(every)
+		defer t.Stop()
+		for {
+			select {
+			case <-l.ctx.Done():
+				return
+			case <-t.C:
+				f(l.ctx)
+			}
+		}
+	})
+}

@@ -1,0 +1,42 @@
+package hostlink
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fleet/host"
+)
+
+// subjectPulse is where the control plane sends its messages to itself. No host may publish there.
+const subjectPulse = "server.pulse"
+
+// pulse sends one message through this replica's listener. It takes the way of a host's report: NATS, the queue of reports,
+// the database. When it does not arrive in time, hosts' reports would not have arrived either.
+func (l *Link) pulse(ctx context.Context) {
+	at, err := l.db.Q.LinkClock(ctx)
+	if err != nil {
+		l.log.Warn("no pulse: the database does not answer", "err", err)
+		return
+	}
+	l.epoch.Store(at.ControlEpoch)
+	data, err := json.Marshal(host.Pulse{Listener: l.hosts.ConnectedServerId(), SentMS: at.Now.UnixMilli(), ControlEpoch: at.ControlEpoch})
+	if err == nil {
+		err = l.hosts.Publish(subjectPulse, data)
+	}
+	if err != nil {
+		l.log.Warn("a pulse was not sent", "err", err)
+	}
+}
+
+func (l *Link) handlePulse(ctx context.Context, m *nats.Msg) {
+	var p host.Pulse
+	if err := json.Unmarshal(m.Data, &p); err != nil || p.Listener == "" {
+		return
+	}
+	if err := l.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return host.RecordPulse(ctx, tx, p) }); err != nil {
+		l.log.Error("a pulse was not recorded", "listener", p.Listener, "err", err)
+	}
+}

@@ -1,0 +1,122 @@
+package hostlink
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// recorder gathers telemetry for its history: at most one sample per GPU and host.TelemetryStep, written now and then.
+// What is in memory when a replica dies is lost: telemetry is not money. Whoever watches live listens beside it.
+type recorder struct {
+	db  *db.DB
+	now func() time.Time
+	log *slog.Logger
+
+	lookup func(context.Context, id.Host) (map[string]id.GPU, error)
+
+	mu     sync.Mutex
+	gpus   map[id.Host]map[string]id.GPU // by NVML UUID; forgotten when an inventory comes
+	turn   uint64                        // grows whenever something is forgotten
+	last   map[id.GPU]time.Time          // step of the newest sample
+	waited map[id.GPU][]host.Sample
+}
+
+func newRecorder(d *db.DB, now func() time.Time, log *slog.Logger) *recorder {
+	return &recorder{
+		db: d, now: now, log: log, lookup: func(ctx context.Context, h id.Host) (map[string]id.GPU, error) { return host.GPUsByUUID(ctx, d.Q, h) },
+		gpus: map[id.Host]map[string]id.GPU{}, last: map[id.GPU]time.Time{}, waited: map[id.GPU][]host.Sample{},
+	}
+}
+
+const (
+	// maxSamples in one message: a minute of the greatest host, second by second.
+	maxSamples = 60 * host.MaxGPUs
+	// Samples older or newer than this against our clock are not kept.
+	maxAge, maxAhead = 10 * time.Minute, 10 * time.Second
+)
+
+func (l *Link) handleTelemetry(ctx context.Context, h id.Host, m *nats.Msg) {
+	var t agentapi.Telemetry
+	if read(m, &t) != nil || len(t.Samples) > maxSamples {
+		l.log.Debug("telemetry not taken", "host", h)
+		return
+	}
+	if err := l.recorder.take(ctx, h, t.Samples); err != nil {
+		l.log.Warn("telemetry not taken", "host", h, "err", err)
+	}
+}
+
+func (r *recorder) take(ctx context.Context, h id.Host, samples []agentapi.GPUSample) error {
+	gpus, err := r.gpusOf(ctx, h)
+	if err != nil {
+		return err
+	}
+	now := r.now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range samples {
+		gpu, known := gpus[s.GPU]
+		at := now
+		if s.AtMS != 0 {
+			at = time.UnixMilli(s.AtMS)
+		}
+		step := at.Truncate(host.TelemetryStep)
+		if !known || at.Sub(now) > maxAhead || now.Sub(at) > maxAge || !step.After(r.last[gpu]) {
+			continue
+		}
+		r.last[gpu] = step
+		r.waited[gpu] = append(r.waited[gpu], host.SampleOf(s, at))
+	}
+	return nil
+}
+
+func (r *recorder) gpusOf(ctx context.Context, h id.Host) (map[string]id.GPU, error) {
+	r.mu.Lock()
+	gpus, turn := r.gpus[h], r.turn
+	r.mu.Unlock()
+	if gpus != nil {
+		return gpus, nil
+	}
+	gpus, err := r.lookup(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.turn == turn { // else an inventory came meanwhile, and this may be from before it
+		r.gpus[h] = gpus
+	}
+	return gpus, nil
+}
+
+// forget makes the next sample look up the host's GPUs again.
+func (r *recorder) forget(h id.Host) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.gpus, h)
+	r.turn++
+}
+
+// flush writes what has gathered. What cannot be written is given up.
+func (r *recorder) flush(ctx context.Context) {
+	r.mu.Lock()
+	waited := r.waited
+	r.waited = map[id.GPU][]host.Sample{}
+	r.mu.Unlock()
+	series := make([]host.Series, 0, len(waited))
+	for g, s := range waited {
+		series = append(series, host.Series{GPU: g, Samples: s})
+	}
+	if err := host.AppendTelemetry(ctx, r.db, series); err != nil {
+		r.log.Warn("telemetry lost", "gpus", len(series), "err", err)
+	}
+}

@@ -1,0 +1,432 @@
+package hostlink_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/host/hosttest"
+	"github.com/musterhq/muster/internal/id"
+)
+
+func (s *site) lease(a *agent) id.Lease {
+	s.t.Helper()
+	v := id.New[id.Lease]()
+	_, err := s.d.Pool.Exec(s.t.Context(), `INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id,
+		gpu_count, gpu_model, gpu_ids, cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)
+		VALUES ($1, $2, $3, 0, $4, $5, $5, 1, 'H100', '{}', 1, 1, 1, 'USD', 850000, 1)`,
+		v, id.New[id.Cluster](), id.New[id.Node](), a.Host, s.org)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return v
+}
+
+func status(v id.Lease) agentapi.LeaseStatus {
+	return agentapi.LeaseStatus{LeaseRef: agentapi.LeaseRef{Lease: v.String(), Epoch: 1}, State: agentapi.NodeReady}
+}
+
+func TestARaisedRevisionWakesTheHostWhichGetsItsDesiredState(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.enroll()
+	if r := a.sync(agentapi.Sync{Full: true, Revision: 0}); r.Desired != nil || r.Revision != 0 {
+		t.Fatalf("nothing is wanted yet: %+v", r)
+	}
+	err := s.d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		return host.RaiseRevision(ctx, tx, s.link.Bus(), a.Host)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := within(t, "a wake", a.wakes); w.Revision != 1 || w.Watch {
+		t.Errorf("%+v", w)
+	}
+	r := a.sync(agentapi.Sync{Revision: 0})
+	if r.Desired == nil || r.Desired.Revision != 1 || r.Desired.ControlEpoch != 1 || r.Revision != 1 || len(r.Desired.Leases) != 1 {
+		t.Errorf("%+v", r)
+	}
+	if r.Anchor == nil || r.Anchor.BootID != "boot" || len(r.Extensions) != 1 || r.Extensions[0].RelayToken != "renewed" {
+		t.Errorf("anchor or extensions: %+v", r)
+	}
+	if r := a.sync(agentapi.Sync{Revision: 1}); r.Desired != nil {
+		t.Error("desired state again, though the host has seen it")
+	}
+	// The database lost commits: the host has seen more. It keeps what it runs.
+	if r := a.sync(agentapi.Sync{Revision: 5}); r.Desired != nil || r.Revision != 1 {
+		t.Errorf("a host was sent back: %+v", r)
+	}
+}
+
+// After a restore an operator raises the control epoch: a host that has seen more gets what this database wants, and what it knows
+// of the other history proves nothing.
+func TestARaisedControlEpochIsFollowed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.enroll()
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := s.d.Pool.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustReport := func() (yes bool) {
+		t.Helper()
+		if err := s.d.Pool.QueryRow(t.Context(), "SELECT needs_full_report FROM host WHERE id = $1", a.Host).Scan(&yes); err != nil {
+			t.Fatal(err)
+		}
+		return yes
+	}
+	a.sync(agentapi.Sync{Full: true})
+	exec("UPDATE host SET revision = 3, needs_full_report = true WHERE id = $1", a.Host)
+	if r := a.sync(agentapi.Sync{Revision: 5}); r.Desired != nil || r.ControlEpoch != 1 {
+		t.Fatalf("before: %+v", r)
+	}
+	exec("UPDATE control SET epoch = 7")
+	a.sync(agentapi.Sync{Revision: 5}) // the replica reads the new epoch
+	r := a.sync(agentapi.Sync{Full: true, Revision: 5})
+	if r.ControlEpoch != 7 || r.Desired == nil || r.Desired.ControlEpoch != 7 || r.Desired.Revision != 3 {
+		t.Fatalf("raised: %+v", r)
+	}
+	if !mustReport() {
+		t.Error("a report in knowledge of another history counts as complete")
+	}
+	if r := a.sync(agentapi.Sync{ControlEpoch: 7, Revision: 3, Full: true}); r.Desired != nil || r.ControlEpoch != 7 {
+		t.Errorf("followed: %+v", r)
+	}
+	if mustReport() {
+		t.Error("a complete report does not count")
+	}
+}
+
+func TestStatusUsageAndHealthAreAcknowledgedApart(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.enroll()
+	v := s.lease(a)
+	gpus, err := host.Get(t.Context(), s.d.Q, s.org, a.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := agentapi.Sync{
+		Seq: 3, Leases: []agentapi.LeaseStatus{status(v)},
+		Segments: []agentapi.Segment{{Lease: v.String(), Epoch: 1, BootID: "boot", Seq: 4}},
+		Health:   []agentapi.HealthEvent{{Seq: 2, GPU: gpus.GPUs[0].UUID, Kind: "xid", Xid: 79, State: host.Quarantined}},
+	}
+	type acks struct {
+		Status, Health uint64
+		Usage          int64
+	}
+	get := func() acks {
+		t.Helper()
+		r := a.sync(report)
+		out := acks{r.StatusAck, r.HealthAck, 0}
+		for _, u := range r.UsageAcks {
+			out.Usage = u.Through
+		}
+		if r.NextSyncMS != 15_000 {
+			t.Errorf("next sync in %d ms", r.NextSyncMS)
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		name            string
+		observe, ingest error
+		want            acks
+	}{
+		{"all well", nil, nil, acks{3, 2, 4}},
+		{"status fails", errBroken, nil, acks{0, 2, 4}},
+		{"usage fails", nil, errBroken, acks{3, 2, 0}},
+		{"both fail", errBroken, errBroken, acks{0, 2, 0}},
+	} {
+		s.w.fail(tc.observe, tc.ingest)
+		if diff := cmp.Diff(tc.want, get()); diff != "" {
+			t.Errorf("%s: %s", tc.name, diff)
+		}
+	}
+	// A status attests that its host heard everybody but for what its segments say: it waits for those.
+	report.Segments[0].Facts = &agentapi.Facts{Up: true, Deaf: []agentapi.DeafSpan{{Rank: 1, ToBootMS: 8000}}}
+	s.w.fail(nil, errBroken)
+	if diff := cmp.Diff(acks{0, 2, 0}, get()); diff != "" {
+		t.Errorf("usage fails that tells of deafness: %s", diff)
+	}
+}
+
+func TestOnlyTheHostsOwnLeasesAreObserved(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a, b := s.enroll(), s.enroll()
+	mine, theirs := s.lease(a), s.lease(b)
+	r := a.sync(agentapi.Sync{Seq: 1, Full: true, Leases: []agentapi.LeaseStatus{status(theirs), status(mine), status(id.New[id.Lease]())}})
+	if r.StatusAck != 1 {
+		t.Errorf("%+v", r)
+	}
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if len(s.w.observed) != 1 || len(s.w.observed[0].Leases) != 1 || s.w.observed[0].Leases[0].Lease != mine.String() {
+		t.Errorf("observed %+v", s.w.observed)
+	}
+}
+
+func TestABadSyncIsRefusedWithTheReason(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.enroll()
+	good := status(id.New[id.Lease]())
+	state, epoch := good, good
+	state.State, epoch.Epoch = "dancing", 0
+	for name, v := range map[string]any{
+		"not an object":     "x",
+		"no boot":           agentapi.Sync{Protocol: 1},
+		"a newer protocol":  agentapi.Sync{Protocol: agentapi.Protocol + 1, BootID: "b"},
+		"unknown state":     agentapi.Sync{BootID: "b", Leases: []agentapi.LeaseStatus{state}},
+		"epoch 0":           agentapi.Sync{BootID: "b", Leases: []agentapi.LeaseStatus{epoch}},
+		"too many segments": agentapi.Sync{BootID: "b", Segments: make([]agentapi.Segment, agentapi.MaxSegments+1)},
+		"NUL":               map[string]any{"boot_id": "a\x00b"},
+	} {
+		var r agentapi.SyncReply
+		a.request(agentapi.SubjectSync(a.Host.String()), v, &r)
+		if r.Error == "" || r.StatusAck != 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+func TestInventoryOverTheLink(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.enroll()
+	var ack agentapi.Ack
+	a.request(agentapi.SubjectInventory(a.Host.String()), hosttest.Inventory(3), &ack)
+	if n := s.count("SELECT count(*) FROM gpu WHERE host_id = $1 AND present", a.Host); ack.Error != "" || n != 3 {
+		t.Errorf("%q, %d GPUs", ack.Error, n)
+	}
+	bad := hosttest.Inventory(1)
+	bad.GPUs[0].UUID = "serial 7"
+	a.request(agentapi.SubjectInventory(a.Host.String()), bad, &ack)
+	if ack.Error == "" {
+		t.Error("a bad inventory was taken")
+	}
+}
+
+func TestTelemetryIsKeptAndWatchedLive(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.enroll()
+	live := s.link.Bus().WatchTelemetry(t.Context(), a.Host)
+	if w := within(t, "being told that somebody watches", a.wakes); !w.Watch {
+		t.Errorf("%+v", w)
+	}
+	gpus, err := host.Get(t.Context(), s.d.Q, s.org, a.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	util, power := 93, int64(412_500)
+	sample := agentapi.GPUSample{GPU: gpus.GPUs[0].UUID, AtMS: time.Now().UnixMilli(), Util: &util, PowerMW: &power}
+	foreign := sample
+	foreign.GPU = "GPU-" + uuid.NewString()
+	data, _ := json.Marshal(agentapi.Telemetry{Samples: []agentapi.GPUSample{sample, sample, foreign}})
+	if err := a.nc.Publish(agentapi.SubjectTelemetry(a.Host.String()), data); err != nil {
+		t.Fatal(err)
+	}
+	if got := within(t, "a live batch", live); len(got.Samples) != 3 || *got.Samples[0].Util != 93 {
+		t.Errorf("%+v", got)
+	}
+	var kept []host.Series
+	eventually(t, "history", func() bool {
+		kept, err = host.Telemetry(t.Context(), s.d.Q, []id.GPU{gpus.GPUs[0].ID}, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), 0)
+		return err == nil && len(kept[0].Samples) > 0
+	})
+	if v := kept[0].Samples; len(v) != 1 || v[0].Util != 93 || v[0].PowerW != 412 || v[0].MemMB != -1 {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestEnrolmentOverHTTP(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	srv := httptest.NewTLSServer(s.link.EnrollHandler())
+	defer srv.Close()
+	post := func(body any) (int, map[string]any) {
+		t.Helper()
+		data, _ := json.Marshal(body)
+		resp, err := srv.Client().Post(srv.URL+agentapi.EnrollPath, "application/json", bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var out map[string]any
+		if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+			t.Fatal(err)
+		}
+		if want := "application/problem+json"; resp.StatusCode != 200 && resp.Header.Get("Content-Type") != want {
+			t.Errorf("content type %q", resp.Header.Get("Content-Type"))
+		}
+		return resp.StatusCode, out
+	}
+	token := hosttest.Token(t, s.d, s.org, s.user, "over-http")
+	keys := hosttest.NewAgent(t)
+	code, reply := post(keys.Request(t, hosttest.Origin, token, hosttest.Inventory(1)))
+	if code != 200 || reply["name"] != "over-http" || reply["stream_domain"] != "localhost" {
+		t.Fatalf("%d %v", code, reply)
+	}
+	var err error
+	if keys.Host, err = id.Parse[id.Host](reply["host"].(string)); err != nil {
+		t.Fatal(err)
+	}
+	for _, url := range reply["nats"].([]any) { // both ways in: TLS, and WebSocket over TLS
+		a := &agent{Agent: keys, t: t, instance: uuid.NewString()}
+		if err := a.dial(url.(string), reply["nats_ca"].(string)); err != nil {
+			t.Fatalf("%s: %v", url, err)
+		}
+		if r := a.sync(agentapi.Sync{Seq: 5}); r.StatusAck != 5 {
+			t.Errorf("%s: %+v", url, r)
+		}
+		a.nc.Close()
+		eventually(t, "disconnected", func() bool { return !s.host(a).Status.Connected })
+	}
+	if n := len(reply["nats"].([]any)); n != 2 {
+		t.Errorf("%d addresses", n)
+	}
+	for name, tc := range map[string]struct {
+		body   any
+		status int
+		reason any
+	}{
+		"used":      {hosttest.NewAgent(t).Request(t, hosttest.Origin, token, hosttest.Inventory(1)), 409, "token_used"},
+		"malformed": {"x", 422, nil},
+		"huge":      {string(make([]byte, 300<<10)), 413, nil},
+	} {
+		if code, out := post(tc.body); code != tc.status || out["reason"] != tc.reason || out["detail"] == "" || out["code"] == "" {
+			t.Errorf("%s: %d %v", name, code, out)
+		}
+	}
+}
+
+// A host whose line has little data left, or whose agent keeps to no bound, is named no popular images to fetch.
+func TestPopularImagesAreNamedWithinTheDataCap(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.enroll()
+	popular := func(capabilities ...string) agentapi.SyncReply {
+		t.Helper()
+		return a.sync(agentapi.Sync{Capabilities: capabilities, Pulled: &agentapi.Pulled{Counter: "a", Bytes: 500_000_000}})
+	}
+	if _, err := s.d.Pool.Exec(t.Context(), "UPDATE host SET down_cap_gb = 1 WHERE id = $1", a.Host); err != nil {
+		t.Fatal(err)
+	}
+	if r := popular(agentapi.CapPopularBound); len(r.Popular) != 1 || r.PopularBytes != 400_000_000 {
+		t.Errorf("with half of its cap left: %+v", r)
+	}
+	if r := popular(); len(r.Popular) != 0 {
+		t.Errorf("an agent that keeps to no bound: %+v", r)
+	}
+	if _, err := s.d.Pool.Exec(t.Context(), "UPDATE host_month_traffic SET pull_bytes = 900000000 WHERE host_id = $1", a.Host); err != nil {
+		t.Fatal(err)
+	}
+	if r := popular(agentapi.CapPopularBound); len(r.Popular) != 0 {
+		t.Errorf("with a tenth of its cap left: %+v", r)
+	}
+}
+
+// What a lease did on the host's own line is kept with the report that tells it; a lease of another host is left out.
+func TestTrafficIsTakenFromReports(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a, b := s.enroll(), s.enroll()
+	v := s.lease(a)
+	st := status(v)
+	if r := a.sync(agentapi.Sync{}); len(r.Popular) != 1 {
+		t.Errorf("an idle host is told no popular images: %+v", r)
+	}
+	st.Traffic = &agentapi.Traffic{Opened: 3, Refused: 1, Up: 10, Down: 20}
+	for _, x := range []*agent{a, b} {
+		if r := x.sync(agentapi.Sync{Seq: 1, Leases: []agentapi.LeaseStatus{st}}); r.StatusAck != 1 || len(r.Popular) != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	got, err := host.TrafficOf(t.Context(), s.d.Q, s.org, a.Host, 10)
+	if err != nil || len(got) != 1 || got[0].Lease != v || got[0].Opened != 3 || got[0].Down != 20 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := host.TrafficOf(t.Context(), s.d.Q, s.org, b.Host, 10); err != nil || len(got) != 0 {
+		t.Errorf("of the other host: %+v, %v", got, err)
+	}
+	a.sync(agentapi.Sync{Seq: 2, Pulled: &agentapi.Pulled{Counter: "a", Bytes: 7}})
+	if m, err := host.DataMonthOf(t.Context(), s.d.Q, s.org, a.Host); err != nil || m.Pulled == nil || *m.Pulled != 7 || m.Down != 20 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for _, p := range []agentapi.Pulled{{Counter: "", Bytes: 8}, {Counter: "a", Bytes: -1}, {Counter: strings.Repeat("a", 65), Bytes: 8}} {
+		if r := a.sync(agentapi.Sync{Seq: 3, Pulled: &p}); r.Error == "" {
+			t.Errorf("%+v: %+v", p, r)
+		}
+	}
+	st.Traffic.Up = -1
+	if r := a.sync(agentapi.Sync{Seq: 2, Leases: []agentapi.LeaseStatus{st}}); r.Error == "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A report as the first agents made it, without a protocol and all that came later, is taken and answered in full; its
+// operator is told to update it, once.
+func TestAnOldAgentIsAnswered(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.enroll()
+	lease := s.lease(a)
+	for seq := range 2 {
+		text := fmt.Sprintf(`{"agent_version":"v0.1.0","boot_id":"boot","boot_ms":61000,"control_epoch":1,"revision":0,"full":true,"seq":%d,
+			"leases":[{"lease":%q,"epoch":1,"state":"ready","progress":{},"at_barrier":true,"started":true,"good":true,"image_digest":"sha256:0"}]}`, seq+1, lease)
+		var r agentapi.SyncReply
+		a.request(agentapi.SubjectSync(a.Host.String()), json.RawMessage(text), &r)
+		if r.Error != "" || r.StatusAck != uint64(seq+1) || r.Anchor == nil || len(r.Extensions) != 1 || r.Extensions[0].RunUntilMS != 42 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if got := s.w.seen(); len(got) != 2 || len(got[1].Leases) != 1 || !got[1].Leases[0].Good || got[1].Leases[0].Lease != lease.String() {
+		t.Errorf("%+v", got)
+	}
+	if n := s.alerts("host.agent_too_old"); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+	if h := s.host(a); h.Status.Protocol != 0 || !strings.Contains(h.Unsellable(time.Now()), "too old") {
+		t.Errorf("%+v", h.Status)
+	}
+	a.sync(agentapi.Sync{Full: true, Seq: 3})
+	if h := s.host(a); h.Status.Protocol != agentapi.Protocol || strings.Contains(h.Unsellable(time.Now()), "too old") {
+		t.Errorf("updated: %+v", h.Status)
+	}
+	if r := a.sync(agentapi.Sync{Full: true, Seq: 4}); r.Error != "" || s.alerts("host.agent_too_old") != 1 {
+		t.Errorf("told again: %+v", r)
+	}
+}
+
+// A host's operator is told once that its container engine does not answer, with the agent's words.
+func TestAnEngineThatIsAwayIsToldToTheOperator(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.enroll()
+	away := &agentapi.EngineAway{Detail: "dial unix /var/run/docker.sock: connection refused"}
+	for seq := range uint64(2) {
+		if r := a.sync(agentapi.Sync{Seq: seq + 1, EngineAway: away}); r.Error != "" || r.StatusAck != seq+1 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if n := s.alerts("host.engine_away"); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+	if h := s.host(a); h.EngineAway != away.Detail {
+		t.Errorf("%q", h.EngineAway)
+	}
+}

@@ -1,0 +1,146 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/billing/budget"
+	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/postpaid"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/erasure"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/dialback"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+// KeepTelemetry is how long GPU histories are kept.
+const KeepTelemetry = 30 * 24 * time.Hour
+
+// Platform is what the standing jobs work on.
+type Platform struct {
+	DB          *db.DB
+	Accounts    *account.Accounts
+	Market      *market.Market
+	Clusters    *cluster.Clusters
+	Payments    *payment.Payments  // nil: none are taken here
+	Payouts     *payout.Payouts    // nil: none are made here
+	Postpaid    *postpaid.Postpaid // nil: nobody is billed afterwards from here
+	Post        *notify.Post       // nil: no mail goes out from here
+	Dialer      *dialback.Dialer
+	Holdback    time.Duration   // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
+	NewHoldback time.Duration   // the same for operators that are new; 0: as Holdback
+	Currency    string          // "": no invoices are issued from here
+	Merchant    statement.Party // of record, on invoices
+}
+
+// Jobs are the standing jobs of every installation. How often each runs is how late its effect may be.
+func Jobs(p Platform) []Job {
+	jobs := []Job{
+		{Name: "clusters", Every: time.Second, Run: func(ctx context.Context) (int, error) {
+			r, err := p.Clusters.Watchdog(ctx)
+			return r.Looked, err
+		}},
+		{Name: "quotes", Every: 2 * time.Second, Run: func(ctx context.Context) (int, error) {
+			quotes, err := p.Market.ExpireQuotes(ctx)
+			claims, err2 := host.ExpireClaims(ctx, p.DB, 500)
+			return quotes + claims, errors.Join(err, err2)
+		}},
+		{Name: "logs", Every: 2 * time.Second, Limit: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
+			return collectLogs(ctx, p.DB, p.Clusters, func(ctx context.Context, h id.Host, d agentapi.Dial) (io.ReadCloser, error) {
+				return p.Dialer.Open(ctx, h, d)
+			})
+		}},
+		{Name: "old logs", Every: 10 * time.Minute, Run: p.Clusters.DropOldLogs},
+		{Name: "abandoned hosts", Every: 30 * time.Second, Run: func(ctx context.Context) (int, error) {
+			return host.AbandonClaims(ctx, p.DB)
+		}},
+		{Name: "data caps", Every: 10 * time.Second, Run: func(ctx context.Context) (int, error) {
+			return host.LiftDataCaps(ctx, p.DB)
+		}},
+		{Name: "sweep", Every: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
+			keys, err := idem.Sweep(ctx, p.DB)
+			swept, err2 := p.Accounts.Sweep(ctx)
+			changes, err3 := p.Market.Prune(ctx)
+			traffic, err4 := host.DropOldTraffic(ctx, p.DB)
+			letters, err5 := notify.SweepDeadLetters(ctx, p.DB.Q)
+			gaps, err6 := host.DropOldGaps(ctx, p.DB)
+			facts, err7 := p.Clusters.DropOldFacts(ctx)
+			return int(keys + swept.Sessions + swept.Attempts + changes + traffic + letters + gaps + facts), errors.Join(err, err2, err3, err4, err5, err6, err7)
+		}},
+		{Name: "ledger chain", Every: 5 * time.Second, Run: func(ctx context.Context) (did int, err error) {
+			for n := 1; n > 0 && err == nil && ctx.Err() == nil; did += n {
+				n, err = ledger.Link(ctx, p.DB)
+			}
+			return did, err
+		}},
+		{Name: "earnings", Every: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
+			return payout.MatureAfter(ctx, p.DB, payout.Holdback{Usual: cmp.Or(p.Holdback, payout.DefaultHoldback), New: p.NewHoldback})
+		}},
+		{Name: "budgets", Every: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
+			_, err := budget.NotifyAll(ctx, p.DB)
+			return 0, err
+		}},
+		{Name: "settled holds", Every: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
+			return ledger.RetireHolds(ctx, p.DB)
+		}},
+		{Name: "telemetry partitions", Every: time.Hour, Run: func(ctx context.Context) (int, error) {
+			return 0, host.TelemetryPartitions(ctx, p.DB, KeepTelemetry)
+		}},
+	}
+	jobs = append(jobs, Job{Name: "retention", Every: 24 * time.Hour, Limit: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
+		return erasure.EndRetention(ctx, p.DB)
+	}})
+	if p.Currency != "" {
+		jobs = append(jobs, Job{Name: "invoices", Every: time.Hour, Limit: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
+			return statement.IssueInvoices(ctx, p.DB.Q, p.Currency, p.Merchant)
+		}})
+	}
+	if p.Clusters != nil && p.Clusters.RotatesSecret() {
+		jobs = append(jobs, Job{Name: "sealing again", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Clusters.Reseal})
+	}
+	if p.Post != nil {
+		jobs = append(jobs,
+			Job{Name: "mail", Every: 5 * time.Second, Limit: 10 * time.Minute, Run: p.Post.Run},
+			Job{Name: "old mail", Every: time.Hour, Run: func(ctx context.Context) (int, error) {
+				n, err := p.Post.Sweep(ctx)
+				return int(n), err
+			}})
+	}
+	if p.Payouts != nil {
+		jobs = append(jobs,
+			Job{Name: "self-billing", Every: time.Hour, Limit: 10 * time.Minute, Run: p.Payouts.IssueSelfBills},
+			Job{Name: "payouts", Every: 30 * time.Second, Limit: 10 * time.Minute, Run: p.Payouts.PayDue},
+			Job{Name: "payout accounts", Every: 2 * time.Minute, Limit: 10 * time.Minute, Run: p.Payouts.PollAccounts})
+	}
+	if p.Postpaid != nil {
+		jobs = append(jobs,
+			Job{Name: "postpaid", Every: 30 * time.Second, Limit: 10 * time.Minute, Run: p.Postpaid.Charge},
+			Job{Name: "postpaid invoices", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Postpaid.Refresh})
+	}
+	if p.Payments != nil {
+		jobs = append(jobs,
+			Job{Name: "stripe outbox", Every: time.Second, Run: p.Payments.SendDue},
+			Job{Name: "stripe events", Every: time.Second, Run: p.Payments.ProcessEvents},
+			Job{Name: "dispute claims", Every: 5 * time.Second, Run: p.Payments.CollectClaims},
+			Job{Name: "auto top-up", Every: 5 * time.Second, Run: p.Payments.AutoTopUps},
+			Job{Name: "stripe reconciliation", Every: 2 * time.Minute, Limit: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
+				r, err := p.Payments.Reconcile(ctx)
+				return r.Matched, err
+			}},
+			Job{Name: "stripe poll", Every: time.Minute, Run: p.Payments.Poll})
+	}
+	return jobs
+}

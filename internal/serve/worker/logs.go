@@ -1,0 +1,154 @@
+package worker
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Streams opens a stream to a host, which its reader closes: dialback.Dialer's Open.
+type Streams func(ctx context.Context, host id.Host, d agentapi.Dial) (io.ReadCloser, error)
+
+// logs is where kept logs are known and stored; *cluster.Clusters.
+type logs interface {
+	KeptLogs(ctx context.Context, perHost, limit int) ([]cluster.KeptLog, error)
+	StoreLog(ctx context.Context, node id.Node, epoch int, content []byte, truncated bool) error
+	PostponeLog(ctx context.Context, node id.Node, epoch int) error
+}
+
+const (
+	logsAtOnce   = 16               // hosts
+	logsPerHost  = 4                // and pass, one after the other
+	logsPerPass  = 64               // of all hosts
+	logTimeLimit = 30 * time.Second // for one log
+	maxKeptBytes = 256 << 20        // of one log as its host sends it; the last cluster.MaxLog of it is kept
+	// logLock keeps replicas from fetching the same logs; which of them does it does not matter.
+	logLock = 727275
+)
+
+// collectLogs fetches logs of ended runs from the hosts that keep them. A host learns from the reply to its next sync
+// that a log is stored. One host in trouble does not keep the logs of others waiting: its logs are fetched one after the
+// other, and after a failure the rest of them wait for the next pass.
+func collectLogs(ctx context.Context, d *db.DB, c logs, s Streams) (did int, err error) {
+	err = alone(ctx, d, logLock, func(ctx context.Context) error {
+		kept, err := c.KeptLogs(ctx, logsPerHost, logsPerPass)
+		if err != nil {
+			return err
+		}
+		hosts := map[id.Host][]cluster.KeptLog{}
+		for _, k := range kept {
+			hosts[k.Host] = append(hosts[k.Host], k)
+		}
+		var mu sync.Mutex
+		var failed []error
+		var g errgroup.Group
+		g.SetLimit(logsAtOnce)
+		for _, logs := range hosts {
+			g.Go(func() error {
+				for _, k := range logs {
+					err := collectLog(ctx, c, s, k)
+					if err != nil {
+						err = errors.Join(err, c.PostponeLog(ctx, k.Node, k.Ref.Epoch))
+					}
+					mu.Lock()
+					if err == nil {
+						did++
+					} else {
+						failed = append(failed, err)
+					}
+					mu.Unlock()
+					if err != nil {
+						return nil
+					}
+				}
+				return nil
+			})
+		}
+		_ = g.Wait()
+		return errors.Join(failed...)
+	})
+	return did, err
+}
+
+func collectLog(ctx context.Context, c logs, s Streams, k cluster.KeptLog) error {
+	ctx, cancel := context.WithTimeout(ctx, logTimeLimit)
+	defer cancel()
+	stream, err := s(ctx, k.Host, agentapi.Dial{LeaseRef: k.Ref, Purpose: agentapi.PurposeKeptLog})
+	if err != nil {
+		return fmt.Errorf("kept log %s on %s: %w", k.Ref, k.Host, err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = stream.Close() })
+	defer stop()
+	defer stream.Close()
+	content, truncated, err := tail(io.LimitReader(stream, maxKeptBytes), cluster.MaxLog)
+	if err != nil {
+		return fmt.Errorf("kept log %s on %s: %w", k.Ref, k.Host, err)
+	}
+	return c.StoreLog(ctx, k.Node, k.Ref.Epoch, content, truncated)
+}
+
+// tail reads r to its end and keeps its last whole lines, at most limit bytes; truncated says that some are missing.
+func tail(r io.Reader, limit int) (content []byte, truncated bool, err error) {
+	in := bufio.NewReaderSize(r, 64<<10)
+	var kept []byte
+	for {
+		line, err := in.ReadSlice('\n')
+		kept = append(kept, line...)
+		// Let it grow to twice the limit before it is cut, so that each byte is moved once.
+		if len(kept) > 2*limit {
+			kept, truncated = lastLines(kept, limit), true
+		}
+		switch {
+		case err == nil, errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case !errors.Is(err, io.EOF):
+			return nil, truncated, err
+		}
+		if len(kept) > limit {
+			kept, truncated = lastLines(kept, limit), true
+		}
+		return kept, truncated, nil
+	}
+}
+
+// lastLines is the end of b in at most limit bytes, beginning after a newline.
+func lastLines(b []byte, limit int) []byte {
+	for i := len(b) - limit; i < len(b); i++ {
+		if b[i-1] == '\n' {
+			return append([]byte(nil), b[i:]...)
+		}
+	}
+	return nil
+}
+
+// alone runs f while no other replica does, and does nothing when one is at it.
+func alone(ctx context.Context, d *db.DB, lock int64, f func(context.Context) error) error {
+	conn, err := d.Pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	var mine bool
+	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", lock).Scan(&mine); err != nil || !mine {
+		return err
+	}
+	defer func() {
+		done, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if _, err := conn.Exec(done, "SELECT pg_advisory_unlock($1)", lock); err != nil {
+			_ = conn.Conn().Close(done) // the lock goes with the connection
+		}
+	}()
+	return f(ctx)
+}

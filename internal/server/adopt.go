@@ -1,0 +1,52 @@
+package server
+
+import (
+	"context"
+	"io"
+
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/postpaid"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/restore"
+	"github.com/musterhq/muster/internal/stripe"
+)
+
+// AdoptRestore makes the database of cfg the platform's after it was restored to an earlier moment; see package restore. It
+// writes its log to out.
+func AdoptRestore(ctx context.Context, cfg Config, o restore.Options, out io.Writer) (r restore.Report, err error) {
+	log := newLogger(out, cfg)
+	if cfg.Migrate {
+		if err := db.Migrate(ctx, string(cfg.DatabaseURL)); err != nil {
+			return r, err
+		}
+	}
+	d, err := db.Open(ctx, db.Config{URL: string(cfg.DatabaseURL), MaxConns: 4})
+	if err != nil {
+		return r, err
+	}
+	defer d.Close()
+	if !cfg.Sandbox() && !o.NothingLost {
+		sc, pc, err := cfg.stripe()
+		if err != nil {
+			return r, err
+		}
+		if sc.WebhookSecret == "" {
+			sc.WebhookSecret = "none" // no event is received here
+		}
+		client, err := stripe.New(sc)
+		if err != nil {
+			return r, err
+		}
+		if o.Payments, err = payment.New(d, client, pc, log); err != nil {
+			return r, err
+		}
+		if o.Payouts, err = payout.New(d, o.Payments, cfg.payouts(), log); err != nil {
+			return r, err
+		}
+		if _, err := postpaid.New(d, o.Payments, postpaid.Config{Currency: cfg.Currency}, log); err != nil { // books invoices
+			return r, err
+		}
+	}
+	return restore.Adopt(ctx, d, o)
+}

@@ -1,0 +1,374 @@
+package server
+
+import (
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/seal"
+)
+
+// Config is everything `muster server` can be told, from the environment; flags set the same fields. Secrets come
+// from the environment only, and never print.
+type Config struct {
+	DatabaseURL SecretText `env:"MUSTER_DATABASE_URL"`
+	DBConns     int32      `env:"MUSTER_DB_CONNS" envDefault:"32"`
+	Secret      SecretText `env:"MUSTER_SECRET"` // base64, ≥ 32 bytes; the same on every replica
+	// SecretPrevious is accepted as well while Secret changes; it seals nothing. It needs LinkSecret.
+	SecretPrevious SecretText `env:"MUSTER_SECRET_PREVIOUS"`
+	// LinkSecret is what the keys of the host link and, without RelaySecret, of relays are made of; "" = Secret.
+	LinkSecret SecretText `env:"MUSTER_LINK_SECRET"`
+
+	Listen    string `env:"MUSTER_LISTEN" envDefault:"127.0.0.1:8080"` // pages and REST
+	PublicURL string `env:"MUSTER_PUBLIC_URL" envDefault:""`           // as people reach it; default http://LISTEN
+	// Proxies in front of this server, as CIDRs: only what they say of the client's address is believed. Limits per
+	// address take a proxy that is not listed for one client.
+	TrustedProxies []netip.Prefix `env:"MUSTER_TRUSTED_PROXIES"`
+
+	AgentListen     string `env:"MUSTER_AGENT_LISTEN" envDefault:"127.0.0.1:8443"` // hosts: enrolment and streams, TLS
+	AgentURL        string `env:"MUSTER_AGENT_URL" envDefault:""`                  // as hosts reach it; default https://AGENT_LISTEN
+	StreamURL       string `env:"MUSTER_ADVERTISE_STREAM_URL" envDefault:""`       // as hosts reach this very replica; default AgentURL
+	NATSListen      string `env:"MUSTER_NATS_LISTEN" envDefault:"127.0.0.1:4222"`  // embedded NATS, TLS
+	NATSPublic      string `env:"MUSTER_NATS_PUBLIC_URL" envDefault:""`            // as hosts reach it; default tls://NATS_LISTEN
+	NATSURL         string `env:"MUSTER_NATS_URL" envDefault:""`                   // an external NATS instead of the embedded one
+	NATSRouteListen string `env:"MUSTER_NATS_ROUTE_LISTEN"`                        // host:port where other replicas' embedded NATS servers connect
+	NATSRouteURL    string `env:"MUSTER_NATS_ROUTE_URL"`                           // nats-route://host:port, as they reach it
+	TLSCert         string `env:"MUSTER_TLS_CERT" envDefault:""`                   // PEM files for the agent and NATS listeners
+	TLSKey          string `env:"MUSTER_TLS_KEY" envDefault:""`
+	TLSCA           string `env:"MUSTER_TLS_CA" envDefault:""`                       // CA that hosts are told to trust; "" = the system's
+	GatewayListen   string `env:"MUSTER_GATEWAY_LISTEN" envDefault:""`               // SSH into clusters, host:port; "" = this replica serves none
+	AppsDomain      string `env:"MUSTER_APPS_DOMAIN" envDefault:""`                  // below which clusters' HTTP ports have names: apps.muster.example; every name below it leads to LISTEN
+	GatewayAddr     string `env:"MUSTER_GATEWAY_ADDR" envDefault:""`                 // host:port as people reach it, also where other replicas serve it; default GATEWAY_LISTEN
+	MetricsListen   string `env:"MUSTER_METRICS_LISTEN" envDefault:"127.0.0.1:9464"` // private: /metrics and /debug/pprof
+
+	// Relays carry what hosts cannot send each other straight: host:port of each, as hosts reach them (UDP).
+	Relays      []string   `env:"MUSTER_RELAYS"`
+	RelayListen string     `env:"MUSTER_RELAY_LISTEN"`                 // UDP; set: this process is a relay too
+	RelaySecret SecretText `env:"MUSTER_RELAY_SECRET"`                 // base64, ≥ 32 bytes, on servers and relays; "" = made of MUSTER_SECRET
+	RelayMbps   int        `env:"MUSTER_RELAY_MBPS" envDefault:"2000"` // what one rank may send through a relay
+
+	ReplicaName   string        `env:"MUSTER_REPLICA" envDefault:""` // default: the machine's name
+	Currency      string        `env:"MUSTER_CURRENCY" envDefault:"USD"`
+	HostSharePPM  int           `env:"MUSTER_HOST_SHARE_PPM" envDefault:"850000"`
+	NewHoldback   time.Duration `env:"MUSTER_NEW_OPERATOR_HOLDBACK"`          // the same for operators that are new; 0: see newHoldback
+	Holdback      time.Duration `env:"MUSTER_HOLDBACK" envDefault:"168h"`     // how long earnings wait before they are payable
+	PayoutMinimum string        `env:"MUSTER_PAYOUT_MINIMUM" envDefault:"10"` // less is not paid out; a decimal
+	PayoutEvery   time.Duration `env:"MUSTER_PAYOUT_EVERY" envDefault:"168h"` // between payouts; a week: on Mondays at 06:00 UTC
+	// PayoutRecipients are countries whose operators get accounts at Stripe under the recipient service agreement: "BR,IN".
+	PayoutRecipients []string `env:"MUSTER_PAYOUT_RECIPIENT_COUNTRIES"`
+	SignUpOff        bool     `env:"MUSTER_SIGNUP_OFF"`
+	SignUpsPerHour   int      `env:"MUSTER_SIGNUPS_PER_HOUR"` // from one address; 0 = 20
+	AllowSimulated   bool     `env:"MUSTER_ALLOW_SIMULATED"`  // hosts with the fake NVML library; sandbox only
+
+	StripeKey           SecretText `env:"MUSTER_STRIPE_KEY"` // "" = sandbox: our own fake Stripe
+	StripeWebhookSecret SecretText `env:"MUSTER_STRIPE_WEBHOOK_SECRET"`
+
+	MerchantName    string   `env:"MUSTER_MERCHANT_NAME"`                     // merchant of record: legal name on invoices
+	MerchantAddress []string `env:"MUSTER_MERCHANT_ADDRESS" envSeparator:"|"` // lines, country included: "1 Street|12345 Town|Country"
+	MerchantVATID   string   `env:"MUSTER_MERCHANT_VAT_ID"`
+	MerchantCountry string   `env:"MUSTER_MERCHANT_COUNTRY"` // ISO 3166-1 alpha-2: whose tax is charged at home
+	// TaxRates is off, or the rates by country: "eu, GB=20%". Default: off; in the sandbox eu.
+	TaxRates string `env:"MUSTER_TAX_RATES"`
+
+	// What an org may add before an owner's e-mail address and a card are verified: an amount, or off. Default: 25, off in the sandbox.
+	UnverifiedLimit string `env:"MUSTER_UNVERIFIED_LIMIT"`
+
+	SMTPURL  SecretText `env:"MUSTER_SMTP_URL"`  // smtp://user:password@host:587 or smtps://…; "" = mail is only noted in the log
+	MailFrom string     `env:"MUSTER_MAIL_FROM"` // "Muster <no-reply@muster.example>"; required with MUSTER_SMTP_URL
+
+	mail    notify.Mailer // where `muster dev` shows mail; nil: by SMTPURL
+	Version string        // of the program, for /version and the log
+
+	SandboxFile string `env:"MUSTER_SANDBOX_FILE"` // where earlier versions kept the fake Stripe's state: read once, into the database
+
+	Migrate bool `env:"MUSTER_MIGRATE" envDefault:"true"` // bring the schema up at start
+	// LosslessFailover says that a standby which is promoted has every commit: a server starts on it without adopt-restore.
+	LosslessFailover bool          `env:"MUSTER_LOSSLESS_FAILOVER"`
+	Drain            time.Duration `env:"MUSTER_DRAIN" envDefault:"15s"` // for answers under way when stopping
+	LogLevel         slog.Level    `env:"MUSTER_LOG_LEVEL" envDefault:"INFO"`
+	LogFormat        string        `env:"MUSTER_LOG_FORMAT" envDefault:"text"`
+}
+
+// localApps as MUSTER_APPS_DOMAIN stands for localhost and the port of the pages: browsers lead every name below
+// localhost to this machine.
+const localApps = "localhost"
+
+// SecretText is a setting that is never printed or logged.
+type SecretText string
+
+func (s SecretText) String() string {
+	if s == "" {
+		return ""
+	}
+	return "(set)"
+}
+
+func (s SecretText) GoString() string             { return s.String() }
+func (s SecretText) LogValue() slog.Value         { return slog.StringValue(s.String()) }
+func (s SecretText) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// LoadConfig reads the settings from an environment: NAME to value. It does not check that they fit together; see
+// [Config.Validate].
+func LoadConfig(environ map[string]string) (Config, error) {
+	var c Config
+	if err := env.ParseWithOptions(&c, env.Options{Environment: environ}); err != nil {
+		return c, fault.Wrap(err, fault.Invalid, "the environment holds a setting that cannot be read")
+	}
+	return c, nil
+}
+
+// merchant is who sells, as invoices name it.
+func (c *Config) merchant() statement.Party {
+	p := statement.Party{Name: strings.TrimSpace(c.MerchantName), Address: []string{}, Country: strings.ToUpper(strings.TrimSpace(c.MerchantCountry)), VATID: strings.TrimSpace(c.MerchantVATID)}
+	for _, l := range c.MerchantAddress {
+		if l = strings.TrimSpace(l); l != "" {
+			p.Address = append(p.Address, l)
+		}
+	}
+	return p
+}
+
+// taxer is what tax top-ups bear, by what is configured.
+func (c *Config) taxer() (tax.Taxer, error) {
+	s := strings.TrimSpace(c.TaxRates)
+	if s == "" && c.Sandbox() {
+		s = "eu"
+	}
+	rates, err := tax.ParseRates(s, account.IsCountry)
+	if err != nil || rates == nil {
+		return tax.None{}, err
+	}
+	return tax.Flat{Home: c.merchant().Country, Rates: rates}, nil
+}
+
+// checkTaxes refuses settings by which tax would be charged that nobody could account for.
+func (c *Config) checkTaxes(bad *fault.Fields) {
+	m := c.merchant()
+	known := account.IsCountry(m.Country)
+	if m.Country != "" && !known {
+		bad.Add("MUSTER_MERCHANT_COUNTRY", "is the two letters of ISO 3166-1, such as DE, FR, GB or US")
+	}
+	if known {
+		if _, err := account.NormalVATID(m.Country, m.VATID); err != nil {
+			bad.Add("MUSTER_MERCHANT_VAT_ID", "%s", err)
+		}
+	}
+	taxer, err := c.taxer()
+	if err != nil {
+		bad.Add("MUSTER_TAX_RATES", "%s", err)
+		return
+	}
+	if _, flat := taxer.(tax.Flat); flat && !c.Sandbox() && (m.Name == "" || m.Country == "") {
+		bad.Add("MUSTER_TAX_RATES", "needs MUSTER_MERCHANT_NAME and MUSTER_MERCHANT_COUNTRY: an invoice with tax names who owes it")
+	}
+}
+
+// Validate checks that a server can run with these settings. Its error, a [fault.Fields], names every bad setting.
+func (c *Config) Validate() error {
+	var bad fault.Fields
+	if c.DatabaseURL == "" {
+		bad.Add("MUSTER_DATABASE_URL", "is not set: postgres://user:password@host:port/database")
+	}
+	if raw, err := c.sealSecret(); err != nil || len(raw) < 32 {
+		bad.Add("MUSTER_SECRET", "must be at least 32 random bytes in base64 (openssl rand -base64 32), the same on every replica")
+	}
+	if _, err := c.box(); err != nil && c.SecretPrevious != "" {
+		bad.Add("MUSTER_SECRET_PREVIOUS", "must be at least 32 random bytes in base64, as MUSTER_SECRET was before")
+	}
+	switch raw, err := c.linkSecret(); {
+	case err != nil || len(raw) < 32:
+		bad.Add("MUSTER_LINK_SECRET", "must be at least 32 random bytes in base64")
+	case c.SecretPrevious != "" && c.LinkSecret == "":
+		bad.Add("MUSTER_LINK_SECRET", "must be set while MUSTER_SECRET_PREVIOUS is: to the MUSTER_SECRET with which hosts were enrolled, and for good. "+
+			"Without it hosts would no longer trust this server")
+	}
+	for name, u := range map[string]string{"MUSTER_PUBLIC_URL": c.PublicURL, "MUSTER_AGENT_URL": c.AgentURL} {
+		if u == "" {
+			continue // made of the listener's address
+		}
+		if p, err := url.Parse(u); err != nil || p.Host == "" || (p.Scheme != "http" && p.Scheme != "https") {
+			bad.Add(name, "is not an http(s) address")
+		}
+	}
+	if c.AgentURL != "" && !strings.HasPrefix(c.AgentURL, "https://") {
+		bad.Add("MUSTER_AGENT_URL", "must be https: hosts send their enrolment token there")
+	}
+	if err := checkRelays(c.Relays); err != nil {
+		bad.Add("MUSTER_RELAYS", "%v", err)
+	}
+	if host, _, err := net.SplitHostPort(c.RelayListen); c.RelayListen != "" && len(c.Relays) == 0 {
+		if ip, perr := netip.ParseAddr(host); err != nil || perr != nil || ip.IsUnspecified() {
+			bad.Add("MUSTER_RELAYS", "is not set: name this relay as hosts reach it, for MUSTER_RELAY_LISTEN does not tell")
+		}
+	}
+	if c.RelaySecret != "" {
+		if _, err := c.relaySecret(); err != nil {
+			bad.Add("MUSTER_RELAY_SECRET", "must be at least 32 random bytes in base64, the same on servers and relays")
+		}
+	}
+	if m := c.merchant(); (m.Name == "") != (len(m.Address) == 0) || (m.Name == "" && m.VATID != "") {
+		bad.Add("MUSTER_MERCHANT_NAME", "goes with MUSTER_MERCHANT_ADDRESS: invoices name the merchant with both, or with neither")
+	}
+	c.checkTaxes(&bad)
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		bad.Add("MUSTER_TLS_CERT", "needs MUSTER_TLS_KEY, and the other way round")
+	}
+	if c.TLSCert == "" {
+		bad.Add("MUSTER_TLS_CERT", "is not set: hosts connect over TLS only")
+	}
+	if c.StripeKey != "" && c.StripeWebhookSecret == "" {
+		bad.Add("MUSTER_STRIPE_WEBHOOK_SECRET", "is not set: without it no payment can be confirmed by Stripe")
+	}
+	if c.StripeKey != "" && c.AllowSimulated {
+		bad.Add("MUSTER_ALLOW_SIMULATED", "real money cannot rent simulated GPUs")
+	}
+	if _, err := c.mailer(nil); err != nil {
+		bad.Add("MUSTER_SMTP_URL", "%s (MUSTER_SMTP_URL, MUSTER_MAIL_FROM)", err)
+	}
+	if limit, err := c.unverifiedLimit(); err != nil || (limit != 0 && limit < payment.MinTopUp) || limit%money.Cent != 0 {
+		bad.Add("MUSTER_UNVERIFIED_LIMIT", "is off, or an amount in whole cents of at least %s such as 25.00", payment.MinTopUp)
+	} else if limit > 0 && c.SMTPURL == "" && !c.Sandbox() {
+		bad.Add("MUSTER_UNVERIFIED_LIMIT", "needs MUSTER_SMTP_URL: without mail nobody can verify an address and pay in more than %s; off lifts the limit", limit)
+	}
+	if err := money.CheckCurrency(c.Currency); err != nil {
+		bad.Add("MUSTER_CURRENCY", "%v", err)
+	}
+	if c.Holdback < 0 || c.NewHoldback < 0 {
+		bad.Add("MUSTER_HOLDBACK", "is how long earnings wait, such as 168h; it cannot be negative")
+	}
+	if n, err := money.ParseNano(c.PayoutMinimum); err != nil || n < money.Cent || n%money.Cent != 0 {
+		bad.Add("MUSTER_PAYOUT_MINIMUM", "is the smallest payout in whole cents, such as 10.00; at least a cent")
+	}
+	if c.PayoutEvery < time.Second {
+		bad.Add("MUSTER_PAYOUT_EVERY", "is the time between payouts, such as 168h; at least a second")
+	}
+	if c.HostSharePPM < 1 || c.HostSharePPM > 1_000_000 {
+		bad.Add("MUSTER_HOST_SHARE_PPM", "is a share in parts per million, 1 to 1000000")
+	}
+	if c.LogFormat != "text" && c.LogFormat != "json" {
+		bad.Add("MUSTER_LOG_FORMAT", "is text or json")
+	}
+	return bad.Err()
+}
+
+// payouts is how operators are paid; c is valid.
+func (c *Config) payouts() payout.Config {
+	least, _ := money.ParseNano(c.PayoutMinimum) // checked by Validate
+	return payout.Config{Currency: c.Currency, Holdback: c.Holdback, NewHoldback: c.newHoldback(), Minimum: least, Every: c.PayoutEvery, PageURL: c.PublicURL + "/payouts", RecipientCountries: c.PayoutRecipients, Merchant: c.merchant(), Sandbox: c.Sandbox()}
+}
+
+// mailer is how mail goes out.
+func (c *Config) mailer(log *slog.Logger) (notify.Mailer, error) {
+	if c.mail != nil && c.SMTPURL == "" {
+		return c.mail, nil
+	}
+	if c.SMTPURL == "" {
+		return notify.LogMailer{Log: log, Text: c.Sandbox()}, nil
+	}
+	return notify.NewSMTP(string(c.SMTPURL), c.MailFrom)
+}
+
+// unverifiedLimit is 0 for none.
+func (c *Config) unverifiedLimit() (money.Nano, error) {
+	switch s := strings.TrimSpace(c.UnverifiedLimit); {
+	case s == "off", s == "" && c.Sandbox():
+		return 0, nil
+	case s == "":
+		return 25 * money.Unit, nil
+	default:
+		return money.ParseNano(s)
+	}
+}
+
+// Sandbox reports whether the server runs on the sandbox's Stripe, where no real money moves.
+func (c *Config) Sandbox() bool { return c.StripeKey == "" }
+
+// sandboxSecret signs the sandbox's webhooks: any replica may deliver them to any other.
+func (c *Config) sandboxSecret() (string, error) {
+	raw, err := c.sealSecret()
+	if err != nil {
+		return "", err
+	}
+	b, err := hkdf.Key(sha256.New, raw, nil, "muster sandbox webhook v1", 32)
+	return "whsec_" + hex.EncodeToString(b), err
+}
+
+// box seals secrets at rest, and opens what the previous secret sealed.
+func (c *Config) box() (*seal.Box, error) {
+	raw, err := c.sealSecret()
+	if err != nil || c.SecretPrevious == "" {
+		if err != nil {
+			return nil, err
+		}
+		return seal.NewBox(raw)
+	}
+	previous, err := unbase64("MUSTER_SECRET_PREVIOUS", c.SecretPrevious)
+	if err != nil {
+		return nil, err
+	}
+	return seal.NewRotatingBox(raw, previous)
+}
+
+// linkSecret is what the keys of the host link are made of.
+func (c *Config) linkSecret() ([]byte, error) {
+	if c.LinkSecret != "" {
+		return unbase64("MUSTER_LINK_SECRET", c.LinkSecret)
+	}
+	return c.sealSecret()
+}
+
+func (c *Config) sealSecret() ([]byte, error) { return unbase64("MUSTER_SECRET", c.Secret) }
+
+func unbase64(name string, secret SecretText) ([]byte, error) {
+	s := strings.TrimRight(string(secret), "=")
+	if b, err := base64.RawStdEncoding.DecodeString(s); err == nil {
+		return b, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not base64", name)
+	}
+	return b, nil
+}
+
+// shared says that this replica is one of several: they find each other's NATS, or use one.
+func (c *Config) shared() bool { return c.NATSURL != "" || c.NATSRouteURL != "" }
+
+func (c *Config) replica() string {
+	if c.ReplicaName != "" {
+		return c.ReplicaName
+	}
+	h, err := os.Hostname()
+	if err != nil {
+		return "replica"
+	}
+	return h
+}
+
+// newHoldback is how long the earnings of new operators wait: as configured, else 30 days, or as for everybody where less than a
+// week is configured for them, as on a test system. Most disputes of stolen cards are opened within a month.
+func (c Config) newHoldback() time.Duration {
+	if c.NewHoldback > 0 || c.Holdback < payout.DefaultHoldback {
+		return c.NewHoldback
+	}
+	return 30 * 24 * time.Hour
+}

@@ -1,0 +1,173 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/devstack"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+// devServer is the server inside `muster dev`.
+type devServer struct{ *Server }
+
+// StartDev starts the server of `muster dev`: everything on loopback, the sandbox's Stripe, simulated GPUs. It sends mail by
+// mail. version is the program's.
+func StartDev(ctx context.Context, p devstack.ServerParams, mail notify.Mailer, version string, log *slog.Logger) (devstack.Server, error) {
+	cfg, err := LoadConfig(nil)
+	if err != nil {
+		return nil, err
+	}
+	cfg.DatabaseURL, cfg.Secret = SecretText(p.DatabaseURL), SecretText(p.Secret)
+	cfg.Listen, cfg.AgentListen, cfg.NATSListen, cfg.MetricsListen = p.Listen, p.AgentListen, p.NATSListen, p.Metrics
+	cfg.GatewayListen, cfg.AppsDomain = p.GatewayListen, localApps
+	cfg.TLSCert, cfg.TLSKey, cfg.TLSCA = p.TLSCert, p.TLSKey, p.TLSCA
+	cfg.SandboxFile = p.SandboxFile
+	cfg.mail, cfg.Version = mail, version
+	cfg.RelayListen = p.RelayListen
+	cfg.AllowSimulated = true
+	cfg.SignUpsPerHour = 100_000 // everybody here comes from one address
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	a, err := Start(ctx, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	return devServer{a}, nil
+}
+
+func (s devServer) URL() string         { return s.cfg.PublicURL }
+func (s devServer) AgentURL() string    { return s.cfg.AgentURL }
+func (s devServer) GatewayAddr() string { return s.cfg.GatewayAddr }
+
+// Account registers a user, or signs them in if the address is registered already, and issues a token with all scopes.
+func (s devServer) Account(ctx context.Context, email, name, password string, admin bool) (string, error) {
+	p, err := s.accounts.Register(ctx, account.SignUp{Email: email, Name: name, Password: password})
+	if fault.Is(err, fault.Conflict) {
+		_, p, err = s.accounts.SignIn(ctx, account.SignIn{Email: email, Password: password})
+	}
+	if err != nil {
+		return "", err
+	}
+	scopes := account.Scopes()
+	if admin {
+		if err := s.accounts.SetAdmin(ctx, email, true); err != nil {
+			return "", err
+		}
+		scopes = append(scopes, account.ScopeAdmin)
+		if _, p, err = s.accounts.SignIn(ctx, account.SignIn{Email: email, Password: password}); err != nil { // now as an admin
+			return "", err
+		}
+	}
+	_, secret, err := s.accounts.IssueToken(ctx, p, account.NewToken{Name: "muster dev", Scopes: scopes})
+	return secret, err
+}
+
+func (s devServer) Enrollment(ctx context.Context, operatorToken, name string) (string, error) {
+	p, err := s.accounts.TokenPrincipal(ctx, operatorToken)
+	if err != nil {
+		return "", err
+	}
+	var e host.Enrollment
+	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		e, err = host.CreateEnrollment(ctx, tx, host.NewEnrollment{Org: p.Org, User: p.User, Name: name, Region: "local", Fabric: "loopback"})
+		return err
+	})
+	return e.Token, err
+}
+
+func (s devServer) SetPrice(ctx context.Context, operatorToken, hostID, price string) error {
+	p, h, err := s.operatorsHost(ctx, operatorToken, hostID)
+	if err != nil {
+		return err
+	}
+	m, err := money.ParseMicro(price)
+	if err != nil {
+		return fault.InvalidField("price", "%s", err)
+	}
+	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		_, err := s.market.SetTerms(ctx, tx, p.Org, p.User, h, "", market.Terms{Price: &m})
+		return err
+	})
+}
+
+func (s devServer) Connected(ctx context.Context, operatorToken, hostID string) (bool, error) {
+	p, h, err := s.operatorsHost(ctx, operatorToken, hostID)
+	if err != nil {
+		return false, err
+	}
+	d, err := host.Get(ctx, s.db.Q, p.Org, h)
+	if err != nil || d.Status.LastSyncAt == nil {
+		return false, err
+	}
+	// A status of before our start may still say "connected": the one that wrote it was killed.
+	return d.Status.LastSyncAt.After(s.started) && d.Unsellable(time.Now()) == "", nil
+}
+
+func (s devServer) operatorsHost(ctx context.Context, operatorToken, hostID string) (account.Principal, id.Host, error) {
+	p, err := s.accounts.TokenPrincipal(ctx, operatorToken)
+	if err != nil {
+		return p, id.Host{}, err
+	}
+	h, err := id.Parse[id.Host](hostID)
+	return p, h, err
+}
+
+// ReleaseAll ends every cluster and waits until their hosts have cleaned up.
+func (s devServer) ReleaseAll(ctx context.Context) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		left, err := s.releaseOnce(ctx)
+		if err != nil || left == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d clusters are still being cleaned up: %w", left, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+func (s devServer) releaseOnce(ctx context.Context) (left int, err error) {
+	rows, err := s.db.Pool.Query(ctx, "SELECT id, org_id, state FROM cluster WHERE state NOT IN ('released', 'failed')")
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	var live []cluster.Cluster
+	for rows.Next() {
+		var c cluster.Cluster
+		var state string
+		if err := rows.Scan(&c.ID, &c.Org, &state); err != nil {
+			return 0, err
+		}
+		c.State = cluster.State(state)
+		live = append(live, c)
+	}
+	if err := rows.Err(); err != nil {
+		return 0, err
+	}
+	rows.Close()
+	for _, c := range live {
+		if c.State.Ended() {
+			continue
+		}
+		if _, err := s.clusters.Release(ctx, account.Principal{Org: c.Org}, c.ID); err != nil {
+			return len(live), err
+		}
+	}
+	return len(live), nil
+}

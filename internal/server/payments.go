@@ -1,0 +1,75 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/stripe/sandbox"
+)
+
+// openPayments connects to Stripe, or without a key to a fake Stripe of our own behind the same client.
+func (a *Server) openPayments(ctx context.Context) (*payment.Payments, error) {
+	sc, pc, err := a.cfg.stripe()
+	if err != nil {
+		return nil, err
+	}
+	if a.cfg.Sandbox() {
+		if sc, err = a.openSandbox(ctx); err != nil {
+			return nil, err
+		}
+		pc.DefaultMethod = "pm_card_visa"
+	}
+	client, err := stripe.New(sc)
+	if err != nil {
+		return nil, err
+	}
+	return payment.New(a.db, client, pc, a.log)
+}
+
+// stripe is how Stripe is reached, and the configuration of payments.
+func (c *Config) stripe() (sc stripe.Config, pc payment.Config, err error) {
+	sc = stripe.Config{Key: string(c.StripeKey), WebhookSecret: string(c.StripeWebhookSecret)}
+	pc = payment.Config{Currency: c.Currency, ReturnURL: c.PublicURL + "/billing?returned=1", Sandbox: c.Sandbox(), Merchant: c.merchant()}
+	if pc.UnverifiedLimit, err = c.unverifiedLimit(); err != nil {
+		return sc, pc, err
+	}
+	pc.Taxer, err = c.taxer()
+	return sc, pc, err
+}
+
+// openSandbox serves our own Stripe on loopback. Each replica has one; what they remember is in the database.
+func (a *Server) openSandbox(ctx context.Context) (c stripe.Config, err error) {
+	secret, err := a.cfg.sandboxSecret()
+	if err != nil {
+		return c, err
+	}
+	l, err := listen("127.0.0.1:0", "", "")
+	if err != nil {
+		return c, err
+	}
+	a.onClose(l.close)
+	c = stripe.Config{Key: "sk_test_sandbox", WebhookSecret: secret, URL: "http://" + l.addr()}
+	fake, err := sandbox.New(sandbox.Config{WebhookSecret: c.WebhookSecret, DB: a.db, Earlier: a.cfg.SandboxFile, PublicURL: a.cfg.PublicURL + "/sandbox"})
+	if err != nil {
+		return c, err
+	}
+	l.handler, a.sandbox = fake, http.StripPrefix("/sandbox", fake.Pages())
+	l.serve(a.log)
+	push, stop := context.WithCancel(context.WithoutCancel(ctx))
+	pushed := make(chan struct{})
+	a.onClose(func(ctx context.Context) error {
+		stop()
+		select {
+		case <-pushed:
+		case <-ctx.Done(): // the database is away; what was taken is delivered again
+		}
+		return nil
+	})
+	go func() {
+		defer close(pushed)
+		fake.Push(push, "http://"+a.people.addr()+"/stripe/webhook")
+	}()
+	return c, nil
+}

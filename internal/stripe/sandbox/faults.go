@@ -1,0 +1,123 @@
+package sandbox
+
+import (
+	"net/http"
+	"time"
+)
+
+// Fault is one way to misbehave, for the next changing request.
+type Fault string
+
+const (
+	// The request takes effect, and the caller does not learn of it.
+	LostAnswer Fault = "lost_answer" // the connection breaks (Go sends again by itself when it had been used before)
+	Truncated  Fault = "truncated"   // 200, and half of the body
+	Error500   Fault = "error_500"   // an error page
+	Timeout    Fault = "timeout"     // no answer until the caller gives up
+	// The request takes no effect.
+	RateLimited Fault = "rate_limited" // 429
+	Down        Fault = "down"         // 503
+	Refused     Fault = "refused"      // the connection breaks at once
+	InUse       Fault = "in_use"       // 409: another request with this key is under way
+	// The request works, late.
+	Slow Fault = "slow"
+	// Good behaviour, to put between faults.
+	None Fault = ""
+)
+
+// slowness is how late a Slow answer is.
+const slowness = 50 * time.Millisecond
+
+// Fail makes the next changing requests misbehave, one fault each, in order.
+func (s *Server) Fail(faults ...Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = append(s.faults, faults...)
+}
+
+// Heal forgets the faults that were not used.
+func (s *Server) Heal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults, s.throttled = nil, false
+}
+
+// Throttle lets so many changing requests through and answers the further ones with 429, until Heal.
+func (s *Server) Throttle(requests int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.throttled, s.room = true, requests
+}
+
+// Calls is how many changing requests there were.
+func (s *Server) Calls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+func (s *Server) nextFault() Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	if s.throttled {
+		if s.room--; s.room < 0 {
+			return RateLimited
+		}
+	}
+	if len(s.faults) == 0 {
+		return None
+	}
+	f := s.faults[0]
+	s.faults = s.faults[1:]
+	return f
+}
+
+// before misbehaves instead of the request; done says that nothing else is to happen.
+func (f Fault) before(w http.ResponseWriter, r *http.Request) (done bool) {
+	switch f {
+	case RateLimited:
+		apiError{Status: 429, Type: "invalid_request_error", Code: "rate_limit", Message: "Too many requests"}.answer().write(w)
+	case Down:
+		apiError{Status: 503, Type: "api_error", Message: "Stripe is down"}.answer().write(w)
+	case InUse:
+		apiError{Status: 409, Type: "idempotency_error", Code: "idempotency_key_in_use", Message: "There is currently another in-progress request using this Idempotent Key"}.answer().write(w)
+	case Refused:
+		hangUp(w)
+	default:
+		return false
+	}
+	return true
+}
+
+// after misbehaves in answering.
+func (f Fault) after(w http.ResponseWriter, r *http.Request, a answer) {
+	switch f {
+	case LostAnswer:
+		hangUp(w)
+	case Truncated:
+		a.Body = a.Body[:len(a.Body)/2]
+		a.write(w)
+	case Error500:
+		apiError{Status: 500, Type: "api_error", Message: "An unknown error occurred"}.answer().write(w)
+	case Timeout:
+		<-r.Context().Done()
+	case Slow:
+		t := time.NewTimer(slowness)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			a.write(w)
+		case <-r.Context().Done():
+		}
+	default:
+		a.write(w)
+	}
+}
+
+func hangUp(w http.ResponseWriter) {
+	c, _, err := http.NewResponseController(w).Hijack()
+	if err == nil {
+		_ = c.Close() // that is the point
+	}
+}

@@ -1,0 +1,201 @@
+package archtest
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/musterhq/muster/"
+
+// floors is the plan of internal/: a package imports only floors below its own, never a sibling on it. The page
+// docs/architecture.md has the same plan in words; TestThePageNamesEveryRoom compares them.
+var floors = map[string]int{
+	"client": 0, "money": 0, "id": 0, "fault": 0, "seal": 0, "db": 0, "agentapi": 0, "bus": 0, "signature": 0, "merkle": 0,
+	"httpbody": 0, "text": 0, "interval": 0, "billing/billproof": 0, "billing/fairness": 0,
+	"account": 1, "notify": 1, "audit": 1, "idem": 1, "billing/ledger": 1, "billing/tax": 1, "billing/document": 1,
+	"fleet/host": 2, "billing/payment": 2, "billing/budget": 2, "billing/bond": 2,
+	"fleet/market": 3, "billing/metering": 3, "billing/postpaid": 3,
+	"fleet/cluster":  4,
+	"billing/payout": 5, "billing/statement": 5,
+	"fleet/dialback": 6, "erasure": 6, "restore": 6,
+	"fleet/nodelog": 7,
+	"serve/api":     8, "serve/hostlink": 8, "serve/gateway": 8, "serve/worker": 8, "serve/relay": 8, "web": 8,
+	"server": 9,
+	"cli":    10,
+}
+
+// ground are the leaves of floor 0 that other leaves may use.
+var ground = map[string]bool{
+	"money": true, "id": true, "fault": true, "agentapi": true, "signature": true, "merkle": true, "text": true, "interval": true,
+}
+
+// asides are the rooms next to the floors, and who may enter them. An empty list means cmd/, bench/ and tests only.
+var asides = map[string][]string{
+	"stripe":            {"billing/payment", "billing/payout", "billing/postpaid", "stripe/sandbox", "server", "cli"},
+	"stripe/sandbox":    {"server"},
+	"devstack":          {"testing/testfield", "server", "cli"},
+	"testing/dbtest":    {"testing/testfield"},
+	"testing/testnet":   {"testing/testfield"},
+	"testing/testfield": {},
+	"testing/e2e":       {},
+	"testing/model":     {},
+	"testing/archtest":  {},
+	"testing/apifuzz":   {},
+}
+
+func TestFloors(t *testing.T) {
+	t.Parallel()
+	imports := 0
+	eachImport(t, func(file, from, to string) {
+		imports++
+		fromRoom, toRoom := room(from), room(to)
+		switch {
+		case fromRoom == toRoom:
+		case strings.HasPrefix(from, "cmd/"):
+			if to != "internal/cli" && to != "agent/cli" && to != "agent/guest/cli" && to != "internal/devstack/demojob" {
+				t.Errorf("%s imports %s: a command is one call of its package cli", file, to)
+			}
+		case strings.HasPrefix(from, "bench"), fromRoom == "devstack":
+			// they wire rooms of every floor
+		case strings.HasPrefix(to, "cmd/"):
+			t.Errorf("%s imports a command, %s", file, to)
+		case fromRoom == "agent":
+			if to != "internal/agentapi" && to != "internal/id" && to != "internal/fault" {
+				t.Errorf("%s: the agent imports %s; it may use agentapi and leaves only", file, to)
+			}
+		case fromRoom == "client":
+			if to != "internal/fault" && to != "internal/money" && to != "internal/id" {
+				t.Errorf("%s: the client imports %s; it may use leaves only", file, to)
+			}
+		case toRoom == "static", toRoom == "migrations":
+			// embedded files
+		default:
+			checkFloor(t, file, fromRoom, toRoom)
+		}
+	})
+	if imports < 200 {
+		t.Fatalf("only %d imports seen: the walk is broken", imports)
+	}
+}
+
+func checkFloor(t *testing.T, file, from, to string) {
+	t.Helper()
+	if guests, ok := asides[to]; ok {
+		if !slices.Contains(guests, from) {
+			t.Errorf("%s: %s imports %s, which stands beside the floors", file, from, to)
+		}
+		return
+	}
+	if _, ok := asides[from]; ok {
+		return
+	}
+	f, known := floors[from]
+	g, target := floors[to]
+	switch {
+	case !known:
+		t.Errorf("%s: %s has no floor: add it to the plan", file, from)
+	case !target:
+		t.Errorf("%s: %s imports %s, which has no floor", file, from, to)
+	case ground[to]:
+	case to == "audit" && f >= 1:
+		// every act leaves a trail, those of audit's own floor too
+	case g >= f:
+		t.Errorf("%s: %s (floor %d) imports %s (floor %d)", file, from, f, to, g)
+	}
+}
+
+// groups are the folders of internal/ that hold rooms themselves.
+var groups = []string{"fleet", "billing", "serve", "stripe", "testing"}
+
+// room is the folder that the plan names: the first one below internal/, or below a group of rooms in it, or the
+// top-level one.
+func room(p string) string {
+	r, rest, _ := strings.Cut(strings.TrimPrefix(p, "internal/"), "/")
+	if !slices.Contains(groups, r) {
+		return r
+	}
+	below, _, _ := strings.Cut(rest, "/")
+	if inner := r + "/" + below; floors[inner] > 0 || known(inner) {
+		return inner
+	}
+	return r
+}
+
+func known(room string) bool {
+	_, floor := floors[room]
+	_, side := asides[room]
+	return floor || side
+}
+
+// eachImport visits every import of one of our packages by another, tests excluded.
+func eachImport(t *testing.T, visit func(file, from, to string)) {
+	t.Helper()
+	eachSource(t, func(file string) {
+		if strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		for _, im := range importsOf(t, file) {
+			if to, ours := strings.CutPrefix(im, module); ours {
+				visit(file, path.Dir(file), to)
+			}
+		}
+	})
+}
+
+// eachSource visits every Go file by its path below the repository's root.
+func eachSource(t *testing.T, visit func(file string)) {
+	t.Helper()
+	root := filepath.Join("..", "..", "..")
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{".git", "bin", "tools", "node_modules"}, d.Name()):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(p, ".go"):
+			return nil
+		}
+		rel, err := filepath.Rel(root, p)
+		visit(filepath.ToSlash(rel))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func importsOf(t *testing.T, file string) []string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "..", "..", file), nil, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, im := range f.Imports {
+		s, err := strconv.Unquote(im.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// TestOnlyStripepaySpeaksToStripe keeps Stripe's library behind one door.
+func TestOnlyStripepaySpeaksToStripe(t *testing.T) {
+	t.Parallel()
+	eachSource(t, func(file string) {
+		for _, im := range importsOf(t, file) {
+			if strings.Contains(im, "stripe/stripe-go") && !strings.HasPrefix(file, "internal/stripe") {
+				t.Errorf("%s imports stripe-go; only internal/stripe and its test double may", file)
+			}
+		}
+	})
+}

@@ -1,0 +1,256 @@
+package web
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/web/view"
+)
+
+// rowsOfOrg is how many payouts, uses and acts an organisation's page shows.
+const rowsOfOrg = 20
+
+func (s *Web) orgs(v *visit) error {
+	out := view.Orgs{Query: strings.TrimSpace(v.r.FormValue("q")), Operators: v.r.FormValue("operators") != "", Currency: s.Currency}
+	before, err := after[id.Org](v)
+	if err != nil {
+		return err
+	}
+	rows, err := statement.Orgs(v.r.Context(), s.DB.Q, v.who, statement.OrgSearch{Words: out.Query, Operators: out.Operators, Disputed: v.r.FormValue("disputed") != ""}, s.Currency, before, adminRows+1)
+	if err != nil {
+		return err
+	}
+	if len(rows) > adminRows {
+		rows = rows[:adminRows]
+		out.Next = older(v, rows[adminRows-1].ID.String())
+	}
+	out.Rows = rows
+	return s.render(v, view.OrgsPage(v.page("Organisations", "desk"), out))
+}
+
+// after reads the cursor of a list's page, "" being the start.
+func after[T interface{ IsZero() bool }, P interface {
+	*T
+	UnmarshalText([]byte) error
+}](v *visit) (T, error) {
+	var x T
+	if err := P(&x).UnmarshalText([]byte(v.r.FormValue("after"))); err != nil {
+		return x, fault.New(fault.NotFound, "there is no such page")
+	}
+	return x, nil
+}
+
+// older is the address of a list's next page.
+func older(v *visit, cursor string) string {
+	q := v.r.URL.Query()
+	q.Del("done")
+	q.Set("after", cursor)
+	return v.r.URL.Path + "?" + q.Encode()
+}
+
+func (s *Web) orgPage(v *visit) error { return s.showOrg(v, view.ActForm{}) }
+
+// pathOrg is the organisation that the address names.
+func pathOrg(v *visit) (id.Org, error) {
+	org, err := id.Parse[id.Org](chi.URLParam(v.r, "id"))
+	if err != nil || org.IsZero() {
+		return org, fault.New(fault.NotFound, "there is no such organisation")
+	}
+	return org, nil
+}
+
+func (s *Web) showOrg(v *visit, form view.ActForm) error {
+	ctx := v.r.Context()
+	org, err := pathOrg(v)
+	if err != nil {
+		return err
+	}
+	form.Once = newOnce()
+	out := view.OneOrg{Form: form, Now: s.Now(), Done: done(v, map[string]string{
+		"fee": "The fee is set, for new leases. The operator is told why.", "pay": "A payout was made. It is in the list.", "stop": "Done. The operator is told why.",
+		"reverse":  "Stripe is asked to take it back. The list shows what becomes of it, and payouts to the operator are stopped.",
+		"unfreeze": "The lease's money moves again. The host's operator is told why.", "review": "Decided.",
+		"release":  "The hosts are paid what they earned, as usual.",
+		"forgive":  "The lost disputes no longer count towards a suspension.",
+		"bank":     "The transfer is booked.",
+		"writeoff": "The invoice is given up. It is booked when Stripe has it as uncollectible."})}
+	if out.OrgDetail, err = statement.OneOrg(ctx, s.DB.Q, v.who, org, s.Currency); err != nil {
+		return err
+	}
+	if out.FeePPM, err = s.Market.Fee(ctx, org); err != nil {
+		return err
+	}
+	renter, err := s.Payments.Standing(ctx, org)
+	if err != nil {
+		return err
+	}
+	out.Standing = string(renter.State)
+	earned, err := s.Payouts.Standing(ctx, org)
+	if err != nil {
+		return err
+	}
+	out.Pending, out.InReview, out.Payable, out.Disputed = view.Cents(earned.Pending), view.Cents(earned.InReview), view.Cents(earned.Payable), view.Cents(earned.Disputed)
+	out.Sending, out.Paid = view.Cents(earned.Sending), view.Cents(earned.Paid)
+	next, err := s.Payouts.Next(ctx, v.who, org)
+	if err != nil {
+		return err
+	}
+	out.Account, out.Why = payoutAccount(next.Account), next.Why
+	if next.Amount > 0 {
+		out.CanPay = view.Cents(next.Amount)
+	}
+	if next.NextAt != nil {
+		out.Next = next.NextAt.UTC().Format("Mon 2 Jan, 15:04 UTC")
+	}
+	list, err := s.Payouts.List(ctx, v.who, org, id.Payout{}, rowsOfOrg)
+	if err != nil {
+		return err
+	}
+	out.Payouts = s.payoutRows(list, nil)
+	reviews, err := s.Payouts.ReviewsOf(ctx, v.who, payout.ReviewFilter{Org: org}, id.PayoutReview{}, rowsOfOrg)
+	if err != nil {
+		return err
+	}
+	if out.Reviews, err = s.reviewRows(ctx, reviews); err != nil {
+		return err
+	}
+	frozen, err := s.frozen(v)
+	if err != nil {
+		return err
+	}
+	for _, f := range frozen {
+		if f.Operator == org.String() {
+			out.Frozen = append(out.Frozen, f)
+		}
+	}
+	if err := s.invoicesOf(ctx, v, org, &out); err != nil {
+		return err
+	}
+	if out.Redemptions, err = s.Payments.Redemptions(ctx, v.who, "", org, "", rowsOfOrg); err != nil {
+		return err
+	}
+	trail, err := statement.SearchAudit(ctx, v.who, s.DB.Q, audit.Filter{Org: org}, id.Audit{}, rowsOfOrg)
+	if err != nil {
+		return err
+	}
+	out.Trail = s.auditRows(trail)
+	return s.render(v, view.OneOrgPage(v.page(out.Name, "desk"), out))
+}
+
+// payoutRows are payouts as pages show them; names, on the desk, are of those paid.
+func (s *Web) payoutRows(list []payout.Payout, names map[id.Org]string) []view.PayoutRow {
+	out := make([]view.PayoutRow, len(list))
+	for i, x := range list {
+		out[i] = view.PayoutRow{ID: x.ID.String(), Time: view.Clock(x.CreatedAt, s.Now()), Amount: x.Amount, Reversed: x.Reversed, Transfer: x.Transfer,
+			Why: x.Failure, State: payoutState(x), Org: x.Org.String(), Name: names[x.Org]}
+		if x.State == payout.Paid {
+			out[i].Left = x.Amount - x.Reversed
+		}
+		if r := x.Reversal; r != nil {
+			out[i].Asked, out[i].Refused, out[i].Refusal = r.Amount, r.State == payout.ReversalRefused, r.Failure
+		}
+	}
+	return out
+}
+
+// onOrg does what a form of an organisation's page asks for, and shows the page again: with what is wrong, or with what was done.
+func (s *Web) onOrg(v *visit, form view.ActForm, do func(ctx context.Context, tx *db.Tx, org id.Org) error, fields ...string) error {
+	org, err := pathOrg(v)
+	if err != nil {
+		return err
+	}
+	form.Reason = strings.TrimSpace(v.r.FormValue("reason"))
+	if err := s.act(v, func(ctx context.Context, tx *db.Tx) error { return do(ctx, tx, org) }, fields...); err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			form.Errors = errs
+			return s.showOrg(v, form)
+		})
+	}
+	return back(v, "/admin/orgs/"+org.String()+"?"+url.Values{"done": {form.Act}}.Encode())
+}
+
+func (s *Web) setFee(v *visit) error {
+	form := view.ActForm{Act: "fee", Value: strings.TrimSpace(v.r.FormValue("fee_ppm"))}
+	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, org id.Org) error {
+		ppm, err := strconv.Atoi(strings.ReplaceAll(form.Value, ",", ""))
+		if err != nil {
+			return fault.InvalidField("fee_ppm", "is a whole number of millionths, 0 to 1000000")
+		}
+		return s.Market.SetFee(ctx, tx, v.who, org, ppm, v.r.FormValue("reason"))
+	}, "fee_ppm")
+}
+
+func (s *Web) payOrg(v *visit) error {
+	return s.onOrg(v, view.ActForm{Act: "pay"}, func(ctx context.Context, tx *db.Tx, org id.Org) error {
+		_, err := s.Payouts.PayNow(ctx, tx, v.who, org, v.r.FormValue("reason"))
+		return err
+	})
+}
+
+func (s *Web) reversePayout(v *visit) error {
+	form := view.ActForm{Act: "reverse", Target: v.r.FormValue("payout"), Value: strings.TrimSpace(v.r.FormValue("amount"))}
+	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, org id.Org) error {
+		what, err := id.Parse[id.Payout](form.Target)
+		if err != nil {
+			return fault.InvalidField("payout", "is none of the list's")
+		}
+		if _, err := s.Payouts.GetIn(ctx, tx.Q, org, what); err != nil {
+			return err
+		}
+		var amount money.Nano
+		if form.Value != "" {
+			if amount, err = money.ParseNano(form.Value); err != nil || amount <= 0 {
+				return fault.InvalidField("amount", "is a decimal above zero, or empty for all that is left")
+			}
+		}
+		_, err = s.Payouts.Reverse(ctx, tx, v.who, what, amount, v.r.FormValue("reason"))
+		return err
+	}, "payout", "amount")
+}
+
+func (s *Web) stopOrg(v *visit) error {
+	return s.onOrg(v, view.ActForm{Act: "stop"}, func(ctx context.Context, tx *db.Tx, org id.Org) error {
+		return s.Payouts.Stop(ctx, tx, v.who, org, v.r.FormValue("stop") != "no", v.r.FormValue("reason"))
+	}, "stop")
+}
+
+func (s *Web) unfreezeOrg(v *visit) error {
+	form := view.ActForm{Act: "unfreeze", Target: v.r.FormValue("lease")}
+	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, _ id.Org) error {
+		lease, err := id.Parse[id.Lease](form.Target)
+		if err != nil {
+			return fault.New(fault.Conflict, "there is no such lease")
+		}
+		return metering.Unfreeze(ctx, tx, v.who, lease, v.r.FormValue("reason"))
+	}, "lease")
+}
+
+func (s *Web) reviewOfOrg(v *visit) error {
+	form := view.ActForm{Act: "review", Target: v.r.FormValue("review")}
+	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, _ id.Org) error { return s.decideReview(ctx, tx, v, form.Target) }, "review", "decision")
+}
+
+func (s *Web) releaseRefund(v *visit) error {
+	form := view.ActForm{Act: "release", Target: strings.TrimSpace(v.r.FormValue("refund"))}
+	return s.onOrg(v, form, func(ctx context.Context, tx *db.Tx, _ id.Org) error {
+		return s.Payments.ApproveRefund(ctx, tx, v.who, form.Target, v.r.FormValue("reason"))
+	}, "refund")
+}
+
+func (s *Web) forgiveDisputes(v *visit) error {
+	return s.onOrg(v, view.ActForm{Act: "forgive"}, func(ctx context.Context, tx *db.Tx, org id.Org) error {
+		return s.Payments.Forgive(ctx, tx, v.who, org, v.r.FormValue("reason"))
+	})
+}

@@ -1,0 +1,221 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/web/view"
+)
+
+func (s *Web) payoutRun(v *visit) error { return s.showPayoutRun(v, view.ActForm{}) }
+
+func (s *Web) showPayoutRun(v *visit, form view.ActForm) error {
+	ctx := v.r.Context()
+	due, err := s.Payouts.Upcoming(ctx, v.who)
+	if err != nil {
+		return err
+	}
+	before, err := after[id.Payout](v)
+	if err != nil {
+		return err
+	}
+	list, err := s.Payouts.All(ctx, v.who, before, adminRows+1)
+	if err != nil {
+		return err
+	}
+	form.Once = newOnce()
+	out := view.PayoutRun{Currency: s.Currency, Minimum: s.Payouts.Minimum(), Form: form}
+	sending, err := s.Payments.Sending(ctx, v.who)
+	if err != nil {
+		return err
+	}
+	if out.Sending = (view.Sending{Paused: sending.Paused, Reason: sending.Reason}); sending.Since != nil {
+		out.Sending.Since = view.Clock(*sending.Since, s.Now()) + " UTC"
+	}
+	out.Done = done(v, map[string]string{"paused": "Sending of money is paused.", "resumed": "Money is sent again."})
+	if v.r.Method == http.MethodGet && v.r.FormValue("made") != "" {
+		out.Done = "The run is over: " + v.r.FormValue("made") + " payouts were made. They are in the list."
+	}
+	for _, d := range due {
+		row := view.DuePayout{Org: d.Org.String(), Name: d.OrgName, Payable: d.Payable, Amount: d.Amount, Why: d.Why}
+		if d.NextAt != nil {
+			row.Next = view.Clock(*d.NextAt, s.Now())
+		}
+		if d.Failures > 0 {
+			row.Failed = fmt.Sprintf("%d in a row. %s", d.Failures, d.Failure)
+		}
+		if d.Amount > 0 {
+			out.Sum, out.Count = out.Sum+d.Amount, out.Count+1
+		}
+		out.Due = append(out.Due, row)
+	}
+	if len(list) > adminRows {
+		list = list[:adminRows]
+		out.Next = older(v, list[adminRows-1].ID.String())
+	}
+	orgs := make([]id.Org, len(list))
+	for i, x := range list {
+		orgs[i] = x.Org
+	}
+	names, err := statement.OrgNames(ctx, s.DB.Q, orgs)
+	if err != nil {
+		return err
+	}
+	out.Rows = s.payoutRows(list, names)
+	return s.render(v, view.PayoutRunPage(v.page("Payouts", "desk"), out))
+}
+
+// runPayouts pays everybody who can be paid now, each in a transaction of its own. A form that is sent twice runs once; a run
+// that dies in the middle can be sent again and pays those who are left.
+func (s *Web) runPayouts(v *visit) error {
+	form := view.ActForm{Act: "run", Reason: strings.TrimSpace(v.r.FormValue("reason"))}
+	a, err := idem.DoSteps(v.r.Context(), s.DB, v.once("reason"), func(ctx context.Context) (int, any, error) {
+		list, err := s.Payouts.PayAll(ctx, v.who, form.Reason)
+		return http.StatusOK, len(list), err
+	})
+	made := strings.TrimSpace(string(a.Body))
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			form.Errors = errs
+			return s.showPayoutRun(v, form)
+		})
+	}
+	return back(v, "/admin/payouts?"+url.Values{"made": {made}}.Encode())
+}
+
+// setSending pauses everything that moves money, or resumes it.
+func (s *Web) setSending(v *visit) error {
+	form := view.ActForm{Act: "sending", Reason: strings.TrimSpace(v.r.FormValue("reason"))}
+	pause, word := v.r.FormValue("pause") != "no", "resumed"
+	if pause {
+		word = "paused"
+	}
+	err := s.act(v, func(ctx context.Context, tx *db.Tx) error {
+		_, err := s.Payments.SetSending(ctx, tx, v.who, pause, form.Reason)
+		return err
+	}, "pause")
+	if err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			form.Errors = errs
+			return s.showPayoutRun(v, form)
+		})
+	}
+	return back(v, "/admin/payouts?done="+word+"#sending")
+}
+
+func (s *Web) reviews(v *visit) error { return s.showReviews(v, view.ActForm{}) }
+
+func (s *Web) showReviews(v *visit, form view.ActForm) error {
+	form.Once = newOnce()
+	out := view.Reviews{All: v.r.FormValue("all") != "", Form: form, Done: done(v, map[string]string{"release": "Released: it becomes payable as usual.", "refuse": "Refused: it stays with the platform, and the operator is told why."})}
+	before, err := after[id.PayoutReview](v)
+	if err != nil {
+		return err
+	}
+	rows, err := s.Payouts.ReviewsOf(v.r.Context(), v.who, payout.ReviewFilter{Waiting: !out.All}, before, adminRows+1)
+	if err != nil {
+		return err
+	}
+	if len(rows) > adminRows {
+		rows = rows[:adminRows]
+		out.Next = older(v, rows[adminRows-1].ID.String())
+	}
+	if out.Rows, err = s.reviewRows(v.r.Context(), rows); err != nil {
+		return err
+	}
+	return s.render(v, view.ReviewsPage(v.page("Reviews", "desk"), out))
+}
+
+func (s *Web) reviewRows(ctx context.Context, list []payout.Review) ([]view.ReviewRow, error) {
+	var orgs []id.Org
+	for _, r := range list {
+		orgs = append(orgs, r.Operator, r.Renter)
+	}
+	names, err := statement.OrgNames(ctx, s.DB.Q, orgs)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]view.ReviewRow, len(list))
+	for i, r := range list {
+		out[i] = view.ReviewRow{ID: r.ID.String(), Operator: r.Operator.String(), OperatorName: names[r.Operator], Renter: r.Renter.String(), RenterName: names[r.Renter],
+			Reasons: linkWords(r.Reasons), Since: view.Clock(r.CreatedAt, s.Now()) + " UTC", Decision: r.Decision, Currency: r.Currency,
+			InReview: r.InReview, Released: r.Released, Refused: r.Refused, Advice: string(r.Advice)}
+		if r.DecidedAt != nil {
+			out[i].Decided = view.Clock(*r.DecidedAt, s.Now()) + " UTC"
+		}
+	}
+	return out, nil
+}
+
+// linkWords says what links a renter with an operator.
+func linkWords(reasons []string) string {
+	words := map[string]string{"member": "one person in both", "vat_id": "the same VAT id", "legal_name": "the same legal name and address", "card": "the same card",
+		"lost_dispute": "a lost dispute"}
+	said := make([]string, len(reasons))
+	for i, r := range reasons {
+		if said[i] = words[r]; said[i] == "" {
+			said[i] = r
+		}
+	}
+	return strings.Join(said, ", ")
+}
+
+func (s *Web) decideReview(ctx context.Context, tx *db.Tx, v *visit, target string) error {
+	review, err := id.Parse[id.PayoutReview](target)
+	if err != nil {
+		return fault.New(fault.Conflict, "there is no such review")
+	}
+	switch v.r.FormValue("decision") {
+	case "release":
+		_, err = s.Payouts.ApproveReview(ctx, tx, v.who, review, v.r.FormValue("reason"))
+	case "refuse":
+		_, err = s.Payouts.Refuse(ctx, tx, v.who, review, v.r.FormValue("reason"))
+	default:
+		err = fault.New(fault.Invalid, "release it or refuse it")
+	}
+	return err
+}
+
+func (s *Web) decide(v *visit) error {
+	form := view.ActForm{Act: "review", Target: v.r.FormValue("review"), Reason: strings.TrimSpace(v.r.FormValue("reason"))}
+	if err := s.act(v, func(ctx context.Context, tx *db.Tx) error { return s.decideReview(ctx, tx, v, form.Target) }, "review", "decision"); err != nil {
+		return s.again(v, err, func(errs map[string]string) error {
+			form.Errors = errs
+			return s.showReviews(v, form)
+		})
+	}
+	return back(v, "/admin/reviews?"+url.Values{"done": {v.r.FormValue("decision")}}.Encode())
+}
+
+func (s *Web) auditPage(v *visit) error {
+	out := view.Audit{Query: strings.TrimSpace(v.r.FormValue("q")), Action: strings.TrimSpace(v.r.FormValue("action")), Org: strings.TrimSpace(v.r.FormValue("org"))}
+	before, err := after[id.Audit](v)
+	if err != nil {
+		return err
+	}
+	f := audit.Filter{Words: out.Query, Action: out.Action}
+	if err := f.Org.UnmarshalText([]byte(out.Org)); err != nil {
+		out.Error, v.status = "is not the id of an organisation", http.StatusUnprocessableEntity
+		return s.render(v, view.AuditPage(v.page("Audit trail", "desk"), out))
+	}
+	rows, err := statement.SearchAudit(v.r.Context(), v.who, s.DB.Q, f, before, adminRows+1)
+	if err != nil {
+		return err
+	}
+	if len(rows) > adminRows {
+		rows = rows[:adminRows]
+		out.Next = older(v, rows[adminRows-1].ID.String())
+	}
+	out.Rows = s.auditRows(rows)
+	return s.render(v, view.AuditPage(v.page("Audit trail", "desk"), out))
+}

@@ -1,0 +1,36 @@
+package web
+
+import (
+	"context"
+	"time"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/web/view"
+)
+
+// walletOf is the visitor's wallet for the top bar. When it cannot be read the page is shown all the same, with dashes.
+func (s *Web) walletOf(ctx context.Context, who account.Principal) view.Wallet {
+	b, err := statement.OrgBalance(ctx, s.DB.Q, who.Org, s.Currency)
+	if err != nil {
+		if ctx.Err() != nil { // whoever asked has left: nothing is wrong with the wallet
+			return view.Wallet{Available: "–", Burn: "–", Runway: "–", Currency: s.Currency}
+		}
+		s.Log.ErrorContext(ctx, "read the wallet", "org", who.Org, "err", err)
+		return view.Wallet{Available: "–", Burn: "–", Runway: "–", Currency: s.Currency}
+	}
+	return view.Wallet{Available: view.Cents(b.Available), Burn: view.PerHour(b.BurnPerHour), Runway: runway(b), Currency: s.Currency, Running: b.BurnPerHour > 0}
+}
+
+// walletBar is the wallet alone, for pages that ask for it now and then.
+func (s *Web) walletBar(v *visit) error {
+	return s.render(v, view.WalletBar(s.walletOf(v.r.Context(), v.who)))
+}
+
+// runway is how long the money lasts at the present burn.
+func runway(b statement.Balance) string {
+	if b.RunwaySeconds == nil {
+		return "no burn"
+	}
+	return view.Dur(time.Duration(*b.RunwaySeconds) * time.Second)
+}
