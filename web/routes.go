@@ -8,6 +8,7 @@ import (
 	"github.com/go-chi/httprate"
 
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/metrics"
 )
 
 // access says who may open a page. What a page shows and does is limited to the visitor's own org by the nouns.
@@ -24,7 +25,7 @@ func (s *Web) Routes(r chi.Router) {
 	// A form posted from another site is refused by what the browser says of its origin.
 	guard := http.NewCrossOriginProtection()
 	r.Group(func(r chi.Router) {
-		r.Use(s.limitRequests, guard.Handler, limitForms)
+		r.Use(metrics.HTTP("web"), s.limitRequests, guard.Handler, limitForms)
 		get := func(path string, rule access, h handler) { r.Get(path, s.handle(rule, h)) }
 		post := func(path string, rule access, h handler) { r.Post(path, s.handle(rule, h)) }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/httpbody"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/metrics"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
 	"github.com/musterhq/muster/internal/serve/gateway"
@@ -78,12 +79,12 @@ func (a *Server) handlers(box *seal.Box, sshHostKeys []string) {
 	a.agents.handler = httpbody.Limit(agents, maxBody, httpbody.DefaultTimeout)
 
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), poolStats(a.db.Pool))
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), poolStats(a.db.Pool), platformState(a.db.Pool, a.log))
 	if a.relay != nil {
 		reg.MustRegister(a.relay)
 	}
 	private := http.NewServeMux()
-	private.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	private.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{reg, metrics.Gatherer()}, promhttp.HandlerOpts{}))
 	private.HandleFunc("/debug/pprof/", pprof.Index)
 	private.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	private.HandleFunc("/debug/pprof/trace", pprof.Trace)

@@ -1,11 +1,15 @@
 package server
 
 import (
+	"context"
+	"log/slog"
+	"time"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// poolStats exports the database pool's state.
+// poolStats exports the state of a database pool.
 func poolStats(p *pgxpool.Pool) prometheus.Collector { return pool{p} }
 
 type pool struct{ p *pgxpool.Pool }
@@ -23,4 +27,89 @@ func (c pool) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(connsDesc, prometheus.GaugeValue, float64(n), state)
 	}
 	ch <- prometheus.MustNewConstMetric(waitDesc, prometheus.CounterValue, s.EmptyAcquireWaitTime().Seconds())
+}
+
+// platformState exports what the database holds now: queues, clusters, claims, hosts. Each replica exports the same, so sum
+// over none of them. Each number is read through a partial index of what is open; none grows with the past.
+func platformState(p *pgxpool.Pool, log *slog.Logger) prometheus.Collector { return platform{p, log} }
+
+type platform struct {
+	p   *pgxpool.Pool
+	log *slog.Logger
+}
+
+var (
+	queueDesc = prometheus.NewDesc("muster_queue_length",
+		"Rows that wait in a queue, up to 10000.", []string{"queue"}, nil)
+	overdueDesc = prometheus.NewDesc("muster_queue_overdue_seconds",
+		"How long the oldest row of a queue has been due; 0: none is.", []string{"queue"}, nil)
+	clustersDesc = prometheus.NewDesc("muster_clusters",
+		"Clusters that are not over, by state.", []string{"state"}, nil)
+	claimsDesc = prometheus.NewDesc("muster_gpus_claimed",
+		"GPUs with a claim, by kind: quote, lease, own_use or maintenance.", []string{"kind"}, nil)
+	hostsDesc = prometheus.NewDesc("muster_hosts_connected", "Hosts that are connected to any replica.", nil, nil)
+)
+
+// queues are the queues of the database: the statement for their length and for how long the oldest row has been due.
+var queues = map[string]string{
+	"stripe_outbox": `SELECT count(*), min(next_at) FROM (SELECT next_at FROM stripe_outbox WHERE state IN ('pending', 'sent', 'unknown') ORDER BY next_at LIMIT 10000) q`,
+	"stripe_events": `SELECT count(*), min(next_at) FROM (SELECT next_at FROM stripe_event WHERE processed_at IS NULL ORDER BY next_at LIMIT 10000) q`,
+	"mail":          `SELECT count(*), min(next_at) FROM (SELECT next_at FROM mail WHERE sent_at IS NULL AND failed_at IS NULL ORDER BY next_at LIMIT 10000) q`,
+	"clusters":      `SELECT count(*), min(due_at) FROM (SELECT due_at FROM cluster WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 10000) q`,
+	"dead_letters":  `SELECT count(*), min(failing_since) FROM (SELECT failing_since FROM dead_letter ORDER BY failing_since LIMIT 10000) q`,
+}
+
+func (c platform) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{queueDesc, overdueDesc, clustersDesc, claimsDesc, hostsDesc} {
+		ch <- d
+	}
+}
+
+// Collect leaves out what cannot be read: while the database is away the other metrics are still there.
+func (c platform) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	for name, sql := range queues {
+		var n int64
+		var oldest *time.Time
+		if err := c.p.QueryRow(ctx, sql).Scan(&n, &oldest); err != nil {
+			c.log.Warn("metrics: read a queue", "queue", name, "err", err)
+			return
+		}
+		overdue := 0.0
+		if oldest != nil {
+			overdue = max(0, time.Since(*oldest).Seconds())
+		}
+		ch <- prometheus.MustNewConstMetric(queueDesc, prometheus.GaugeValue, float64(n), name)
+		ch <- prometheus.MustNewConstMetric(overdueDesc, prometheus.GaugeValue, overdue, name)
+	}
+	c.byLabel(ctx, ch, clustersDesc, `SELECT state, count(*) FROM cluster WHERE due_at IS NOT NULL GROUP BY state`)
+	c.byLabel(ctx, ch, claimsDesc, `SELECT kind, count(*) FROM gpu_claim WHERE ended_at IS NULL GROUP BY kind`)
+	var hosts int64
+	if err := c.p.QueryRow(ctx, `SELECT count(*) FROM host_status WHERE connected`).Scan(&hosts); err != nil {
+		c.log.Warn("metrics: count hosts", "err", err)
+		return
+	}
+	ch <- prometheus.MustNewConstMetric(hostsDesc, prometheus.GaugeValue, float64(hosts))
+}
+
+func (c platform) byLabel(ctx context.Context, ch chan<- prometheus.Metric, d *prometheus.Desc, sql string) {
+	rows, err := c.p.Query(ctx, sql)
+	if err != nil {
+		c.log.Warn("metrics: read counts", "err", err)
+		return
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var label string
+		var n int64
+		if err := rows.Scan(&label, &n); err != nil {
+			c.log.Warn("metrics: read counts", "err", err)
+			return
+		}
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), label)
+	}
+	if err := rows.Err(); err != nil {
+		c.log.Warn("metrics: read counts", "err", err)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/metrics"
 )
 
 // maxFragments bounds the proven set above the watermark. An honest host needs a handful. What would go beyond it is
@@ -40,7 +42,7 @@ type Delivery struct {
 
 // IngestAll is Ingest for many hosts in one transaction: the acks are in the order of the deliveries.
 func IngestAll(ctx context.Context, d *db.DB, in []Delivery) ([][]agentapi.UsageAck, error) {
-	out := make([][]agentapi.UsageAck, len(in))
+	began, out := time.Now(), make([][]agentapi.UsageAck, len(in))
 	var hosts []pgtype.UUID
 	for _, v := range in {
 		if len(v.Segments) > agentapi.MaxSegments {
@@ -70,11 +72,28 @@ func IngestAll(ctx context.Context, d *db.DB, in []Delivery) ([][]agentapi.Usage
 	if err != nil {
 		return nil, fmt.Errorf("metering: ingest from %d hosts: %w", len(hosts), err)
 	}
+	count(began, rs)
 	for i, v := range in {
 		out[i] = acks(rs[:len(v.Segments)])
 		rs = rs[len(v.Segments):]
 	}
 	return out, nil
+}
+
+// count records what became of a committed delivery.
+func count(began time.Time, rs []*received) {
+	var accepted, known, refused int
+	for _, r := range rs {
+		switch {
+		case r.refused != "":
+			refused++
+		case r.known:
+			known++
+		case !r.waits: // what waits is not acknowledged and comes again
+			accepted++
+		}
+	}
+	metrics.Ingest(began, accepted, known, refused)
 }
 
 func attestKeys(ctx context.Context, q *dbq.Queries, hosts []pgtype.UUID) (map[id.Host][][]byte, error) {

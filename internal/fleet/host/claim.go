@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/metrics"
 )
 
 // ClaimKind is what a GPU is taken for.
@@ -60,6 +61,9 @@ func Claim(ctx context.Context, tx *db.Tx, kind ClaimKind, ref uuid.UUID, gpus [
 func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []ClaimSet, expires *time.Time) error {
 	p := claimsOf(kind, takings, expires)
 	taken, err := insertClaims(ctx, db.NewPipe(tx.Q), p)
+	if err == nil && taken == len(p.Gpus) {
+		metrics.Claim(string(kind), false)
+	}
 	if err != nil || taken == len(p.Gpus) {
 		return err
 	}
@@ -69,10 +73,14 @@ func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []ClaimSet
 		return fmt.Errorf("host: expire claims: %w", err)
 	}
 	more, err := insertClaims(ctx, pipe, p)
-	if err == nil && taken+more != len(p.Gpus) {
+	if err != nil {
+		return err
+	}
+	metrics.Claim(string(kind), taken+more != len(p.Gpus))
+	if taken+more != len(p.Gpus) {
 		return ErrTaken
 	}
-	return err
+	return nil
 }
 
 // QueueClaims is ClaimAll as part of a pipe, after the locks of the hosts and before later ones; lapsed says that quotes'
@@ -86,7 +94,9 @@ func QueueClaims(ctx context.Context, p *db.Pipe, kind ClaimKind, takings []Clai
 	return func() error {
 		var n int64
 		inserted.QueryRow(db.Keep(p, &n))
-		if int(n) != len(rows.Gpus) {
+		taken := int(n) != len(rows.Gpus)
+		metrics.Claim(string(kind), taken)
+		if taken {
 			return ErrTaken
 		}
 		return nil

@@ -37,6 +37,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/fleet/nodelog"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/metrics"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/static"
 )
@@ -148,7 +149,7 @@ func Paths() []string { return []string{"/api/", "/healthz", "/readyz", "/stripe
 
 func (a *API) build() {
 	r := a.router
-	r.Use(a.envelope, a.storableURL)
+	r.Use(metrics.HTTP("api"), a.envelope, a.storableURL)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w, newProblem(fault.NotFound, "there is no such page; the reference is at /api/docs"))
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/nats-io/nats.go"
@@ -14,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/metrics"
 )
 
 // When an agent should sync next, milliseconds; it jitters the idle one itself.
@@ -25,19 +27,24 @@ const (
 // handleSync answers one report. Each part is committed and acknowledged by itself: what fails is logged, stays
 // unacknowledged, and comes again.
 func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
+	began := time.Now()
 	var s agentapi.Sync
 	err := read(m, &s)
 	if err == nil {
 		err = checkSync(&s)
 	}
 	if err != nil {
+		metrics.HostSyncRefused()
 		l.log.Warn("a host's sync is refused", "host", h, "err", err)
 		l.answer(h, m, agentapi.SyncReply{Protocol: agentapi.Protocol, Error: err.Error(), ControlEpoch: l.epoch.Load()})
 		return
 	}
 	r := agentapi.SyncReply{Protocol: agentapi.Protocol, ControlEpoch: l.epoch.Load(), NextSyncMS: idleSyncMS, TelemetryLost: l.limits.refused(h, "telemetry")}
+	var failed []string
+	defer func() { metrics.HostSync(began, failed) }()
 	fail := func(what string, err error) {
 		if err != nil {
+			failed = append(failed, what)
 			l.log.Error("part of a sync failed", "host", h, "part", what, "err", err)
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/musterhq/muster/internal/metrics"
 )
 
 // Job is one kind of work.
@@ -121,6 +123,8 @@ func (w *Worker) once(ctx context.Context, j Job) (did int, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	began := time.Now()
+	defer func() { metrics.Job(j.Name, began, did, err) }()
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic in %s: %v", j.Name, p)

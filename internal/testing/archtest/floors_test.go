@@ -18,7 +18,7 @@ const module = "github.com/musterhq/muster/"
 // docs/architecture.md has the same plan in words; TestThePageNamesEveryRoom compares them.
 var floors = map[string]int{
 	"client": 0, "money": 0, "id": 0, "fault": 0, "seal": 0, "db": 0, "agentapi": 0, "bus": 0, "signature": 0, "merkle": 0,
-	"httpbody": 0, "text": 0, "interval": 0, "billing/billproof": 0, "billing/fairness": 0,
+	"httpbody": 0, "metrics": 0, "text": 0, "interval": 0, "billing/billproof": 0, "billing/fairness": 0,
 	"account": 1, "notify": 1, "audit": 1, "idem": 1, "billing/ledger": 1, "billing/tax": 1, "billing/document": 1,
 	"fleet/host": 2, "billing/payment": 2, "billing/budget": 2, "billing/bond": 2,
 	"fleet/market": 3, "billing/metering": 3, "billing/postpaid": 3,

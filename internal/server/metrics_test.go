@@ -1,0 +1,148 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/musterhq/muster/internal/metrics"
+	"github.com/musterhq/muster/internal/testing/dbtest"
+)
+
+var metricName = regexp.MustCompile(`\bmuster_[a-z_]+\b`)
+
+// TestMetrics_DashboardAndPage compares the metrics that a replica exports with the page that explains them and the
+// dashboard that draws them.
+func TestMetrics_DashboardAndPage(t *testing.T) {
+	t.Parallel()
+	names := exported(t)
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dashboard, err := os.ReadFile("../../deploy/grafana/muster.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn := map[string]bool{}
+	for _, n := range metricName.FindAllString(string(dashboard), -1) {
+		n = strings.TrimSuffix(n, "_bucket")
+		drawn[n] = true
+		if !slices.Contains(names, n) {
+			t.Errorf("the dashboard draws %s, which no replica exports", n)
+		}
+	}
+	for _, n := range names {
+		if !strings.Contains(string(page), "`"+n+"`") {
+			t.Errorf("docs/operations.md does not explain %s", n)
+		}
+		if !drawn[n] {
+			t.Errorf("the dashboard does not draw %s", n)
+		}
+	}
+}
+
+// exported returns the names of all metrics of a replica, after each was used once.
+func exported(t *testing.T) []string {
+	t.Helper()
+	d := dbtest.New(t)
+	metrics.Job("test", time.Now(), 1, nil)
+	metrics.Job("test", time.Now(), 0, errors.New("no"))
+	metrics.HostSync(time.Now(), []string{"usage"})
+	metrics.Ingest(time.Now(), 1, 1, 1)
+	metrics.Claim("lease", true)
+	serveOnce(t, "/things/{id}", "/things/7")
+	for _, sql := range []string{
+		`INSERT INTO stripe_outbox (id, kind, ref, params, idem_key, state) VALUES (gen_random_uuid(), 'x', 'x', '{}', 'x', 'pending')`,
+		`INSERT INTO dead_letter (queue, ref, error, failing_since) VALUES ('q', 'r', 'e', clock_timestamp() - interval '1 hour')`,
+	} {
+		if _, err := d.Pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(poolStats(d.Pool), platformState(d.Pool, slog.New(slog.DiscardHandler)))
+	families, err := prometheus.Gatherers{reg, metrics.Gatherer()}.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"muster_clusters", "muster_gpus_claimed"} // nothing is rented here: they have no values
+	for _, f := range families {
+		names = append(names, f.GetName())
+		switch f.GetName() {
+		case "muster_queue_length":
+			if n := value(f, "stripe_outbox"); n != 1 {
+				t.Errorf("%v rows wait in stripe_outbox, want 1", n)
+			}
+		case "muster_queue_overdue_seconds":
+			if s := value(f, "dead_letters"); s < 3599 {
+				t.Errorf("the oldest dead letter is overdue for %v s, want an hour", s)
+			}
+		}
+	}
+	if problems, err := testutil.GatherAndLint(metrics.Gatherer()); err != nil || len(problems) > 0 {
+		t.Errorf("names: %v %v", problems, err)
+	}
+	return names
+}
+
+func value(f *dto.MetricFamily, label string) float64 {
+	for _, m := range f.GetMetric() {
+		if m.GetLabel()[0].GetValue() == label {
+			return m.GetGauge().GetValue()
+		}
+	}
+	return -1
+}
+
+// serveOnce makes one request to a router with the middleware.
+func serveOnce(t *testing.T, pattern, path string) *http.Response {
+	t.Helper()
+	r := chi.NewRouter()
+	r.Use(metrics.HTTP("test"))
+	r.Get(pattern, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Result()
+}
+
+// TestMetrics_RoutesNotPaths: a label is a route's pattern, whatever paths are asked for.
+func TestMetrics_RoutesNotPaths(t *testing.T) {
+	t.Parallel()
+	serveOnce(t, "/secrets/{id}", "/secrets/4711")
+	serveOnce(t, "/secrets/{id}", "/nowhere/4711")
+	families, err := metrics.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes := map[string]bool{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "route" {
+					routes[l.GetValue()] = true
+				}
+			}
+		}
+	}
+	if !routes["/secrets/{id}"] || !routes["none"] {
+		t.Errorf("routes %v, want /secrets/{id} and none", routes)
+	}
+	for r := range routes {
+		if strings.Contains(r, "4711") {
+			t.Errorf("a path is a label: %s", r)
+		}
+	}
+}
