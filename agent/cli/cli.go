@@ -38,7 +38,7 @@ func Main(b Build) int {
 func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "muster-agent",
-		Short:         "The agent that rents out this machine's GPUs",
+		Short:         "Rent out this machine's GPUs",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

@@ -46,7 +46,7 @@ func doctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check this host and say what to mend",
+		Short: "Check this host and print what to fix",
 		Long: `Check what renting out this host needs: rights, kernel, firewall, Docker, GPUs and how they reach containers, disk,
 network, and whether the platform's ports are open from here: of the platform it is enrolled at, or of --url. Each finding
 says what was seen and what to do. It changes nothing, and needs no server for the rest.

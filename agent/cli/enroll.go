@@ -20,7 +20,7 @@ func enrollCommand() *cobra.Command {
 	var url, tokenFile, caFile, state string
 	cmd := &cobra.Command{
 		Use:   "enroll",
-		Short: "Make this host known to a platform",
+		Short: "Enrol this host with a platform",
 		Long: `Make this host known to a platform, with a one-time token from its dashboard.
 
 The host makes its own keys; they never leave it. The token is read from a file or from stdin, never from the command

@@ -26,7 +26,7 @@ func launchCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "launch",
-		Short: "Run the agent as the service does: a new version of it on trial first",
+		Short: "Run the agent as the service does, with a new version on trial first",
 		Long: `Run the agent of an enrolled host, like run, from where the install script puts it. A new version that the platform
 asks for is started on trial: when it has not proven itself, the version before goes on. What runs on the host goes on
 through all of it.`,

@@ -14,7 +14,7 @@ import (
 func probeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "probe",
-		Short:  "Answer the agent's questions about the GPUs over stdin and stdout",
+		Short:  "Read the GPUs for the agent, over stdin and stdout",
 		Args:   cobra.NoArgs,
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {

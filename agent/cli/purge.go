@@ -25,7 +25,7 @@ func purgeCommand() *cobra.Command {
 	var images bool
 	cmd := &cobra.Command{
 		Use:   "purge",
-		Short: "Remove all containers, networks and rules this agent has made",
+		Short: "Remove all containers, networks and rules that this agent created",
 		Long: `Remove all containers, scratches, overlays, networks and firewall rules this agent has made on the machine, and give back
 the power limits it has set on GPUs. The agent must not run. Whatever runs for renters ends; what the host has proven so far
 stays in its journal and is still owed to it.`,

@@ -12,7 +12,7 @@ func accountCommand(s *shell) *cobra.Command {
 
 func accountExport(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "export", Short: "What is kept of you, as JSON, without secrets", Args: exactly(),
+		Use: "export", Short: "Export your personal data as JSON, without secrets", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -32,7 +32,7 @@ func accountDelete(s *shell) *cobra.Command {
 	var confirm string
 	var giveUp bool
 	cmd := &cobra.Command{
-		Use: "delete", Short: "Erase your data at once and for good; without --confirm: say what is in the way", Args: exactly(),
+		Use: "delete", Short: "Delete your account and data; without --confirm, show what prevents it", Args: exactly(),
 		Long: `Erase your data at once and for good. The password is asked for. It is refused while clusters run, money is left, a
 dispute, payment or payout is open, a card is saved, or you are the only member of an organisation with hosts. Receipts and other
 documents are kept until their retention is over.`,

@@ -66,7 +66,7 @@ func accountSessions(s *shell) *cobra.Command {
 
 func sessionList(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the browsers in which you are signed in, the last used first", Args: exactly(),
+		Use: "list", Short: "List your sessions, last used first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -94,7 +94,7 @@ func sessionList(s *shell) *cobra.Command {
 func sessionEnd(s *shell) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use: "end [SESSION]", Short: "Sign out in one browser, or in all with --all", Args: atMost("SESSION"),
+		Use: "end [SESSION]", Short: "End one session, or all with --all", Args: atMost("SESSION"),
 		Example: "  muster account sessions list\n  muster account sessions end ses_…\n  muster account sessions end --all",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all == (len(args) == 1) {

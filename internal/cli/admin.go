@@ -27,7 +27,7 @@ makes tokens with the scope admin, for muster login.`
 
 func adminLedger(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "books", Short: "Whether the books balance, added up anew", Args: exactly(),
+		Use: "books", Short: "Check that the ledger balances", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -81,7 +81,7 @@ func adminSearch(s *shell) *cobra.Command {
 	var after string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "search TEXT", Short: "Entries by id, key or what they belong to, newest first", Args: exactly("TEXT"),
+		Use: "search TEXT", Short: "Search ledger entries by id, key or object, newest first", Args: exactly("TEXT"),
 		Long: "Find entries by their id or key, or by the id of the organisation, cluster, top-up or refund they belong to.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client(cmd)
@@ -130,7 +130,7 @@ func printNext(p *printer, next *string) {
 func adminCompensate(s *shell) *cobra.Command {
 	var amount, reason string
 	cmd := &cobra.Command{
-		Use: "compensate CHARGE", Short: "Give a charge back to its renter, at most what it was", Args: exactly("CHARGE"),
+		Use: "compensate CHARGE", Short: "Give a charge back to its renter, in part or whole", Args: exactly("CHARGE"),
 		Example: "  muster admin compensate tx_… --reason 'an outage of ours'\n  muster admin compensate tx_… --amount 1.50 --reason 'half of it'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			charge, err := id.Parse[id.LedgerTx](args[0])
@@ -167,7 +167,7 @@ func adminCompensate(s *shell) *cobra.Command {
 
 func adminSuspense(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "suspense", Short: "Stripe beside the books: what does not match, and what is in suspense", Args: exactly(),
+		Use: "suspense", Short: "Compare Stripe's balance with the ledger: mismatches and suspense", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -206,7 +206,7 @@ func adminQuarantine(s *shell) *cobra.Command {
 	var after string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "quarantine", Short: "Usage segments that were refused, newest first", Args: exactly(),
+		Use: "quarantine", Short: "List usage segments that were refused, newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -233,7 +233,7 @@ func adminQuarantine(s *shell) *cobra.Command {
 
 func adminFrozen(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "frozen", Short: "Leases whose money waits because their host signed two accounts of the same time", Args: exactly(),
+		Use: "frozen", Short: "List leases whose money is frozen because their host signed two accounts of the same time", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -261,7 +261,7 @@ func adminFrozen(s *shell) *cobra.Command {
 func adminUnfreeze(s *shell) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "unfreeze LEASE", Short: "Let a frozen lease's money move again; the first account stands", Args: exactly("LEASE"),
+		Use: "unfreeze LEASE", Short: "Unfreeze the money of a lease; the account that was signed first stands", Args: exactly("LEASE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := id.Parse[id.Lease](args[0])
 			if err != nil {

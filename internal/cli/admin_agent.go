@@ -10,7 +10,7 @@ import (
 
 func adminAgents(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "agents", Short: "Which version of the agent hosts should run, and which they do", Args: exactly(),
+		Use: "agents", Short: "Show the agent version of each channel, and the versions that hosts run", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -43,7 +43,7 @@ func adminAgents(s *shell) *cobra.Command {
 func adminChannel(s *shell) *cobra.Command {
 	var n client.ChannelChange
 	cmd := &cobra.Command{
-		Use: "agent-channel CHANNEL", Short: "Say which version of the agent a channel's hosts should run, and how many of them", Args: exactly("CHANNEL"),
+		Use: "agent-channel CHANNEL", Short: "Set the agent version of a channel, and the share of its hosts that run it", Args: exactly("CHANNEL"),
 		Long: `Say which version of the agent a channel's hosts should run, and how many of them by a hundred. Hosts without a choice of
 their operator's are on the channel stable. A version that too many hosts give up stops by itself; set again, it goes on.`,
 		Example: "  muster admin agent-channel stable --version v1.4.0 --source https://releases.example/v1.4.0 --percent 5",

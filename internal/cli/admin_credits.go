@@ -11,7 +11,7 @@ import (
 
 func adminHeldCredits(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "held-credits", Short: "Credits for a host's failure that wait for a person, because the renter could have caused it", Args: exactly(),
+		Use: "held-credits", Short: "List credits for a host's failure that wait for an admin, because the renter could have caused it", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -38,7 +38,7 @@ func adminDecideCredit(s *shell) *cobra.Command {
 	var reason string
 	var refuse bool
 	cmd := &cobra.Command{
-		Use: "decide-credit LEASE", Short: "Approve, or with --refuse refuse, the held credit of a lease", Args: exactly("LEASE"),
+		Use: "decide-credit LEASE", Short: "Approve or refuse (--refuse) the held credit of a lease", Args: exactly("LEASE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := id.Parse[id.Lease](args[0])
 			if err != nil {

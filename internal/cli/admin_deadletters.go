@@ -8,7 +8,7 @@ import (
 
 func adminDeadLetters(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "dead-letters", Short: "Rows that a background job cannot process, those that have failed for longest first", Args: exactly(),
+		Use: "dead-letters", Short: "List rows that a background job cannot process, longest failing first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {

@@ -56,7 +56,7 @@ func orgArg(s string) (id.Org, error) {
 
 func adminTodo(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "todo", Short: "What wants a human now", Args: exactly(),
+		Use: "todo", Short: "Show what waits for an admin", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -101,7 +101,7 @@ func adminOrgs(s *shell) *cobra.Command {
 	var page pageFlags
 	var operators bool
 	cmd := &cobra.Command{
-		Use: "orgs [WORDS]", Short: "Organisations by id, name or e-mail address, newest first", Args: cobra.ArbitraryArgs,
+		Use: "orgs [WORDS]", Short: "Search organisations by id, name or e-mail address, newest first", Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -128,7 +128,7 @@ func adminOrgs(s *shell) *cobra.Command {
 
 func adminOrg(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "org ORG", Short: "All about an organisation (-o json: hosts, clusters and disputes too)", Args: exactly("ORG"),
+		Use: "org ORG", Short: "Show an organisation (-o json: with hosts, clusters and disputes)", Args: exactly("ORG"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			org, err := orgArg(args[0])
 			if err != nil {
@@ -170,7 +170,7 @@ func adminSet(s *shell) *cobra.Command {
 	var stop, resume bool
 	var reason string
 	cmd := &cobra.Command{
-		Use: "set ORG", Short: "Set an operator's fee, stop payouts to them, or let them go on; they read the reason", Args: exactly("ORG"),
+		Use: "set ORG", Short: "Set an operator's fee, or stop or resume their payouts; they see the reason", Args: exactly("ORG"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			org, err := orgArg(args[0])
 			if err != nil {
@@ -218,7 +218,7 @@ func adminAudit(s *shell) *cobra.Command {
 	var page pageFlags
 	var action, org string
 	cmd := &cobra.Command{
-		Use: "audit [WORDS]", Short: "Who did what, newest first: by an object's id, an e-mail address, or words of the details", Args: cobra.ArbitraryArgs,
+		Use: "audit [WORDS]", Short: "Search the audit log by an object's id, an e-mail address or words, newest first", Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			of, err := orgFlag(org)
 			if err != nil {

@@ -21,7 +21,7 @@ func payoutsList(s *shell) *cobra.Command {
 	var page pageFlags
 	var org string
 	cmd := &cobra.Command{
-		Use: "list", Short: "Payouts, newest first", Args: exactly(),
+		Use: "list", Short: "List payouts, newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			to, err := orgFlag(org)
 			if err != nil {
@@ -54,7 +54,7 @@ func printPayoutsOf(p *printer, all client.Page[client.OperatorPayout]) {
 
 func payoutsDue(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "due", Short: "What the next payouts would be, and what failed and why", Args: exactly(),
+		Use: "due", Short: "Show what the next payouts would be, and what failed and why", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -109,7 +109,7 @@ func payoutsPay(s *shell) *cobra.Command {
 func payoutsRun(s *shell) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "run", Short: "Pay everybody who can be paid now, outside the schedule", Args: exactly(),
+		Use: "run", Short: "Pay every operator who can be paid now, outside the schedule", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := wantReason(reason); err != nil {
 				return err
@@ -135,7 +135,7 @@ func payoutsRun(s *shell) *cobra.Command {
 func payoutsReverse(s *shell) *cobra.Command {
 	var amount, reason string
 	cmd := &cobra.Command{
-		Use: "reverse PAYOUT", Short: "Take a payout back, or a part of it, or ask again for what Stripe refused; payouts to the operator stop", Args: exactly("PAYOUT"),
+		Use: "reverse PAYOUT", Short: "Reverse a payout, in part or whole, or retry a refused reversal; payouts to the operator stop", Args: exactly("PAYOUT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			what, err := id.Parse[id.Payout](args[0])
 			if err != nil || what.IsZero() {

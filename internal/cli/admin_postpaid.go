@@ -22,7 +22,7 @@ func adminPostpaidList(s *shell) *cobra.Command {
 	var after string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "list", Short: "Who pays afterwards or did, and what of their limits is used", Args: exactly(),
+		Use: "list", Short: "List postpaid organisations and how much of their limits is used", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -57,7 +57,7 @@ func adminPostpaidList(s *shell) *cobra.Command {
 func adminPostpaidOn(s *shell) *cobra.Command {
 	var limit, reason string
 	cmd := &cobra.Command{
-		Use: "on ORG", Short: "Let an organisation pay afterwards, or change its limit; it reads the reason", Args: exactly("ORG"),
+		Use: "on ORG", Short: "Set an organisation's postpaid limit; it sees the reason", Args: exactly("ORG"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := money.ParseNano(limit); err != nil {
 				return fault.New(fault.Invalid, "--limit: %s", err)
@@ -73,7 +73,7 @@ func adminPostpaidOn(s *shell) *cobra.Command {
 func adminPostpaidOff(s *shell) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "off ORG", Short: "Have an organisation pay ahead again; what it used is billed", Args: exactly("ORG"),
+		Use: "off ORG", Short: "End an organisation's postpaid limit; what it used is billed", Args: exactly("ORG"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changePostpaid(s, cmd, args[0], client.PostpaidChange{Reason: reason})
 		},
@@ -125,7 +125,7 @@ func printPostpaid(p *printer, t client.Postpaid) {
 
 func adminPostpaidInvoices(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "invoices ORG", Short: "An organisation's invoices by Stripe, and which were given up", Args: exactly("ORG"),
+		Use: "invoices ORG", Short: "List Stripe's invoices to an organisation, and which were written off", Args: exactly("ORG"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			org, err := orgArg(args[0])
 			if err != nil {
@@ -179,7 +179,7 @@ func invoiceWord(in client.OrgInvoice) string {
 func adminPostpaidWriteOff(s *shell) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "write-off ORG INVOICE", Short: "Give up an invoice that the card did not pay, or what a lost dispute left of one: it is bad debt, and nothing is lent until it is paid", Args: exactly("ORG", "INVOICE"),
+		Use: "write-off ORG INVOICE", Short: "Write off an unpaid invoice, or what a lost dispute left unpaid; the organisation gets no credit until it is paid", Args: exactly("ORG", "INVOICE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			org, err := orgArg(args[0])
 			if err != nil {
@@ -212,7 +212,7 @@ func adminPostpaidWriteOff(s *shell) *cobra.Command {
 func adminPostpaidBank(s *shell) *cobra.Command {
 	var reference, reason string
 	cmd := &cobra.Command{
-		Use: "paid-by-bank ORG INVOICE AMOUNT", Short: "Book that what a lost dispute took of an invoice was paid to your bank, given up or not, never more than is unpaid", Args: exactly("ORG", "INVOICE", "AMOUNT"),
+		Use: "paid-by-bank ORG INVOICE AMOUNT", Short: "Book a bank transfer that pays what a lost dispute took of an invoice", Args: exactly("ORG", "INVOICE", "AMOUNT"),
 		Example: "  muster admin postpaid paid-by-bank org_… in_… 7.90 --reference 2026-11-20/4711 --reason 'after a lost dispute'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			org, err := orgArg(args[0])
@@ -249,7 +249,7 @@ func adminPostpaidBank(s *shell) *cobra.Command {
 func adminPostpaidRelease(s *shell) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "release-refund REFUND", Short: "Let hosts have what they earned in the period of an invoice that was given back at Stripe", Args: exactly("REFUND"),
+		Use: "release-refund REFUND", Short: "Approve the operators' earnings of an invoice that was refunded at Stripe", Args: exactly("REFUND"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := wantReason(reason); err != nil {
 				return err

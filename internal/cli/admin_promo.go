@@ -19,7 +19,7 @@ func adminPromo(s *shell) *cobra.Command {
 
 func promoList(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "The last codes made, and how often each was used", Args: exactly(),
+		Use: "list", Short: "List promo codes, newest first, and how often each was redeemed", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -51,7 +51,7 @@ func promoCreate(s *shell) *cobra.Command {
 	var uses int
 	var reason string
 	cmd := &cobra.Command{
-		Use: "create CODE AMOUNT", Short: "Give credit away by code, to each organisation once", Args: exactly("CODE", "AMOUNT"),
+		Use: "create CODE AMOUNT", Short: "Create a promo code, which each organisation can redeem once", Args: exactly("CODE", "AMOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := money.ParseNano(args[1])
 			if err != nil {
@@ -79,7 +79,7 @@ func promoCreate(s *shell) *cobra.Command {
 func promoDisable(s *shell) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "disable CODE", Short: "End a code now, for good; credit that it gave stays", Args: exactly("CODE"),
+		Use: "disable CODE", Short: "Disable a promo code; credit that it gave stays", Args: exactly("CODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := wantReason(reason); err != nil {
 				return err
@@ -103,7 +103,7 @@ func promoUses(s *shell) *cobra.Command {
 	var org string
 	var page pageFlags
 	cmd := &cobra.Command{
-		Use: "uses [CODE]", Short: "Who used a code, or all codes, newest first", Args: cobra.MaximumNArgs(1),
+		Use: "uses [CODE]", Short: "List redemptions of a promo code or of all, newest first", Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			by, err := orgFlag(org)
 			if err != nil {

@@ -16,7 +16,7 @@ func adminReviews(s *shell) *cobra.Command {
 	var limit int
 	var waiting bool
 	cmd := &cobra.Command{
-		Use: "reviews", Short: "Operators and renters who are linked, and what of their earnings waits for it, newest first", Args: exactly(),
+		Use: "reviews", Short: "List linked operators and renters and the earnings in review, newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {

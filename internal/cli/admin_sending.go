@@ -16,7 +16,7 @@ func adminSending(s *shell) *cobra.Command {
 
 func sendingShow(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "show", Short: "Whether requests that move money are sent to Stripe", Args: exactly(),
+		Use: "show", Short: "Show whether requests that move money are sent to Stripe", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -33,7 +33,7 @@ func sendingShow(s *shell) *cobra.Command {
 
 func sendingSet(s *shell, pause bool) *cobra.Command {
 	var reason string
-	cmd := &cobra.Command{Use: "resume", Short: "Send what waits, and everything from now on", Args: exactly()}
+	cmd := &cobra.Command{Use: "resume", Short: "Resume sending to Stripe, what waits first", Args: exactly()}
 	if pause {
 		cmd.Use, cmd.Short = "pause", "Send no payment, refund, transfer, reversal, invoice or usage to Stripe; what is decided meanwhile waits"
 	}

@@ -10,7 +10,7 @@ import (
 
 func adminTax(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "tax PERIOD", Short: "The taxes of a year, quarter or month, by country, rate and reason", Args: exactly("PERIOD"),
+		Use: "tax PERIOD", Short: "Show the taxes of a year, quarter or month, by country, rate and reason", Args: exactly("PERIOD"),
 		Example: "  muster admin tax 2026-Q1\n  muster admin tax 2026-01 -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client(cmd)
@@ -55,7 +55,7 @@ func printTaxReport(p *printer, r client.TaxReport) {
 func adminRemitTax(s *shell) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "remit-tax PERIOD COUNTRY AMOUNT", Short: "Book that a tax office was paid from your bank, never more than is owed to it", Args: exactly("PERIOD", "COUNTRY", "AMOUNT"),
+		Use: "remit-tax PERIOD COUNTRY AMOUNT", Short: "Book a payment to a tax office, at most what it is owed", Args: exactly("PERIOD", "COUNTRY", "AMOUNT"),
 		Example: "  muster admin remit-tax 2026-Q1 DE 1234.56 --reason 'transfer of 10 April'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := wantReason(reason); err != nil {

@@ -19,7 +19,7 @@ func billingCommand(s *shell) *cobra.Command {
 
 func billingBalance(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "balance", Short: "What there is, what is held, and how long it lasts", Args: exactly(),
+		Use: "balance", Short: "Show your wallet: available, held, and how long it lasts", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -45,7 +45,7 @@ func billingTopUp(s *shell) *cobra.Command {
 	var card string
 	var only, yes bool
 	cmd := &cobra.Command{
-		Use: "topup AMOUNT", Short: "Add credit", Example: "  muster billing topup 25.00\n  muster billing topup 25.00 --price   # what is charged with tax; nothing is paid", Args: exactly("AMOUNT"),
+		Use: "topup AMOUNT", Short: "Add credit to your wallet", Example: "  muster billing topup 25.00\n  muster billing topup 25.00 --price   # what is charged with tax; nothing is paid", Args: exactly("AMOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			amount, err := money.ParseNano(args[0])
 			if err != nil {
@@ -153,7 +153,7 @@ func billingTransactions(s *shell) *cobra.Command {
 	var after string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "transactions", Short: "Your organisation's books, newest first", Args: exactly(),
+		Use: "transactions", Short: "List your organisation's ledger entries, newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {

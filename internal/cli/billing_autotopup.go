@@ -12,7 +12,7 @@ func billingAuto(s *shell) *cobra.Command {
 	var below, amount, dailyCap string
 	var off bool
 	cmd := &cobra.Command{
-		Use: "auto-topup", Short: "Add credit by itself when little is available; without flags: show it", Args: exactly(),
+		Use: "auto-topup", Short: "Set up automatic top-ups; without flags, show them", Args: exactly(),
 		Example: "  muster billing auto-topup --below 20 --amount 50 --daily-cap 200\n  muster billing auto-topup --off",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)

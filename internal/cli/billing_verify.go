@@ -18,7 +18,7 @@ import (
 func billingVerify(s *shell) *cobra.Command {
 	var file, save string
 	cmd := &cobra.Command{
-		Use: "verify [CLUSTER|LEASE]", Short: "Compute a bill anew from what the hosts signed, and compare",
+		Use: "verify [CLUSTER|LEASE]", Short: "Verify a bill: compute it from what the hosts signed, and compare",
 		Long: "Downloads the signed segments, time anchors, windows, prices and postings of a cluster, or of one lease on a host of\n" +
 			"yours, and computes the bill anew on this machine. With --file it reads a proof that was saved before and asks nobody.",
 		Example: "  muster billing verify cl_01jd9w6n3q… --save bill.json\n  muster billing verify --file bill.json",

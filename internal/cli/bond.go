@@ -21,7 +21,7 @@ func hostBond(s *shell) *cobra.Command {
 
 func bondShow(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "show", Short: "What is free and reserved, your terms, and what was paid for standing by", Args: exactly(),
+		Use: "show", Short: "Show the bond: free, reserved, terms, and standby that it paid", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -106,7 +106,7 @@ func bondSet(s *shell) *cobra.Command {
 	var accept bool
 	var limit string
 	cmd := &cobra.Command{
-		Use: "set", Short: "Say what is retained, whom your hosts accept, and what a lease may be liable for", Args: exactly(),
+		Use: "set", Short: "Set the bond's terms: share retained, neighbours accepted, liability of a lease", Args: exactly(),
 		Example: "  muster host bond set --retain 10 --limit 25",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
@@ -162,7 +162,7 @@ func bondLiability(s *shell) *cobra.Command {
 	var nodes int
 	var price string
 	cmd := &cobra.Command{
-		Use: "liability", Short: "What a lease would be liable for in a cluster, before it is rented", Args: exactly(),
+		Use: "liability", Short: "Show what a lease would be liable for in a gang, before it is rented", Args: exactly(),
 		Example: "  muster host bond liability --nodes 8 --price 20",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)

@@ -84,7 +84,7 @@ func budgetRow(b client.Budget) []string {
 
 func budgetList(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "Budgets, and what is left of them", Args: exactly(),
+		Use: "list", Short: "List budgets and what is left of them", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -107,7 +107,7 @@ func budgetList(s *shell) *cobra.Command {
 
 func budgetRemove(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "remove BUDGET", Short: "Lift a budget; set again, it counts anew", Args: exactly("BUDGET"),
+		Use: "remove BUDGET", Short: "Delete a budget; one that is set again counts from then on", Args: exactly("BUDGET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b, err := id.Parse[id.Budget](args[0])
 			if err != nil {

@@ -13,7 +13,7 @@ import (
 
 func billingTopUps(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "topups", Short: "Payments into the wallet, newest first, with their receipts", Args: exactly(),
+		Use: "topups", Short: "List top-ups with their receipts, newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -46,7 +46,7 @@ func billingCards(s *shell) *cobra.Command {
 
 func cardsList(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "Your organisation's cards", Args: exactly(),
+		Use: "list", Short: "List your organisation's cards", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {

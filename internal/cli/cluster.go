@@ -137,7 +137,7 @@ func clusterList(s *shell) *cobra.Command {
 	var state, after string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "list", Short: "Your clusters, newest first", Args: exactly(),
+		Use: "list", Short: "List your clusters, newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {

@@ -55,7 +55,7 @@ func clusterExec(s *shell) *cobra.Command {
 	var tty bool
 	cmd := onRank(s, &cobra.Command{
 		Use:   "exec CLUSTER [--node RANK] [-t] -- COMMAND [ARGUMENT…]",
-		Short: "Run a command on a rank, beside the cluster's own",
+		Short: "Run a command on a rank",
 		Long: `Run a command on a rank of a running cluster, in the image's working directory. Input and output are yours, and the
 command's exit code becomes this one's. It needs no SSH key: your token is enough.
 

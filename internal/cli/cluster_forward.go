@@ -28,7 +28,7 @@ func clusterForward(s *shell) *cobra.Command {
 	var address string
 	cmd := onRank(s, &cobra.Command{
 		Use:   "port-forward CLUSTER [--node RANK] [LOCAL:]PORT…",
-		Short: "Reach ports of a rank from this machine",
+		Short: "Forward local ports to a rank",
 		Long: `Reach ports of a rank of a running cluster from this machine, until Ctrl-C. LOCAL 0 takes any free port. It needs no
 SSH key: your token is enough.`,
 		Example: `  muster cluster port-forward train 8888

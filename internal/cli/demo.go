@@ -26,7 +26,7 @@ func demoCommand() *cobra.Command {
 	var exit bool
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Run the whole platform here and play a renter's journey on it",
+		Short: "Run the whole platform on this machine and play a renter's journey",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("listen") && portTaken(f.listen) {

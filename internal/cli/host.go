@@ -27,7 +27,7 @@ func hostCommand(s *shell) *cobra.Command {
 func hostEnroll(s *shell) *cobra.Command {
 	var name, region, fabric string
 	cmd := &cobra.Command{
-		Use: "enroll", Short: "A token with which one machine enrols, once",
+		Use: "enroll", Short: "Create a token with which one machine enrols",
 		Example: "  muster host enroll --region eu-west --fabric rack-7",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -58,7 +58,7 @@ func hostList(s *shell) *cobra.Command {
 	var after string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "list", Short: "Your hosts", Args: exactly(),
+		Use: "list", Short: "List your hosts", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -319,7 +319,7 @@ func hostAct(s *shell, action, short string) *cobra.Command {
 
 func hostPayouts(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "payouts", Short: "What your hosts earned, in the holdback and payable", Args: exactly(),
+		Use: "payouts", Short: "Show what your hosts earned: in the holdback, and payable", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {

@@ -81,7 +81,7 @@ func loginCommand(s *shell) *cobra.Command {
 	var email string
 	cmd := &cobra.Command{
 		Use:   "login [SERVER]",
-		Short: "Remember a platform and a token for it",
+		Short: "Save a platform's address and an API token",
 		Long: `Remember a platform and a token for it, in a file only you can read.
 
 The token is asked for, or read from standard input; it is never an argument, which others on this machine could see.

@@ -15,7 +15,7 @@ func offersCommand(s *shell) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "offers [QUERY]",
-		Short: "What can be rented now",
+		Short: "Search the offers that can be rented now",
 		Long: `What can be rented now, cheapest first.
 
 QUERY is terms "field op value" joined by spaces; ops are = != < <= > >= in notin. Text matches whole words of the model.`,

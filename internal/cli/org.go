@@ -16,7 +16,7 @@ func orgLegal(s *shell) *cobra.Command {
 	var to client.Legal
 	var erase bool
 	cmd := &cobra.Command{
-		Use: "legal", Short: "Who you are before the law, as receipts and statements name you; without flags: show it", Args: exactly(),
+		Use: "legal", Short: "Set your organisation's legal details; without flags, show them", Args: exactly(),
 		Long: `Who you are before the law, as receipts and statements name you: it also decides the tax on what you pay in. Flags change
 what they name and leave the rest as it is. A payment and its receipt keep what was told when it was made.`,
 		Example: `  muster org legal --name 'Ada GmbH' --address 'Unter den Linden 1' --address '10117 Berlin' --country DE --vat-id DE136695976

@@ -14,7 +14,7 @@ func payoutCommand(s *shell) *cobra.Command {
 
 func payoutShow(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "show", Short: "What is earned, payable, on its way and paid, and what is missing before you can be paid", Args: exactly(),
+		Use: "show", Short: "Show what is earned, payable and paid, and what is missing before you can be paid", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -75,7 +75,7 @@ func payoutList(s *shell) *cobra.Command {
 	var after string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "list", Short: "What was sent to you, newest first", Args: exactly(),
+		Use: "list", Short: "List your payouts, newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -119,7 +119,7 @@ func takenBack(x client.Payout) string {
 func payoutSetup(s *shell) *cobra.Command {
 	var country string
 	cmd := &cobra.Command{
-		Use: "setup", Short: "Open the page of Stripe's on which you say who you are and where your bank is",
+		Use: "setup", Short: "Open Stripe's page where you enter your identity and bank account",
 		Example: "  muster payout setup --country DE", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)

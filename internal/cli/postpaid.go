@@ -10,7 +10,7 @@ import (
 // billingPostpaid shows how the org pays afterwards, its invoices, and what a period consists of.
 func billingPostpaid(s *shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "postpaid", Short: "Whether you pay afterwards, what of your limit is used, and Stripe's invoices", Args: exactly(),
+		Use: "postpaid", Short: "Show your postpaid limit, how much of it is used, and Stripe's invoices", Args: exactly(),
 		Example: "  muster billing postpaid\n  muster billing postpaid usage\n  muster billing postpaid usage in_…\n  muster billing postpaid pay in_…",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
@@ -59,7 +59,7 @@ func cents(n money.Nano) string {
 
 func postpaidUsage(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "usage [INVOICE]", Short: "What was booked of your leases in the running period or an invoice's, and when it ran", Args: cobra.MaximumNArgs(1),
+		Use: "usage [INVOICE]", Short: "List the postpaid usage of the running period or of an invoice", Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -91,7 +91,7 @@ func postpaidUsage(s *shell) *cobra.Command {
 
 func postpaidPay(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "pay INVOICE", Short: "Charge your default card for an invoice that it did not pay", Args: exactly("INVOICE"),
+		Use: "pay INVOICE", Short: "Charge your default card for an unpaid invoice", Args: exactly("INVOICE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client(cmd)
 			if err != nil {

@@ -15,7 +15,7 @@ func quoteCommand(s *shell) *cobra.Command {
 	var f specFlags
 	cmd := &cobra.Command{
 		Use:   "quote",
-		Short: "An all-in price for a cluster, its GPUs held for a short time",
+		Short: "Get an all-in price for a cluster and claim its GPUs for a short time",
 		Example: `  muster quote --nodes 2 --gpus 4 --gpu gpu_model=H100
   muster cluster create --quote q_… --image pytorch/pytorch:2.4.0 -- python train.py`,
 		Args: exactly(),
@@ -42,7 +42,7 @@ func quoteCommand(s *shell) *cobra.Command {
 
 func quoteShow(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "show QUOTE", Short: "Look at a quote", Args: exactly("QUOTE"),
+		Use: "show QUOTE", Short: "Show a quote", Args: exactly("QUOTE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.withQuote(cmd, args[0], func(c *client.Client, q id.Quote) (client.Quote, error) { return c.GetQuote(cmd.Context(), q) })
 		},
@@ -51,7 +51,7 @@ func quoteShow(s *shell) *cobra.Command {
 
 func quoteReturn(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "return QUOTE", Short: "Give a quote back", Args: exactly("QUOTE"),
+		Use: "return QUOTE", Short: "Cancel a quote and free its GPUs", Args: exactly("QUOTE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.withQuote(cmd, args[0], func(c *client.Client, q id.Quote) (client.Quote, error) { return c.ReturnQuote(cmd.Context(), q) })
 		},

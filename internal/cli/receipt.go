@@ -12,7 +12,7 @@ import (
 
 func billingReceipt(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "receipt TOPUP", Short: "The receipt of a payment: parties, net, tax and total as they were, and what went back since", Args: exactly("TOPUP"),
+		Use: "receipt TOPUP", Short: "Show the receipt of a top-up, and what was refunded since", Args: exactly("TOPUP"),
 		Example: "  muster billing topups\n  muster billing receipt top_…",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := id.Parse[id.TopUp](args[0])

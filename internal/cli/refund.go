@@ -10,7 +10,7 @@ import (
 
 func billingRefund(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "refund [AMOUNT]", Short: "Give unused balance back to the cards that paid it; without AMOUNT: what can be given back, and what was",
+		Use: "refund [AMOUNT]", Short: "Refund unused balance to the cards that paid it; without AMOUNT, list refunds and what can be refunded",
 		Example: "  muster billing refund 12.50", Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client(cmd)
@@ -50,7 +50,7 @@ func printRefunds(p *printer, list []client.Refund) {
 
 func billingRedeem(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "redeem CODE", Short: "Add a code's credit", Args: exactly("CODE"),
+		Use: "redeem CODE", Short: "Redeem a promo code", Args: exactly("CODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client(cmd)
 			if err != nil {

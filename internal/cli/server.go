@@ -62,7 +62,7 @@ func serverConfigOf(cmd *cobra.Command) (server.Config, error) {
 func migrateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "migrate",
-		Short: "Bring the database's schema to this version",
+		Short: "Migrate the database's schema to this version",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadServerConfig(cmd)
@@ -78,7 +78,7 @@ func migrateCommand() *cobra.Command {
 func checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
-		Short: "Check that the books balance",
+		Short: "Check that the ledger balances",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadServerConfig(cmd)
@@ -128,7 +128,7 @@ func environOf(cmd *cobra.Command) map[string]string {
 func adminCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "admin EMAIL",
-		Short: "Make a user a platform operator (--off: no longer)",
+		Short: "Make a user an admin; --off takes the right away",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := loadServerConfig(cmd)

@@ -20,7 +20,7 @@ import (
 func stripeSetupCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stripe-setup",
-		Short: "Make what the platform needs at Stripe: webhook endpoint, meter, price",
+		Short: "Create what the platform needs at Stripe: webhook endpoint, meter, price",
 		Long: `Make what the platform needs at Stripe and is not there yet: the webhook endpoints, and a meter with its price per
 micro-unit of usage. Run it as often as you like: what is there is found again.
 

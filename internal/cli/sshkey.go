@@ -17,7 +17,7 @@ func sshKeyCommand(s *shell) *cobra.Command {
 func sshKeyAdd(s *shell) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use: "add FILE", Short: "Add a public key from a file, or - for standard input",
+		Use: "add FILE", Short: "Add a public SSH key from a file, or from standard input (-)",
 		Example: "  muster ssh-key add ~/.ssh/id_ed25519.pub",
 		Args:    exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,7 +45,7 @@ func sshKeyAdd(s *shell) *cobra.Command {
 
 func sshKeyList(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "Your organisation's SSH keys", Args: exactly(),
+		Use: "list", Short: "List your organisation's SSH keys", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -68,7 +68,7 @@ func sshKeyList(s *shell) *cobra.Command {
 
 func sshKeyDelete(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete KEY", Short: "Delete a key; running clusters keep it", Args: exactly("KEY"),
+		Use: "delete KEY", Short: "Delete an SSH key; running clusters keep it", Args: exactly("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := id.Parse[id.SSHKey](args[0])
 			if err != nil {

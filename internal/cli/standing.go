@@ -12,7 +12,7 @@ import (
 
 func billingStanding(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "standing", Short: "What may be added, and what disputed payments claim", Args: exactly(),
+		Use: "standing", Short: "Show how much you may add, and your disputed payments", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -46,7 +46,7 @@ func printStanding(p *printer, x client.Standing) {
 
 func adminStandings(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "standings", Short: "Organisations with open disputes, and suspended ones", Args: exactly(),
+		Use: "standings", Short: "List organisations with open disputes or a suspension", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -70,7 +70,7 @@ func adminStandings(s *shell) *cobra.Command {
 func adminForgive(s *shell) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "forgive ORG", Short: "Let an organisation's lost disputes no longer count towards a suspension", Args: exactly("ORG"),
+		Use: "forgive ORG", Short: "Stop counting an organisation's lost disputes towards a suspension", Args: exactly("ORG"),
 		Long: "End the suspension of an organisation that has lost several disputes. What the disputes cost is still repaid from its credit, and " +
 			"their cards stay blocked.",
 		RunE: func(cmd *cobra.Command, args []string) error {

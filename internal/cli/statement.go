@@ -46,7 +46,7 @@ func (f *period) of() (client.StatementOf, error) {
 func statementCommand(s *shell) *cobra.Command {
 	var f period
 	cmd := &cobra.Command{
-		Use: "statement", Short: "What you were billed, to the last digit", Args: exactly(),
+		Use: "statement", Short: "Show what you were billed", Args: exactly(),
 		Long: `What your organisation was billed over some days, by cluster, day, project, lease or label:KEY. Each line behind it is
 proven by segments that a host has signed: see muster billing verify.`,
 		Example: "  muster statement --month 2026-11 --by project\n  muster statement --from 2026-11-03 --to 2026-11-09 --csv > november.csv",
@@ -98,7 +98,7 @@ func pass(cmd *cobra.Command, r io.ReadCloser, err error) error {
 func hostStatement(s *shell) *cobra.Command {
 	var f period
 	cmd := &cobra.Command{
-		Use: "statement [HOST]", Short: "What your hosts, or one of them, earned: billed, fee, returned, in the holdback", Args: atMost("HOST"),
+		Use: "statement [HOST]", Short: "Show what your hosts, or one of them, earned: billed, fee, returned, in the holdback", Args: atMost("HOST"),
 		Example: "  muster host statement --month 2026-11\n  muster host statement rack-7-a --by day\n  muster host statement --month 2026-11 --csv > november.csv",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			of, err := f.of()

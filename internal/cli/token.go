@@ -19,7 +19,7 @@ func tokenCreate(s *shell) *cobra.Command {
 	var scopes []string
 	var expires time.Duration
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Make a token; its secret is shown once",
+		Use: "create NAME", Short: "Create an API token; its secret is shown once",
 		Example: "  muster token create ci --scope read --scope clusters --expires 720h",
 		Args:    exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,7 +45,7 @@ func tokenCreate(s *shell) *cobra.Command {
 
 func tokenList(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "Your organisation's tokens", Args: exactly(),
+		Use: "list", Short: "List your organisation's API tokens", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.client(cmd)
 			if err != nil {
@@ -68,7 +68,7 @@ func tokenList(s *shell) *cobra.Command {
 
 func tokenRevoke(s *shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke TOKEN", Short: "End a token at once", Args: exactly("TOKEN"),
+		Use: "revoke TOKEN", Short: "Revoke an API token at once", Args: exactly("TOKEN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := id.Parse[id.Token](args[0])
 			if err != nil {
